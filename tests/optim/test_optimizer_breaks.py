@@ -80,34 +80,23 @@ def test_an_interrupt_leaves_the_threads_and_an_optimizer_that_goes_on(name):
         torch.set_num_threads(threads)
 
 
-def test_small_tensors_take_one_thread_and_nothing_is_recorded_of_them():
-    threads = torch.get_num_threads()
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            seen = []
-            single_threaded(lambda: seen.append(torch.get_num_threads()))  # noqa: B023
-            single_threaded(lambda: seen.append(torch.is_inference_mode_enabled()))  # noqa: B023
-            assert seen == [1, True]
-            assert torch.get_num_threads() == count
-    finally:
-        torch.set_num_threads(threads)
-
-
 def test_the_number_of_threads_is_given_back():
-    threads = torch.get_num_threads()
+    threads, seen = torch.get_num_threads(), []
     params = parameters()
     optimizer = Adam(params)
     try:
-        torch.set_num_threads(2)
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            single_threaded(lambda: seen.append(torch.get_num_threads()))
+            single_threaded(lambda: seen.append(torch.is_inference_mode_enabled()))
+            assert torch.get_num_threads() == count
+        assert seen == [1, True, 1, True]
         run(optimizer, params, 2)
-        assert torch.get_num_threads() == 2
         # a parameter of another dtype is found, and takes moments of its own dtype
         params[1].data = params[1].data.float()
         params[1].grad = None
         params[1].grad = torch.ones(3, 5)
         optimizer.step()
-        assert torch.get_num_threads() == 2
         assert optimizer.state[params[1]]["exp_avg"].dtype == torch.float32
         with pytest.raises(ZeroDivisionError):
             single_threaded(lambda: 1 / 0)

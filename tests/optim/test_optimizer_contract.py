@@ -14,7 +14,6 @@ from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, 
 from torch import nn
 from turns import turns
 
-from lightning_accum.optim import GenericAdaptiveOptimizer, WeightDecay
 from lightning_accum.sparse.tensor_lists import CHUNK
 
 BUILTINS = (int, float, bool, str, type(None))
@@ -97,24 +96,6 @@ def test_what_belongs_to_no_parameter_is_kept(make):
     optimizer.load_state_dict(state_dict)
     assert optimizer.state["note"] == {"text": "kept"}
     run(optimizer, optimizer.param_groups[0]["params"], 2)
-
-
-@turns("make", CASES.values())
-def test_loading_groups_of_other_sizes_raises(make):
-    params = parameters()
-    with pytest.raises(ValueError, match="group"):
-        make(params).load_state_dict(make(params[:2]).state_dict())
-
-
-@turns("make", CASES.values())
-def test_a_loaded_option_is_checked(make):
-    params = parameters()
-    optimizer = make(params)
-    state_dict = optimizer.state_dict()
-    state_dict["param_groups"][0]["lr"] = -1.0
-    with pytest.raises(ValueError, match=r"`lr = -1\.0`"):
-        optimizer.load_state_dict(state_dict)
-    assert optimizer.param_groups[0]["lr"] >= 0
 
 
 @turns("make", CASES.values())
@@ -227,15 +208,6 @@ def test_parameters_without_a_gradient_stay_and_do_not_age(make):
         assert optimizer.state[params[i]]["step"] == taken
 
 
-@turns("make", CASES.values())
-def test_a_step_without_any_gradient(make):
-    params = parameters()
-    optimizer = make(params)
-    kept = [p.detach().clone() for p in params]
-    optimizer.step()
-    same(params, kept)
-
-
 @turns("make_own", [CASES[name] for name in OWN])
 def test_gradients_are_not_written_to(make_own):
     for options in ({}, {"maximize": True}, {"foreach": True, "maximize": True}):
@@ -277,18 +249,6 @@ def test_a_closure_is_called_with_gradients(make):
 
 
 @turns("make", CASES.values())
-def test_a_quadratic_is_minimised(make):
-    weight = nn.Parameter(torch.tensor([3.0, -2.0]))
-    optimizer = make([weight], lr=0.05 if make.func.__name__ != "Noam" else 1.0)
-    optimizer.param_groups[0].update(total_steps=600)
-    for _ in range(500):
-        optimizer.zero_grad()
-        ((weight - 1.0) ** 2).sum().backward()
-        optimizer.step()
-    assert (weight - 1.0).abs().max() < 0.1
-
-
-@turns("make", CASES.values())
 def test_nothing_is_kept_alive(make):
     params = parameters()
     optimizer = make(params)
@@ -318,25 +278,6 @@ def test_steps_leave_no_tensors_behind(name):
     run(optimizer, params, 5, absent=lambda step: (step % 2,))
     give_gradients(params, 0)
     assert live() == before
-
-
-class Descent(GenericAdaptiveOptimizer):
-    """The least that an optimizer can define."""
-
-    def step_param(self, state, group, grad, param):
-        param.sub_(group["lr"] * self.weight_decay(param, grad, group))
-
-
-@pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_the_least_that_an_optimizer_can_define(decay, maximize):
-    params, others = parameters(), parameters()
-    options = {"weight_decay": WeightDecay(decay, weight_decouple=False), "maximize": maximize}
-    optimizer = Descent(params, options, 1e-3, (0.0, 0.0), 0.0)
-    other = torch.optim.SGD(others, lr=1e-3, weight_decay=decay, maximize=maximize)
-    close(run(optimizer, params), run(other, others))
-    others, other = copy.deepcopy((params, optimizer))
-    close(run(optimizer, params, 2, 20), run(other, others, 2, 20))
 
 
 # ---------------------------------------------------------------------- mixed precision

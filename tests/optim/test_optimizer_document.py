@@ -195,12 +195,3 @@ def test_a_rate_that_a_subclass_defines_is_the_one_that_is_used(options):
 
     params, others = parameters(), parameters()
     close(run(Halved(params, **options), params), run(Adam(others, lr=5e-4), others))
-
-
-def test_the_base_can_be_made_and_says_what_it_lacks():
-    weight = nn.Parameter(torch.ones(2))
-    optimizer = GenericAdaptiveOptimizer([weight], {}, 0.1, (0.9, 0.999), 1e-8)
-    optimizer.step()  # no gradient, no step
-    weight.grad = torch.ones(2)
-    with pytest.raises(NotImplementedError, match=r"define `step_param\(state, group"):
-        optimizer.step()

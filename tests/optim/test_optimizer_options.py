@@ -237,6 +237,11 @@ def complex_fused(params):
 @turns(
     "make, kind, words",
     [
+        (
+            lambda p: GenericAdaptiveOptimizer(p, {}, 0.1, (0.9, 0.9), 0.0),
+            NotImplementedError,
+            r"define `step_param\(state, group",
+        ),
         (lambda p: Returning(p, step=True), TypeError, r"param\.copy_"),
         (lambda p: Returning(p, state=True), TypeError, r"state\.update"),
         (late(None), TypeError, r"of a group .* should be a number. Found a `WeightDecay`"),

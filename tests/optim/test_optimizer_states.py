@@ -8,6 +8,7 @@ import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
 from torch import nn
+from turns import turns
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam
 from lightning_accum.optim._kernels import COMPILED
@@ -78,14 +79,15 @@ def test_moments_that_others_replace_are_checked_before_any_parameter_steps(name
     assert optimizer.state[second[0]]["exp_avg"].dtype == torch.float64
 
 
-@pytest.mark.parametrize("capturable", [False, True])
-@pytest.mark.parametrize("name", ["adam", "amsgrad"])
+@turns("capturable", [False, True])
+@turns("name", ["adam", "amsgrad", "radam", "adabelief-amsgrad"])
 def test_the_kernel_gets_nothing_that_has_shrunk_in_place(name, capturable):
     def shrink(param, state):
         param.data = param.data[:3]
 
     def cut_a_moment(param, state):
-        state["exp_avg_sq"].resize_(3)
+        _, _, second, *_ = state.values()
+        second.resize_(3)
 
     def grow(param, state):
         param.data = torch.ones(90_000, dtype=torch.float64)
@@ -208,6 +210,9 @@ def test_what_is_no_state_dict(name):
     ):  # fmt: skip
         refused(optimizer, wrong, "should be a result of `state_dict\\(\\)`")
     refused(optimizer, {**saved, "state": {0: 3}}, "state of parameter 0 should be a dict")
+    refused(optimizer, CASES[name](parameters()[:2]).state_dict(), "groups of .5. parameters")
+    saved["param_groups"][0]["lr"] = -1.0
+    refused(optimizer, saved, r"`lr = -1\.0`")
 
 
 @pytest.mark.parametrize("name", SOME)

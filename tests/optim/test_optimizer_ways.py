@@ -29,18 +29,13 @@ def reference(make, **options):
     return run(make(params, differentiable=True, **options), params, 8)
 
 
-@turns("foreach", [None, True, False])
-@pytest.mark.parametrize("name", OWN)
-def test_all_ways_agree(name, foreach):
-    params = parameters(shapes=SIZES)
-    close(run(CASES[name](params, foreach=foreach), params, 8), reference(CASES[name]))
-
-
-@pytest.mark.parametrize("name", ADAM)
-def test_fused_or_not(name):
-    params, others = parameters(shapes=SIZES), parameters(shapes=SIZES)
-    fused, plain = CASES[name](params, fused=True), CASES[name](others, fused=False)
-    close(run(fused, params, 8), run(plain, others, 8))
+@turns("name", OWN)
+def test_all_ways_agree(name):
+    expected = reference(CASES[name])
+    fused = [{"fused": fused} for fused in (True, False) if name in ADAM]
+    for options in ({}, {"foreach": True}, {"foreach": False}, *fused):
+        params = parameters(shapes=SIZES)
+        close(run(CASES[name](params, **options), params, 8), expected)
 
 
 @turns("maximize", [False, True])

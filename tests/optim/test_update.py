@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from turns import turns
 
 from lightning_accum import Clamp, NonFiniteUpdateError, Updater, attach_updater
 from lightning_accum.functional import bound_multiplicative
@@ -38,21 +39,102 @@ def value(param: Tensor) -> float:
 
 
 # Code that torch 2.4 compiled, once it has been loaded, makes zeros of subnormals in the process.
-@given(
-    lr=st.floats(0, 10, allow_subnormal=False),
-    pos=st.floats(0, 10, allow_subnormal=False),
-    neg=st.floats(0, 10, allow_subnormal=False),
-    start=st.floats(-1, 1, allow_subnormal=False),
-)
+@given(*[st.floats(low, 10, allow_subnormal=False) for low in (0, 0, 0, -1)])
 def test_the_rate_scales_the_change(lr: float, pos: float, neg: float, start: float) -> None:
     fc, updater = layer(value=start)
     optimizer = UpdateOptimizer(fc.parameters(), lr, [updater])
     pend(updater, pos, neg)
-    optimizer.step()
-    for param in fc.parameters():
-        assert value(param) == pytest.approx(start + lr * (pos - neg), abs=1e-12)
-    optimizer.step()  # nothing is pending any more
-    assert value(fc.weight) == pytest.approx(start + lr * (pos - neg), abs=1e-12)
+    for _ in range(2):  # in the second step nothing is pending any more
+        optimizer.step()
+        for param in fc.parameters():
+            assert value(param) == pytest.approx(start + lr * (pos - neg), abs=1e-12)
+
+
+def test_a_closure_runs_first_then_what_is_outstanding_is_called_for() -> None:
+    fc, updater = layer("weight")
+    optimizer = UpdateOptimizer(fc.parameters())
+    called: list[Any] = []
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = fc(torch.ones(1, 3, dtype=torch.float64)).sum()
+        loss.backward()
+        return loss
+
+    def prepare(given: UpdateOptimizer) -> None:
+        called.append(given)
+        pend(updater)
+
+    optimizer.attach([updater], prepare, called.append)
+    assert optimizer.step(closure).item() == pytest.approx(4.0)
+    assert called == [optimizer, optimizer]
+    assert fc.weight.grad is not None
+    assert fc.weight.requires_grad
+    assert value(fc.weight) == 1.25  # by what was pending, not by the gradient
+    optimizer.detach([updater], prepare, called.append)
+    with pytest.raises(RuntimeError, match="Found none"):
+        optimizer.step()
+    assert len(called) == 2
+
+
+@turns(
+    "schedule",
+    [
+        lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5),
+        lambda o: torch.optim.lr_scheduler.LinearLR(o, 0.5, total_iters=2),
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
+    ],
+)
+def test_a_scheduler_reaches_the_rate(schedule: Any) -> None:
+    fc, updater = layer("weight", value=0.0)
+    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
+    scheduler, rates = schedule(optimizer), []
+    for _ in range(5):
+        rates.append(optimizer.param_groups[0]["lr"])
+        pend(updater)
+        optimizer.step()
+        scheduler.step()
+        assert value(fc.weight) == pytest.approx(0.75 * sum(rates), abs=1e-12)
+    assert len({*rates}) > 2
+
+
+FACTOR = r"`lr` should be a non-negative factor. Found `lr = "
+
+
+@turns(
+    "options, words",
+    [({"lr": -0.1}, FACTOR), ({"lr": float("nan")}, FACTOR),
+     ({"weight_decay": 0.1}, r"should have no `weight_decay`.* = 0\.1")],
+)  # fmt: skip
+def test_options_that_cannot_be(options: dict[str, float], words: str) -> None:
+    fc, updater = layer()
+    with pytest.raises(ValueError, match=words):
+        UpdateOptimizer([{"params": [fc.weight], **options}])
+    optimizer = UpdateOptimizer([{"params": fc.weight, "weight_decay": 0.0}], updaters=[updater])
+    assert optimizer.param_groups[0]["weight_decay"] == 0.0
+    with pytest.raises(ValueError, match=words):
+        optimizer.add_param_group({"params": [fc.bias], **options})
+    state_dict = optimizer.state_dict()
+    state_dict["param_groups"][0].update(options)
+    with pytest.raises(ValueError, match=words):
+        optimizer.load_state_dict(state_dict)
+    assert optimizer.param_groups[0]["lr"] == 1.0
+
+
+def test_a_step_that_cannot_be_changes_nothing() -> None:
+    fc, updater = layer()
+    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
+    with pytest.raises(ValueError, match=FACTOR):
+        UpdateOptimizer(fc.parameters(), -0.1)
+    optimizer.step()  # nothing pending is no mistake
+    updater.weight = torch.full_like(fc.weight, torch.nan)
+    updater.bias = torch.ones_like(fc.bias)
+    with pytest.raises(NonFiniteUpdateError, match="weight of `Linear`"):
+        optimizer.step()
+    assert value(fc.weight) == value(fc.bias) == 0.5
+    del fc
+    with pytest.raises(RuntimeError, match="no longer exists"):
+        optimizer.step()
 
 
 def test_bounds_come_before_the_rate_and_constraints_after_it() -> None:
@@ -108,88 +190,6 @@ def test_an_updater_counts_once_however_often_it_is_attached() -> None:
     with pytest.raises(RuntimeError, match="Found none"):
         optimizer.step()
     assert value(fc.weight) == 1.25
-
-
-def test_what_is_outstanding_is_called_for_first() -> None:
-    class Prepare:
-        def __init__(self) -> None:
-            self.called: list[Any] = []
-
-        def __call__(self, optimizer: UpdateOptimizer) -> None:
-            self.called.append(optimizer)
-            pend(updater)
-
-    fc, updater = layer("weight")
-    optimizer, prepare = UpdateOptimizer([fc.weight]), Prepare()
-    optimizer.attach([updater], prepare)
-    optimizer.step()
-    assert prepare.called == [optimizer]
-    assert value(fc.weight) == 1.25
-    optimizer.detach([updater], prepare)
-    with pytest.raises(RuntimeError, match="Found none"):
-        optimizer.step()
-    assert len(prepare.called) == 1
-
-
-def test_a_closure_runs_first_and_with_gradients() -> None:
-    fc, updater = layer("weight")
-    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss: Tensor = fc(torch.ones(1, 3, dtype=torch.float64)).sum()
-        loss.backward()
-        pend(updater)
-        return loss
-
-    assert optimizer.step(closure).item() == pytest.approx(4.0)
-    assert fc.weight.grad is not None
-    assert value(fc.weight) == 1.25  # by what was pending, not by the gradient
-
-
-@pytest.mark.parametrize("lr", [-0.1, float("nan")])
-def test_a_rate_that_is_none(lr: float) -> None:
-    fc, _ = layer()
-    with pytest.raises(ValueError, match=r"`lr` should be a non-negative factor. Found `lr = "):
-        UpdateOptimizer(fc.parameters(), lr)
-    with pytest.raises(ValueError, match="non-negative factor"):
-        UpdateOptimizer([{"params": [fc.weight], "lr": lr}])
-    with pytest.raises(ValueError, match="non-negative factor"):
-        UpdateOptimizer([fc.weight]).add_param_group({"params": [fc.bias], "lr": lr})
-
-
-def test_weight_decay_is_rejected_and_shown_as_zero() -> None:
-    fc, _ = layer()
-    with pytest.raises(ValueError, match=r"should have no `weight_decay`.* = 0\.1"):
-        UpdateOptimizer([{"params": [fc.weight], "weight_decay": 0.1}])
-    optimizer = UpdateOptimizer([{"params": [fc.weight], "weight_decay": 0.0}, {"params": fc.bias}])
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("schedule", "rates"),
-    [
-        (lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5), [1, 1, 0.5, 0.5, 0.25]),
-        (lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5), [1, 0.5, 0.25, 0.125, 0.0625]),
-        (
-            lambda o: torch.optim.lr_scheduler.LinearLR(o, 0.5, total_iters=2),
-            [0.5, 0.75, 1, 1, 1],
-        ),
-        (
-            lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
-            [1, 0.8535533905932737, 0.5, 0.14644660940672627, 0],
-        ),
-    ],
-)
-def test_schedulers(schedule: Any, rates: list[float]) -> None:
-    fc, updater = layer("weight", value=0.0)
-    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
-    scheduler = schedule(optimizer)
-    for i in range(len(rates)):
-        pend(updater)
-        optimizer.step()
-        scheduler.step()
-        assert value(fc.weight) == pytest.approx(0.75 * sum(rates[: i + 1]), abs=1e-12)
 
 
 def test_the_state_is_read_with_weights_only() -> None:
@@ -252,42 +252,6 @@ def test_a_step_that_can_change_nothing_is_an_error(attached: bool) -> None:
     optimizer.attach([updater])
     optimizer.step()
     assert value(fc.weight) == 1.25
-
-
-def test_a_step_without_anything_pending_is_no_mistake() -> None:
-    fc, updater = layer("weight")
-    UpdateOptimizer([fc.weight], updaters=[updater]).step()
-    assert value(fc.weight) == 0.5
-
-
-def test_nan_is_refused_and_nothing_is_applied() -> None:
-    fc, updater = layer()
-    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
-    updater.weight = torch.full_like(fc.weight, torch.nan)
-    updater.bias = torch.ones_like(fc.bias)
-    with pytest.raises(NonFiniteUpdateError, match="weight of `Linear`"):
-        optimizer.step()
-    assert value(fc.weight) == value(fc.bias) == 0.5
-
-
-def test_a_module_that_is_gone() -> None:
-    fc, updater = layer("weight")
-    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
-    del fc
-    with pytest.raises(RuntimeError, match="no longer exists"):
-        optimizer.step()
-
-
-def test_gradients_are_left_alone() -> None:
-    fc, updater = layer()
-    optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
-    fc(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
-    before = copy.deepcopy(fc.weight.grad)
-    optimizer.step()
-    assert value(fc.weight) == 0.5
-    assert before is not None
-    assert torch.equal(before, fc.weight.grad)
-    assert fc.weight.requires_grad
 
 
 def test_it_follows_a_parameter_by_its_name():
