@@ -43,8 +43,8 @@ class Recurrent(pl.LightningModule):
         learner: ``"symmetric"`` or ``"random"`` for e-prop with such feedback, ``"bptt"`` for
             autograd through time.
         lr: rate of Adam.
-        regularization: strength of that of firing rates.
-        target_rate: firing rate of the regularization, in Hz.
+        penalty: strength of the regularization of firing rates.
+        target_rate: firing rate of the penalty, in Hz.
         **neuron: options of the neurons.
     """
 
@@ -55,18 +55,13 @@ class Recurrent(pl.LightningModule):
         outputs: int,
         learner: str,
         lr: float,
-        regularization: float,
+        penalty: float,
         target_rate: float,
         **neuron: Any,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.learner, self.lr, self.regularization, self.target_rate = (
-            learner,
-            lr,
-            regularization,
-            target_rate,
-        )
+        self.learner, self.lr, self.penalty, self.target_rate = learner, lr, penalty, target_rate
         self.fc = nn.Linear(inputs, neurons, bias=False)
         nn.init.normal_(self.fc.weight, std=inputs**-0.5)
         self.lif = SurrogateLIF(
@@ -108,7 +103,7 @@ class Recurrent(pl.LightningModule):
         if self.learner == "bptt":
             rates = self.spikes.mean((0, 1)) - self.target_rate / 1000
             loss = (y * error).sum() / x.shape[1]  # its gradient by y is the error
-            self.manual_backward(loss + self.regularization * len(x) * rates.square().sum() / 2)
+            self.manual_backward(loss + self.penalty * len(x) * rates.square().sum() / 2)
         else:
             for callback in self.trainer.callbacks:
                 if isinstance(callback, CellTrainerCallback):
@@ -136,7 +131,7 @@ class Recurrent(pl.LightningModule):
             if symmetric
             else RandomFeedback(classes, neurons, seed=seed),
             tc_readout=TC_READOUT,
-            regularization=self.regularization,
+            regularization=self.penalty,
             target_rate=self.target_rate,
             time_dim=0,
             params=("weight",),

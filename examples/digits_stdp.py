@@ -75,11 +75,10 @@ class DiehlCook(Unlabelled):
         return self.lif(self.fc(self.encode(images)))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        spikes = self(batch[0]).sum() / len(batch[0])
+        self.log("spikes_per_image", self(batch[0]).sum() / len(batch[0]), prog_bar=True)
         self.optimizers().step()  # applies what the rule found
         self.lif.theta -= self.lif.theta.mean()  # they rise only relative to each other
         self.lr_schedulers().step()
-        self.log("spikes_per_image", spikes, prog_bar=True)
 
     def on_train_end(self) -> None:
         # what the thresholds learned kept all neurons in play; a common one makes rates comparable

@@ -63,7 +63,7 @@ class Counter(Recurrent):
 def make(learner: str, neuron: str, seed: int) -> Counter:
     """Returns a network that is to learn, of neurons ``"ALIF"``, which adapt, or ``"LIF"``."""
     pl.seed_everything(seed, verbose=False)
-    rates = {"lr": 0.005, "regularization": 0.01, "target_rate": 10.0}
+    rates = {"lr": 0.005, "penalty": 0.01, "target_rate": 10.0}
     return Counter(POPULATIONS * SIZE, NEURONS, 2, learner, **rates, **NEURON[neuron])
 
 

@@ -56,9 +56,7 @@ class Generator(Recurrent):
 def make(learner: str, seed: int) -> Generator:
     """Returns a network that is to learn, by one of ``LEARNERS``."""
     pl.seed_everything(seed, verbose=False)
-    return Generator(
-        INPUTS, NEURONS, SIGNALS, learner, lr=0.005, regularization=0.03, target_rate=20.0
-    )
+    return Generator(INPUTS, NEURONS, SIGNALS, learner, lr=0.005, penalty=0.03, target_rate=20.0)
 
 
 def final(errors: list[float]) -> float:

@@ -32,6 +32,7 @@ from lightning_accum.functional.statistics import Change, change_statistics, mea
 from lightning_accum.optim import UpdateOptimizer
 
 _REMEMBERED_PAUSES, _REMEMBERED_RATIOS = 16, 100
+_TOLD = 10  # logging steps after which it is told: in the first steps ratios are others
 _USUAL = 3e-4, 1e-2  # ratios with which networks usually learn by gradients
 
 
@@ -238,6 +239,7 @@ class _MonitoredFit:
                 ratio = float(finite.median())
                 verdict = "small" if ratio < _USUAL[0] else "usual"
                 verdict = "large" if ratio > _USUAL[1] else verdict
+                verdict = verdict if len(finite) >= _TOLD else "too few steps to tell"
                 rows.append((group, f"{ratio:.1e}", verdict))
         if rows:
             wide = max(len("weights of"), *(len(group) for group, *_ in rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ class WeightDecay:
 
     def defaults(self) -> dict[str, Any]:
         """Returns the equivalent options of a parameter group, ``weight_decay`` first."""
-        return asdict(self)
+        return dict(vars(self))
 
     def __call__(self, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:
         """Decays a parameter in place, or adds the decay to its gradient."""

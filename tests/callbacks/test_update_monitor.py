@@ -214,13 +214,16 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(
 
     with caplog.at_level("INFO", "lightning_accum.callbacks"):
         logging.getLogger("lightning_accum.callbacks").propagate = True
-        found = fit(Nested(), tmp_path, UpdateMonitor(), log_every_n_steps=2)
+        found = fit(Nested(), tmp_path, UpdateMonitor(), batches=11)
         fit(Nested(), tmp_path / "quiet", UpdateMonitor(summary=False))
-    (text,) = [r.getMessage() for r in caplog.records if r.name == "lightning_accum.callbacks"]
+        fit(Nested(), tmp_path / "short", UpdateMonitor(), batches=9)
+    mine = [r.getMessage() for r in caplog.records if r.name == "lightning_accum.callbacks"]
+    text, short = mine
+    assert short.count("too few steps to tell") == 2
     ratios = {name: found[f"change_ratio/net.0.{name}"] for name in ("enc", "dec")}
-    medians = {name: sorted(values.values())[1] for name, values in ratios.items()}
+    medians = {name: sorted(values.values())[5] for name, values in ratios.items()}
     assert text.splitlines() == [
-        "Updates relative to the weights, median of the last 4 logging steps:",
+        "Updates relative to the weights, median of the last 11 logging steps:",
         "weights of  ratio    0.0003 to 0.01 is usual",
         f"net.0.enc   {medians['enc']:.1e}  small",
         f"net.0.dec   {medians['dec']:.1e}  large",

@@ -112,6 +112,17 @@ def weight() -> nn.Parameter:
     return nn.Parameter(torch.full((2, 2), 0.5))
 
 
+ONLINE: list[la.Serial] = []
+
+
+def online() -> la.Rule:
+    """A rule; the layer that it learns is the last of ``ONLINE``."""
+    layer, rule = la.Serial(nn.Linear(3, 2, bias=False), lann.LIF(2)), la.STDP(0.1, -0.1)
+    rule.register_cell("cell", layer.cell)
+    ONLINE[:] = [layer]
+    return rule
+
+
 # What to begin from where there is no default: by class and argument, or by argument alone.
 GOOD: dict[str, Callable[[], Any]] = {
     key: make
@@ -130,6 +141,10 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: 0.1,
          "lr_post lr_pre theta_pos theta_neg lr_post_pair "
          "lr_post_triplet lr_pre_pair lr_pre_triplet lr rate"),
+        (online, "learn_online.rule"),
+        (lambda: ONLINE[0], "learn_online.layer"),
+        (lambda: torch.ones(5, 2, 3), "learn_online.inputs"),
+        (lambda: "lif", "OnlineProbe.layers"),
         (dict, "defaults incoming_state"),
         (lambda: (0.9, 0.99), "betas"),
         (lambda: 1e-8, "eps"),
