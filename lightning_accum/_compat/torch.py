@@ -37,11 +37,8 @@ def parallel_region() -> int | None:
 
 
 def forget_compiled(model: nn.Module) -> None:
-    """Has ``torch.compile`` compile the code of a model's modules again, with their hooks.
-
-    What is compiled calls no hook that was registered later, and torch does not look whether there
-    are any. ``torch.compiler.reset()`` would forget what is compiled of everything else too.
-    """
+    """Has ``torch.compile`` compile the code of a model's modules again, with their hooks."""
+    # `torch.compiler.reset()` would forget what is compiled of everything else too.
     conversion: Any = sys.modules.get("torch._dynamo.convert_frame")  # or nothing is compiled
     if conversion is None:
         return
@@ -85,11 +82,7 @@ def _lines(code: CodeType) -> set[tuple[str, int]]:
 
 
 def is_traced() -> bool:
-    """Returns whether the running code is compiled, or transformed as by ``torch.func.vmap``.
-
-    Views of another dtype and conditions on values do not work there. ``torch.compiler`` tells
-    about compilation; no public function tells whether a transform of ``torch.func`` runs.
-    """
+    """Returns whether the running code is compiled, or transformed as by ``torch.func.vmap``."""
     return torch.compiler.is_compiling() or _transform_level() is not None
 
 
@@ -98,11 +91,8 @@ _transform_level = getattr(_functorch, "maybe_current_level", lambda: None)
 
 
 def in_dispatch_mode() -> bool:
-    """Returns whether a mode, such as that of fake tensors, takes the operations on tensors.
-
-    What is deleted while something is compiled should not compute with its tensors: the mode would
-    refuse them. No public function tells whether there is a mode.
-    """
+    """Returns whether a mode, such as that of fake tensors, takes the operations on tensors."""
+    # What is deleted while something is compiled should not compute: the mode would refuse it.
     return _is_in_mode()
 
 
@@ -111,11 +101,7 @@ _is_in_mode = getattr(_dispatch, "is_in_torch_dispatch_mode", lambda: False)
 
 
 def compiled_from(module: nn.Module) -> nn.Module:
-    """Returns the module that ``torch.compile`` was called with; another module itself.
-
-    The module that ``torch.compile`` returns is of a private class, and holds the one that it was
-    made from under a private name.
-    """
+    """Returns the module that ``torch.compile`` was called with; another module itself."""
     try:
         children = module._modules
     except AttributeError as error:
@@ -124,11 +110,8 @@ def compiled_from(module: nn.Module) -> nn.Module:
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Returns whether ``torch.compile`` raised an error because its backend could not compile.
-
-    Only a private class tells it from an error of the compiled code itself. It is looked up, as an
-    import takes long, and it is loaded if anything was compiled.
-    """
+    """Returns whether ``torch.compile`` raised an error because its backend could not compile."""
+    # Looked up, as an import takes long; it is loaded if anything was compiled.
     errors: Any = sys.modules.get("torch._dynamo.exc")
     return errors is not None and isinstance(error, errors.BackendCompilerFailed)
 
@@ -156,12 +139,8 @@ def lacking(package: str, name: object) -> RuntimeError:
 
 
 def foreach(name: str) -> Any:
-    """Returns the operation that applies ``name`` to each tensor of a list, in few kernels.
-
-    ``torch.optim`` itself steps by these operations. They are documented as a beta and have
-    private names only, such as ``torch._foreach_add_``. Calling one runs no line of Python, so that
-    an interrupt cannot strike between two tensors.
-    """
+    """Returns the operation that applies ``name`` to each tensor of a list, in few kernels."""
+    # It runs no line of Python, so that an interrupt cannot strike between two tensors.
     try:
         return getattr(torch, f"_foreach_{name}")
     except AttributeError as error:
@@ -169,11 +148,8 @@ def foreach(name: str) -> Any:
 
 
 def fused_adam(decoupled: bool) -> Any:
-    """Returns torch's kernel that steps lists of tensors by Adam, in one pass over memory.
-
-    ``torch.optim.adam.adam(..., fused=True)`` calls the kernel too, but sorts the tensors by
-    device and dtype at every call, and counts each tensor's steps in a tensor of its own.
-    """
+    """Returns torch's kernel that steps lists of tensors by Adam, in one pass over memory."""
+    # The public `torch.optim.adam.adam` sorts the tensors by device and dtype at every call.
     try:
         return torch._fused_adamw_ if decoupled else torch._fused_adam_
     except AttributeError as error:
@@ -181,11 +157,7 @@ def fused_adam(decoupled: bool) -> Any:
 
 
 def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
-    """Returns whether anything sees the steps of an optimizer: hooks, a scheduler, a profiler.
-
-    torch wraps ``step`` of each optimizer, to call the hooks and to tell the profiler, and a
-    scheduler wraps it once more; neither says in public whether there is anything to call.
-    """
+    """Returns whether anything sees the steps of an optimizer: hooks, a scheduler, a profiler."""
     return bool(
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
@@ -202,12 +174,8 @@ def version(tensor: torch.Tensor) -> float:
 
 
 def forward_methods(module: nn.Module) -> list[str]:
-    """Returns the Python module of each method with which a torch module computes its output.
-
-    A convolution computes in ``_conv_forward``, which a subclass may override instead of
-    ``forward``; torch has no public name for it. A method that was assigned to the object itself
-    is listed as ``"<object>"``.
-    """
+    """Returns the Python module of each method with which a torch module computes its output."""
+    # A convolution computes in `_conv_forward`, which a subclass may override instead.
     found = []
     for name in ("forward", "_conv_forward"):
         method = getattr(type(module), name, None)
@@ -232,11 +200,8 @@ def hook_count(module: nn.Module) -> int:
 
 
 def own_tensor(module: nn.Module, name: str) -> Tensor | None:
-    """Returns a module's own parameter or buffer of a name; ``None`` if it has none.
-
-    ``getattr`` and ``get_parameter`` run properties and parametrizations, which compute a tensor,
-    and ``named_parameters`` collects all of them; this is called in every batch.
-    """
+    """Returns a module's own parameter or buffer of a name; ``None`` if it has none."""
+    # `getattr` runs properties and parametrizations, which compute a tensor.
     try:
         found = module._parameters.get(name)
         return module._buffers.get(name) if found is None else found

@@ -177,11 +177,8 @@ def fused_step(
 
 
 def check_sizes(columns: Columns) -> None:
-    """Raises a ``RuntimeError`` if gradients or moments differ in size from their parameters.
-
-    The fused kernel does not check sizes on the CPU. The plan did, but ``.data = ...`` or
-    ``resize_`` may have changed a tensor since.
-    """
+    """Raises a ``RuntimeError`` if gradients or moments differ in size from their parameters."""
+    # The fused kernel does not on the CPU, and `.data = ...` may have changed a tensor since.
     sizes = list(map(Tensor.numel, columns[0]))
     for column in columns[1:]:
         found = list(map(Tensor.numel, column))
@@ -241,7 +238,6 @@ class StepGroup:
         self.moments: list[list[Tensor]] = [[] for _ in self.names]
 
     def add(self, index: int, param: Tensor, state: dict[str, Any]) -> None:
-        """Adds a parameter."""
         self.index.append(index)
         self.params.append(param)
         self.states.append(state)

@@ -284,10 +284,7 @@ class Batch:
         return grads if len(self.step_groups) == 1 else [grads[i] for i in members.index]
 
     def laid_out(self, grads: list[Tensor]) -> bool:
-        """Finds the memory of step groups, and returns whether gradients lie as their parameters.
-
-        Such gradients are dense, and have their elements in the same order in memory.
-        """
+        """Finds the memory of step groups; returns whether gradients lie as their parameters."""
         flat = [members for members in self.step_groups if members.is_flat]
         found = [members.find(self.of(members, grads)) for members in flat]
         if not all(found):

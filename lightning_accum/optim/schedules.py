@@ -129,12 +129,9 @@ class AdamWarmupCosineDecay(AdamFormula):
         super()._step_batch(group, batch, grads)
         total, step = group["total_steps"], batch.states[0].get("step")
         # The count of a captured step is on the device.
-        if isinstance(step, int) and step > total + max(_SPARE, total / _SPARE):
-            self._warn_of_end(step, total)
-
-    def _warn_of_end(self, step: int, total: float) -> None:
-        """Warns, once, that the learning rate is zero."""
-        if self._warned_of_end:
+        if self._warned_of_end or not isinstance(step, int):
+            return
+        if step <= total + max(_SPARE, total / _SPARE):
             return
         self._warned_of_end = True
         warnings.warn(
@@ -143,7 +140,7 @@ class AdamWarmupCosineDecay(AdamFormula):
             " then, and nothing is learned any more. Pass the number of steps that you train for,"
             " such as `trainer.estimated_stepping_batches`.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
     def rate(self, group: Group, step: Number) -> Number:

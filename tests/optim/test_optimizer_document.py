@@ -45,25 +45,21 @@ def test_another_decay_is_called_by_every_optimizer(name, options):
     assert not any(map(torch.equal, params, before))
 
 
-@pytest.mark.parametrize("decay", [L1(0.1), WeightDecay(0.1), WeightDecay(0.1, False)])
+def carried(pair):
+    params, optimizer = pair
+    fresh = [nn.Parameter(p.detach().clone()) for p in params]
+    other = Adam(fresh, weight_decay=type(optimizer.weight_decay)(5.0))
+    other.load_state_dict(optimizer.state_dict())
+    return fresh, other
+
+
+@turns("decay", [L1(0.1), WeightDecay(0.1), WeightDecay(0.1, False)])
 def test_a_decay_survives_copies_and_checkpoints(decay):
-    def carried(optimizer, params):
-        fresh = [nn.Parameter(p.detach().clone()) for p in params]
-        other = Adam(fresh, weight_decay=type(decay)(5.0))
-        other.load_state_dict(optimizer.state_dict())
-        return fresh, other
-
-    def copied(optimizer, params):
-        return copy.deepcopy((params, optimizer))
-
-    def pickled(optimizer, params):
-        return pickle.loads(pickle.dumps((params, optimizer)))
-
-    for way in (carried, copied, pickled):
+    for way in (carried, copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))):
         params = parameters()
         optimizer = Adam(params, lr=0.1, weight_decay=decay)
         run(optimizer, params, 3)
-        others, other = way(optimizer, params)
+        others, other = way((params, optimizer))
         assert type(other.weight_decay) is type(decay)
         same(run(other, others, 3, 3), run(optimizer, params, 3, 3))
 
