@@ -8,13 +8,8 @@ import pytest
 import torch
 
 from lightning_accum.functional.optimization import (
-    belief_moment,
-    bias_correction,
-    first_moment,
-    moment_step,
     noam_factor,
     rectification,
-    second_moment,
     warmup_cosine_factor,
     warmup_factor,
 )
@@ -75,31 +70,3 @@ def test_rectification(step, beta2):
         assert found == pytest.approx(math.sqrt(square))
         assert 0 < found <= 1
         assert found <= rectification(step + 1, beta2) + 1e-12
-
-
-# Code that torch 2.4 compiled, once it has been loaded, makes zeros of subnormals in the process.
-@hypothesis.given(
-    st.lists(st.floats(-10, 10, allow_subnormal=False), min_size=1, max_size=20),
-    st.floats(0, 0.99, allow_subnormal=False),
-)
-def test_moments_are_weighted_means(values, beta):
-    mean = square = spread = torch.zeros((), dtype=torch.float64)
-    weights = [(1 - beta) * beta**k for k in reversed(range(len(values)))]
-    means = []
-    for value in values:
-        grad = torch.tensor(value, dtype=torch.float64)
-        mean = first_moment(mean, grad, beta)
-        square = second_moment(square, grad, beta)
-        spread = belief_moment(spread, grad, mean, beta, 0.5)
-        means.append(mean.item())
-    total = bias_correction(beta, len(values))
-    assert sum(weights) == pytest.approx(total)
-    pairs = list(zip(weights, values, strict=True))
-    assert mean.item() == pytest.approx(sum(w * g for w, g in pairs), abs=1e-9)
-    assert square.item() == pytest.approx(sum(w * g * g for w, g in pairs), abs=1e-9)
-    distances = zip(weights, values, means, strict=True)
-    inner = 0.5 * sum(beta**k for k in range(len(values)))
-    expected = sum(w * (g - m) ** 2 for w, g, m in distances) + inner
-    assert spread.item() == pytest.approx(expected, abs=1e-9)
-    change = moment_step(mean, square, 2.0, 0.5, 1.0)
-    assert change.item() == pytest.approx(2 * mean.item() / (0.5 * square.item() ** 0.5 + 1))
