@@ -133,7 +133,7 @@ CONTROLS = {
     "digits_stdp": "k-means",
     "conv_wta": "noise",
     "softhebb_stack": "noise ",
-    "conv_stdp": "filters at random",
+    "conv_stdp": "patches of images",
     "reward_decision": "rewards shuffled",
     "hybrid_backprop": "untrained features",
     "digits_rows": "readout only",
