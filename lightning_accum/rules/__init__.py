@@ -25,7 +25,7 @@ from lightning_accum.rules.kernel import KernelSTDP
 from lightning_accum.rules.mstdp import MSTDP
 from lightning_accum.rules.mstdpet import MSTDPET
 from lightning_accum.rules.oja import Oja
-from lightning_accum.rules.online import learn_online
+from lightning_accum.rules.online import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.sanger import Sanger
@@ -69,4 +69,5 @@ __all__ = [
     "fit_rates",
     "learn_online",
     "reward_modulated",
+    "why_step_by_step",
 ]

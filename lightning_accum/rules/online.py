@@ -46,7 +46,8 @@ def learn_online(
     neurons on the CPU, the rule is :class:`STDP` of its weight only, the input is spikes,
     ``update_every`` is 1, and the updater has no bound, no constraint but
     :class:`~lightning_accum.Clamp`, and nothing else watches the layer. Otherwise the layer and the
-    rule are called step by step, which gives the same result up to rounding.
+    rule are called step by step, which gives the same result up to rounding;
+    :func:`why_step_by_step` says why.
 
     Args:
         rule: the rule, with the layer's cell registered.
@@ -130,6 +131,27 @@ def learn_online(
     return torch.cat(outputs) if outputs else layer(inputs)
 
 
+def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor) -> str | None:
+    """Returns why :func:`learn_online` calls a layer step by step, ``None`` if one loop runs it.
+
+    Args:
+        rule: the rule, with the layer's cell registered.
+        layer: the modules of the rule's cells.
+        inputs: ``[T, B, ...]``, time first.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum import Oja, Serial
+        >>> from lightning_accum.nn import LIF, Linear
+        >>> layer, rule = Serial(Linear(2, 1, bias=False), LIF(1)), Oja(0.1)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
+        'the loop knows `STDP` by a sum or mean over the batch, and not this `Oja`'
+    """
+    found = _suited(rule, layer, inputs)
+    return found if isinstance(found, str) else None
+
+
 # ------------------------------------------------------------- the compiled loop, if it suits
 class _Suited(NamedTuple):
     """A layer and a rule that suit the loop."""
@@ -149,7 +171,7 @@ class _Suited(NamedTuple):
 def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
     found = _suited(rule, layer, inputs)
-    if found is None:
+    if isinstance(found, str):
         return None
     neuron, weight, pairs = found.neuron, found.connection.weight, found.pairs
     steps, batch, _ = inputs.shape
@@ -186,57 +208,61 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     return spikes.to(neuron.spike_dtype or dtype)
 
 
-def _suited(rule: Rule, layer: nn.Module, inputs: Tensor) -> _Suited | None:
-    """Returns what the loop needs; ``None`` if it does not suit."""
+def _suited(rule: Rule, layer: nn.Module, inputs: Tensor) -> _Suited | str:
+    """Returns what the loop needs, or why it does not suit."""
     cells = list(rule.named_cells)
     if len(cells) != 1 or not isinstance(layer, Serial) or inputs.ndim != 3:
-        return None
+        return "the loop runs one cell, a `Serial` that takes inputs `[T, B, N]`"
     ((name, (cell, _)),) = cells
     connection, neuron = layer.connection, layer.neuron
     if type(connection) not in (nn.Linear, Linear) or not isinstance(neuron, Neurons):
-        return None
+        return "the loop runs a linear connection and `LIF` or `AdaptiveLIF` neurons"
     if cell.connection is not connection or cell.neuron is not neuron:
-        return None
+        return "the rule's cell is another one than the layer's"
     assert isinstance(connection, nn.Linear)
-    state, raster = rule.state_of(name), _as_raster(inputs)
-    neurons = neuron.loop_constants()
+    if inputs.shape[2] != connection.in_features or neuron.size != (connection.out_features,):
+        return "the sizes of inputs, connection and neurons differ"
+    neurons, state = neuron.loop_constants(), rule.state_of(name)
     pairs = rule.loop_constants(state.hyperparameters, inputs.shape[1])
-    limits = _limits(rule, name, connection)
-    suits = (
-        inputs.shape[2] == connection.in_features
-        and neuron.size == (connection.out_features,)
-        and (connection.bias is None or connection.bias.dtype == connection.weight.dtype)
-        and rule.recorded_steps(name) == 0
-        and _only_rule_watches(rule, layer)
-    )
-    if raster is None or neurons is None or pairs is None or limits is None or not suits:
-        return None
+    if neurons is None:
+        return "the loop knows no inhibition but `WinnerTakeAll`"
+    if pairs is None:
+        kind = type(rule).__name__
+        return f"the loop knows `STDP` by a sum or mean over the batch, and not this `{kind}`"
+    limits, raster = _limits(rule, name, connection), _as_raster(inputs)
+    if isinstance(limits, str):
+        return limits
+    if raster is None:
+        return "the loop takes spikes on the CPU"
+    same = connection.bias is None or connection.bias.dtype == connection.weight.dtype
+    if not same or rule.recorded_steps(name) or not _only_rule_watches(rule, layer):
+        return (
+            "something else watches the layer, or steps are recorded that were not evaluated, or"
+            " modules are in evaluation mode"
+        )
     updater = rule.updater_of(name)
     bounds = None if limits == (-math.inf, math.inf) else limits
     return _Suited(connection, neuron, state, updater, name, raster, neurons, pairs, bounds)
 
 
-def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float] | None:
-    """Returns the limits of the weight if nothing else is done to a change, otherwise ``None``."""
+def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float] | str:
+    """Returns the limits of the weight if nothing else is done to a change, otherwise what is."""
     updater, weight = rule.updater_of(name), connection.weight
     if rule.state_of(name).hyperparameters.params != ("weight",):
-        return None
+        return "the loop changes the weight only"
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
     constraints = updater.constraints_of("weight")
-    simple = (
-        type(weight) is nn.Parameter
-        and weight.is_cpu
-        and not hook_count(updater)
-        and pending.empty
-        and not pending.bounded
-        and [type(fn) for fn in constraints] in ([], [Clamp])
-    )
-    if not simple:
-        return None
+    if [type(fn) for fn in constraints] not in ([], [Clamp]) or pending.bounded:
+        return "the loop knows no bound, and no constraint but `Clamp`"
+    if type(weight) is not nn.Parameter or not weight.is_cpu:
+        return "the loop changes a parameter on the CPU"
+    if hook_count(updater) or not pending.empty:
+        return "the updater has hooks, or changes that are not applied"
     low, high = updater.limits("weight")
     low, high = -math.inf if low is None else low, math.inf if high is None else high
-    inside = not constraints or bool(((weight >= low) & (weight <= high)).all())
-    return (low, high) if inside else None
+    if constraints and not bool(((weight >= low) & (weight <= high)).all()):
+        return "weights are outside the limits of `Clamp`"
+    return low, high
 
 
 def _only_rule_watches(rule: Rule, layer: Serial) -> bool:

@@ -402,7 +402,7 @@ CASES: dict[str, Case] = {
 EXEMPT = {"LocalLearningWarning", "show_versions",
     "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "RateFit", "Reducer",
     "Rule", "Term", "attach_updater", "fit_rates", "get_updater", "learn_online",
-    "reward_modulated",
+    "reward_modulated", "why_step_by_step",
 }  # fmt: skip
 PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__, *rules.__all__} | {
     "GradientMonitor", "UpdateOptimizer",

@@ -15,7 +15,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.functional import bound_upper_sharp
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import online
-from lightning_accum.rules.online import learn_online
+from lightning_accum.rules.online import learn_online, why_step_by_step
 
 
 def layer_of(inputs: int, neurons: nn.Module, size: int, bias: bool = False) -> la.Serial:
@@ -64,7 +64,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def _online_case() -> tuple[object, ...]:
     layer = layer_of(2, LIF(1), 1)
     found = online._suited(learner_of(layer), layer, raster(2, 1, 2).double())
-    assert found is not None
+    assert not isinstance(found, str)
     zeros = torch.zeros(1, 1, dtype=torch.float64)
     state = online.OnlineState(zeros, zeros, zeros[0], zeros.expand(1, 2), zeros)
     return found.raster, layer.connection.weight, None, found.neurons, found.pairs, state
@@ -182,6 +182,19 @@ def unsuited() -> dict[str, tuple[la.Serial, la.Rule, Tensor]]:
     return cases
 
 
+WHY = {
+    "something else watches": "something else watches the layer",
+    "a bound": "no bound",
+    "another constraint": "no constraint but `Clamp`",
+    "weights outside the limits": "outside the limits",
+    "another inhibition": "`WinnerTakeAll`",
+    "a bias that learns": "the weight only",
+    "another rule and neuron": "`LIF` or `AdaptiveLIF`",
+    "another reduction": "sum or mean over the batch",
+    "steps that no call has evaluated": "steps are recorded",
+}
+
+
 @pytest.mark.parametrize("reason", unsuited())
 def test_what_does_not_suit_is_called_step_by_step(compiled, reason):
     layer, rule, x = unsuited()[reason]
@@ -191,6 +204,8 @@ def test_what_does_not_suit_is_called_step_by_step(compiled, reason):
     assert torch.equal(learn_online(rule, layer, x), step_by_step(twin, other, x))
     torch.testing.assert_close(layer.state_dict(), other.state_dict(), rtol=0, atol=0)
     assert compiled == [False]
+    layer, rule, x = unsuited()[reason]
+    assert WHY[reason] in str(why_step_by_step(rule, layer, x))
 
 
 def test_a_layer_in_evaluation_mode_learns_nothing():
