@@ -69,6 +69,9 @@ def flat(found):
     return found if isinstance(found, list) else [found]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.Variance.* should have more than 1 values"
+)  # a count of 1 is one
 @pytest.mark.parametrize("name", MAKE)
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
