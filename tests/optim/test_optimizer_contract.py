@@ -237,7 +237,7 @@ def test_nothing_is_kept_alive(make):
     before = live()
     run(optimizer, params, 5, absent=lambda step: (step % 2,))
     give_gradients(params, 0)
-    assert live() == before
+    assert live() <= before
     gone = [weakref.ref(p.grad) for p in params]
     optimizer.zero_grad()
     assert all(ref() is None for ref in gone)
