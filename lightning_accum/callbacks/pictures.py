@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import ceil, sqrt
 from re import escape
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping
 from lightning_accum._compat import batches_that_stepped, logs_hyperparameters
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.callbacks._images import Canvas, canvas_of, fields_of, grid, raster
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks._report import Activity, Before, Values, Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in
 from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.plot.fields import mosaic, receptive_fields
 
 # Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one
 # color, so that a chart has one kind of value.
@@ -108,8 +110,8 @@ class UpdatePictures(Callback):
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
             if holder is not None and logs_hyperparameters(holder):
                 params = {**_shown(holder.hparams_initial), **params}
-        for logger, _ in _canvases(trainer):
-            logger.log_hyperparams(params)
+        for canvas in _canvases(trainer):
+            canvas.logger.log_hyperparams(params)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Adds the charts of the cells, and receives what is measured from now on."""
@@ -125,7 +127,7 @@ class UpdatePictures(Callback):
             raise ValueError(
                 f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
             )
-        canvases = [canvas for _, canvas in _canvases(trainer)]
+        canvases = _canvases(trainer)
         if not canvases and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             kinds = [type(logger).__name__ for logger in trainer.loggers]
             rank_zero_warn(
@@ -197,7 +199,7 @@ class _Painter(Watcher):
     """Keeps the latest measurements, and draws them on one canvas when they are logged."""
 
     def __init__(
-        self, pictures: UpdatePictures, trainer: pl.Trainer, canvas: Canvas, prefix: str
+        self, pictures: UpdatePictures, trainer: pl.Trainer, canvas: _Canvas, prefix: str
     ) -> None:
         self._pictures, self._trainer = pictures, trainer
         self._canvas, self._prefix = canvas, prefix
@@ -227,30 +229,92 @@ class _Painter(Watcher):
         canvas, step = self._canvas, batches_that_stepped(self._trainer)
         for (cell, name), (weight, delta) in self._changes.items():
             place = f"{self._prefix}{cell}/{name}"
-            _histogram(canvas, f"weights/{place}", weight, step)
-            _histogram(canvas, f"updates/{place}", delta, step)
+            canvas.histogram(f"weights/{place}", weight, step)
+            canvas.histogram(f"updates/{place}", delta, step)
             fields = fields_of(weight, self._pictures.shapes.get(cell), self._pictures.most)
             if fields is not None:
                 canvas.image(f"fields/{place}", grid(fields), step)
         for cell, activity in self._windows.items():
-            _histogram(canvas, f"firing_rates/{self._prefix}{cell}", activity.rates, step)
+            canvas.histogram(f"firing_rates/{self._prefix}{cell}", activity.rates, step)
             image = raster(activity.window, self._pictures.most)
             canvas.image(f"spikes/{self._prefix}{cell}", image, step)
         self._changes, self._windows = {}, {}
 
 
-def _histogram(canvas: Canvas, tag: str, values: Tensor, step: int) -> None:
-    finite = values[values.isfinite()].float().cpu()  # a histogram cannot hold the others
-    if finite.numel():
-        canvas.histogram(tag, finite, step)
+@runtime_checkable
+class _LogsImages(Protocol):
+    """A logger with an image call, such as Lightning's ``WandbLogger``."""
+
+    def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
+        """Logs images."""
 
 
-def _canvases(trainer: pl.Trainer) -> list[tuple[Logger, Canvas]]:
-    """Returns the loggers that take images, with their canvases, in the first process only."""
-    found = [(logger, canvas_of(logger)) for logger in trainer.loggers if trainer.is_global_zero]
-    return [(logger, canvas) for logger, canvas in found if canvas is not None]
+class _Canvas:
+    """Draws for a logger: all for a TensorBoardLogger, and only images for another."""
+
+    def __init__(self, logger: Any) -> None:
+        self.logger = logger
+        self._board = logger.experiment if isinstance(logger, TensorBoardLogger) else None
+
+    def image(self, tag: str, image: Tensor, step: int) -> None:
+        """Draws a gray image ``[height, width]`` from 0 to 1."""
+        if self._board is not None:
+            self._board.add_image(tag, image, step, dataformats="HW")
+        else:  # as bytes, which no logger scales by its own values
+            pixels = (image * 255).round().to(torch.uint8).cpu().numpy()
+            self.logger.log_image(tag, [pixels], step)
+
+    def histogram(self, tag: str, values: Tensor, step: int) -> None:
+        """Draws the histogram of the finite values."""
+        finite = values[values.isfinite()].float().cpu()  # a histogram cannot hold the others
+        if self._board is not None and finite.numel():
+            self._board.add_histogram(tag, finite, step)
+
+    def charts(self, layout: dict[str, Any]) -> None:
+        """Arranges charts of scalars."""
+        if self._board is not None:
+            self._board.add_custom_scalars(layout)
+
+
+def _canvases(trainer: pl.Trainer) -> list[_Canvas]:
+    """Returns a canvas for each logger that takes images, in the first process only."""
+    loggers: list[Any] = trainer.loggers if trainer.is_global_zero else []
+    kinds = TensorBoardLogger, _LogsImages
+    return [_Canvas(logger) for logger in loggers if isinstance(logger, kinds)]
 
 
 def _shown(hparams: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the hyperparameters that Lightning logs."""
     return {name: value for name, value in hparams.items() if name != "_class_path"}
+
+
+def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor | None:
+    """Returns the weights of each neuron as an image."""
+    if weight.ndim == 3 or not weight.numel():
+        return None
+    fields = receptive_fields(weight, shape, "shapes")
+    if fields is None:
+        return None
+    matrix = fields.shape[1:] == weight.shape
+    return _scaled(fields[:, :most] if matrix else fields[:most])
+
+
+def grid(images: Tensor) -> Tensor:
+    """Arranges images ``[N, height, width]`` in about a square, with lines between them."""
+    return mosaic(images, ceil(sqrt(len(images))), 0.5)
+
+
+def raster(window: Tensor, most: int) -> Tensor:
+    """Returns the first sample of a window ``[T, B, ...]`` as an image ``[neurons, T]``."""
+    return _scaled(window[:, 0].flatten(1)[:, :most].float().cpu().T, low=0.0)
+
+
+def _scaled(values: Tensor, low: float | None = None) -> Tensor:
+    """Scales values to [0, 1], from the lowest finite value or ``low`` to the highest."""
+    finite = values[values.isfinite()]
+    if not finite.numel():
+        return torch.zeros_like(values)
+    least = finite.min() if low is None else torch.tensor(low)
+    span = finite.max() - least
+    scaled = (values - least) / torch.where(span > 0, span, torch.ones(()))
+    return scaled.nan_to_num(0.0, 1.0, 0.0).clamp(0, 1)

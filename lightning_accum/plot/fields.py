@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isqrt, sqrt
+from math import ceil, isqrt, nan, sqrt
 from typing import Any
 
 from torch import Tensor
@@ -64,7 +64,7 @@ def weights(
             f" [N, height, width]. Found `weight.shape = {tuple(weight.shape)}`."
         )
     matrix = weight.ndim == 2 and len(fields) == 1 != len(weight)
-    canvas = fields[0] if matrix else _mosaic(fields[:most], columns)
+    canvas = fields[0] if matrix else mosaic(fields[:most], columns)
     low, high = _scale(canvas) if limits is None else limits
     plt = pyplot("plot.weights")
     if ax is None:
@@ -90,14 +90,14 @@ def weights(
     return ax.figure, ax
 
 
-def _mosaic(fields: Tensor, columns: int | None) -> Tensor:
-    """Arranges images in rows, with empty lines between them."""
+def mosaic(fields: Tensor, columns: int | None, between: float = nan) -> Tensor:
+    """Arranges images ``[N, height, width]`` in rows, with lines of a value between them."""
     number, height, width = fields.shape
     if columns is None:
         columns = ceil(sqrt(2 * number * height / width))
     columns = min(columns, number)
     rows = ceil(number / columns)
-    canvas = fields.new_full((rows, columns, height + 1, width + 1), float("nan"))
+    canvas = fields.new_full((rows, columns, height + 1, width + 1), between)
     canvas.view(-1, height + 1, width + 1)[:number, :height, :width] = fields
     return canvas.transpose(1, 2).reshape(rows * (height + 1), -1)[:-1, :-1]
 

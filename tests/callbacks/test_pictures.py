@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
-from lightning_accum.callbacks._images import fields_of, grid, raster
+from lightning_accum.callbacks.pictures import fields_of, grid, raster
 
 IMAGES = {"fields/enc/weight", "spikes/enc"}
 HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
