@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_warn
@@ -18,11 +18,24 @@ from lightning_accum.health.setup import unit
 MakeScheduler = Callable[[Optimizer], LRScheduler]
 Interval = Literal["update", "epoch"]
 
+_NO_FACTOR = 1.0  # the `lr` that changes nothing
 
-class Schedule:
-    """Steps a scheduler after every applied update, or after every epoch."""
 
-    def __init__(self, make: MakeScheduler | None, interval: Interval) -> None:
+class UpdatePlan:
+    """Counts batches to the next update, and holds the factor of updates and its schedule."""
+
+    kinds: ClassVar[dict[str, Kind]] = {"batches": COUNT, "schedule": optional(MAPPING)}
+    """The kinds of the entries of a state."""
+
+    def __init__(
+        self, every: int | None, lr: float, make: MakeScheduler | None, interval: Interval
+    ) -> None:
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise ValueError(
+                "Argument `apply_every_n_batches` should be a positive number of batches, or None."
+                f" Found `apply_every_n_batches = {every!r}`."
+            )
+        check_factor(lr=lr)
         if make is not None and not callable(make):
             raise TypeError(
                 "Argument `lr_scheduler` should be a callable that returns a scheduler of an"
@@ -34,115 +47,44 @@ class Schedule:
                 f"Argument `lr_interval` should be one of {get_args(Interval)}."
                 f" Found `lr_interval = {interval!r}`."
             )
-        self.make = make
-        self.interval = interval
-        self.scheduler: LRScheduler | None = None
+        self.every, self.lr, self.interval = every, lr, interval
+        self.batches = 0  # since the last update
+        self._make = make
         self._optimizer: Optimizer | None = None
-        self._saved: dict[str, Any] | None = None  # the state, until there is an optimizer
+        self._scheduler: LRScheduler | None = None
+        self._saved: dict[str, Any] | None = None  # their state, until there is an optimizer
 
     def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
-        """Makes the scheduler, and loads a saved state into it and the optimizer."""
+        """Begins a fit, or resumes one: makes the scheduler, and counts batches from zero."""
         saved, self._saved = self._saved, None
-        self._optimizer, self.scheduler = optimizer, None
-        if optimizer is not None:
-            self.scheduler = None if self.make is None else self.make(optimizer)
-            if isinstance(self.scheduler, ReduceLROnPlateau):
-                self.scheduler = None
+        self._optimizer, self._scheduler = optimizer, None
+        if optimizer is None:
+            self._check_own()
+        elif self._make is not None:
+            self._scheduler = self._make(optimizer)
+            if isinstance(self._scheduler, ReduceLROnPlateau):
+                self._scheduler = None
                 raise ValueError(
                     "Argument `lr_scheduler` should return a scheduler whose `step()` takes no"
                     " metric. Found a `ReduceLROnPlateau`: pass another, or return it with an"
                     " UpdateOptimizer from `configure_optimizers`, and its `monitor`."
                 )
-            if resuming and saved is not None:
-                given = _rates_at_first(optimizer)
-                self._load(saved)
-                _warn_of_another_lr(given, _rates_at_first(optimizer))
-        elif self.make is not None:
-            raise ValueError(
-                "Argument `lr_scheduler` should be None if the module has its own UpdateOptimizer."
-                " Found one: return the scheduler with the optimizer from `configure_optimizers`."
-            )
+        if not resuming:
+            self.batches = 0
+        elif optimizer is not None and saved is not None:
+            given = _rates_at_first(optimizer)
+            self._load(optimizer, saved)
+            _warn_of_another_lr(given, _rates_at_first(optimizer))
 
-    def passed(self, what: Interval) -> None:
-        """Steps the scheduler if it steps after every update or epoch, whichever has passed."""
-        if self.scheduler is not None and what == self.interval:
-            self.scheduler.step()
-
-    def end(self) -> None:
-        """Drops the optimizer, and keeps its state for a checkpoint."""
-        self._saved = self.state_dict()
-        self._optimizer = self.scheduler = None
-
-    def state_dict(self) -> dict[str, Any] | None:
-        """Returns the states of optimizer and scheduler; ``None`` if the module has its own."""
-        if self._optimizer is None:
-            return self._saved
-        scheduler = None if self.scheduler is None else self.scheduler.state_dict()
-        return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
-
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Loads a state now, or when there is an optimizer if there is none yet."""
-        if state is not None:
-            check_state("a schedule", state, {"optimizer": MAPPING, "scheduler": optional(MAPPING)})
-        if self._optimizer is None or state is None:
-            self._saved = state
-        else:
-            self._load(state)
-
-    def _load(self, state: dict[str, Any]) -> None:
-        assert self._optimizer is not None
-        if self.scheduler is not None and state["scheduler"] is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        self._optimizer.load_state_dict(state["optimizer"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        gone = {"_optimizer": None, "scheduler": None}
-        return {**self.__dict__, **gone, "_saved": self.state_dict()}
-
-
-def _rates_at_first(optimizer: Optimizer) -> list[float]:
-    return [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
-
-
-def _warn_of_another_lr(given: list[float], loaded: list[float]) -> None:
-    """Warns if a fit resumes with another rate than was given now."""
-    if given != loaded:
-        rank_zero_warn(
-            f"Argument `lr` should be that of the fit that is resumed, {loaded[0]:g}, which goes on"
-            f" with the state of its optimizer. Found `lr = {given[0]:g}`, which has no effect:"
-            " change the rates of the rule, or begin a new fit with the weights of the checkpoint."
-        )
-
-
-_NO_FACTOR = 1.0  # the `lr` that changes nothing
-
-
-class UpdatePlan:
-    """Counts batches to the next update, and holds the factor of updates and its schedule."""
-
-    def __init__(
-        self, every: int | None, lr: float, scheduler: MakeScheduler | None, interval: Interval
-    ) -> None:
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise ValueError(
-                "Argument `apply_every_n_batches` should be a positive number of batches, or None."
-                f" Found `apply_every_n_batches = {every!r}`."
-            )
-        check_factor(lr=lr)
-        self.every = every
-        self.lr = lr
-        self.schedule = Schedule(scheduler, interval)
-        self.batches = 0  # since the last update
-
-    def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
-        """Begins a fit: makes the scheduler, and counts from zero unless the fit resumes one."""
-        if optimizer is None and self.lr != _NO_FACTOR:
+    def _check_own(self) -> None:
+        """Raises a ``ValueError`` if there is a plan beside the module's own UpdateOptimizer."""
+        if self.lr != _NO_FACTOR:
             raise ValueError(
                 f"Argument `lr` should be {_NO_FACTOR} if the module has its own UpdateOptimizer,"
                 f" which has its own `lr`. Found `lr = {self.lr}`: pass it to that optimizer, as in"
                 f" `UpdateOptimizer(params, lr={self.lr})`."
             )
-        if optimizer is None and self.every is not None:
+        if self.every is not None:
             raise ValueError(
                 "Argument `apply_every_n_batches` should be None if the module has its own"
                 f" UpdateOptimizer, which applies what is pending when it is stepped. Found"
@@ -150,10 +92,18 @@ class UpdatePlan:
                 f" batches, in automatic optimization with `accumulate_grad_batches={self.every}`"
                 " of the Trainer."
             )
-        if not resuming:
-            self.batches = 0
-        self.schedule.begin(optimizer, resuming)
+        if self._make is not None:
+            raise ValueError(
+                "Argument `lr_scheduler` should be None if the module has its own UpdateOptimizer."
+                " Found one: return the scheduler with the optimizer from `configure_optimizers`."
+            )
 
+    def end(self) -> None:
+        """Drops the optimizer, and keeps its state for a checkpoint."""
+        self._saved = self._schedule_state()
+        self._optimizer = self._scheduler = None
+
+    # ------------------------------------------------------------------ in a fit
     def batches_between(self, trainer: pl.Trainer) -> int:
         """Returns the number of batches from one update to the next."""
         return self.every or trainer.accumulate_grad_batches
@@ -168,30 +118,63 @@ class UpdatePlan:
         left, self.batches = self.batches > 0, 0
         return left
 
+    def passed(self, what: Interval) -> None:
+        """Steps the scheduler if it steps after every update or epoch, whichever has passed."""
+        if self._scheduler is not None and what == self.interval:
+            self._scheduler.step()
+
     def wrong_unit(self, trainer: pl.Trainer) -> str:
         """Returns that the schedule counts in the wrong unit; empty unless it certainly does."""
         epochs, batches = trainer.max_epochs, trainer.num_training_batches
         whole = trainer.max_steps == -1 and isinstance(trainer.limit_train_batches, float)
         if not whole or not epochs or epochs < 0 or not isinstance(batches, int):
             return ""  # a short trial may keep the schedule of the fit that is meant
+        if self._scheduler is None:
+            return ""
         updates = ceil(batches / self.batches_between(trainer))
-        schedule, interval = self.schedule.scheduler, self.schedule.interval
-        return (
-            ""
-            if schedule is None
-            else unit(schedule, interval, epochs, epochs * batches, epochs * updates)
-        )
+        return unit(self._scheduler, self.interval, epochs, epochs * batches, epochs * updates)
 
-    @property
-    def kinds(self) -> dict[str, Kind]:
-        """The kinds of the entries of a state."""
-        return {"batches": COUNT, "schedule": optional(MAPPING)}
-
+    # ------------------------------------------------------------------ state
     def state_dict(self) -> dict[str, Any]:
         """Returns the count of batches, and the states of optimizer and scheduler."""
-        return {"batches": self.batches, "schedule": self.schedule.state_dict()}
+        return {"batches": self.batches, "schedule": self._schedule_state()}
+
+    def _schedule_state(self) -> dict[str, Any] | None:
+        """Returns the states of optimizer and scheduler; ``None`` if the module has its own."""
+        if self._optimizer is None:
+            return self._saved
+        scheduler = None if self._scheduler is None else self._scheduler.state_dict()
+        return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads the entries of a state that :meth:`state_dict` returned."""
+        """Loads a state now, or when there is an optimizer if there is none yet."""
+        if (saved := state["schedule"]) is not None:
+            check_state("a schedule", saved, {"optimizer": MAPPING, "scheduler": optional(MAPPING)})
         self.batches = state["batches"]
-        self.schedule.load_state_dict(state["schedule"])
+        if self._optimizer is None or saved is None:
+            self._saved = saved
+        else:
+            self._load(self._optimizer, saved)
+
+    def _load(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        if self._scheduler is not None and state["scheduler"] is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        gone = {"_optimizer": None, "_scheduler": None}
+        return {**self.__dict__, **gone, "_saved": self._schedule_state()}
+
+
+def _rates_at_first(optimizer: Optimizer) -> list[float]:
+    return [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+
+
+def _warn_of_another_lr(given: list[float], loaded: list[float]) -> None:
+    """Warns if a fit resumes with another rate than was given now."""
+    if given != loaded:
+        rank_zero_warn(
+            f"Argument `lr` should be that of the fit that is resumed, {loaded[0]:g}, which goes on"
+            f" with the state of its optimizer. Found `lr = {given[0]:g}`, which has no effect:"
+            " change the rates of the rule, or begin a new fit with the weights of the checkpoint."
+        )

@@ -226,7 +226,7 @@ class CellTrainerCallback(Callback):
         apply_now(optimizer)
         fit.report.after_apply(optimizer)
         fit.appliers.count(trainer)
-        self.plan.schedule.passed("update")
+        self.plan.passed("update")
 
     def _before_step(self, optimizer: UpdateOptimizer) -> None:
         """Evaluates what is recorded when the module steps its own optimizer in a batch."""
@@ -244,7 +244,7 @@ class CellTrainerCallback(Callback):
         if self.plan.update_left() and fit.appliers.by == "callback":
             fit.report.measuring = False  # there is no logging step between batches
             self._apply(fit, trainer)
-        self.plan.schedule.passed("epoch")
+        self.plan.passed("epoch")
         fit.report.epoch_ended()
         self.host.events.epoch_ended()
         self.cell_trainer.confirm()
@@ -277,7 +277,7 @@ class CellTrainerCallback(Callback):
             steps.callback(self.host.release)
             if fit is not None:
                 steps.callback(fit.recording.leave)
-                steps.callback(self.plan.schedule.end)
+                steps.callback(self.plan.end)
                 steps.callback(fit.appliers.detach)
                 steps.callback(self.host.combine, at_once=False)
                 self.host.events.ended("failed" if failed else "released")

@@ -294,6 +294,6 @@ def test_the_rate_is_resumed_by_name(tmp_path: Path) -> None:
         logger=True,
         default_root_dir=tmp_path,
     )
-    rates = [each.plan.schedule.state_dict for each in again.callbacks if hasattr(each, "plan")]
+    rates = [each.plan.state_dict for each in again.callbacks if hasattr(each, "plan")]
     again.fit(Net(), loader(1), ckpt_path=tmp_path / "two.ckpt")
-    assert [rate()["optimizer"]["param_groups"][0]["lr"] for rate in rates] == [0.25, 1.0]
+    assert [rate()["schedule"]["optimizer"]["param_groups"][0]["lr"] for rate in rates] == [0.25, 1.0]
