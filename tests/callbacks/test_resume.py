@@ -294,6 +294,7 @@ def test_the_rate_is_resumed_by_name(tmp_path: Path) -> None:
         logger=True,
         default_root_dir=tmp_path,
     )
-    rates = [each.plan.state_dict for each in again.callbacks if hasattr(each, "plan")]
+    plans = [each.plan for each in again.callbacks if hasattr(each, "plan")]
     again.fit(Net(), loader(1), ckpt_path=tmp_path / "two.ckpt")
-    assert [rate()["schedule"]["optimizer"]["param_groups"][0]["lr"] for rate in rates] == [0.25, 1.0]
+    saved = [plan.state_dict()["schedule"]["optimizer"] for plan in plans]
+    assert [each["param_groups"][0]["lr"] for each in saved] == [0.25, 1.0]
