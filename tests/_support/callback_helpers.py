@@ -11,6 +11,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -32,6 +34,25 @@ def loader(batches: int = 8, last: int = BATCH, seed: int = 0) -> DataLoader[Any
     """Batches in one order, the last one of its own size, with labels."""
     x = spikes((batches - 1) * BATCH + last, seed)
     return DataLoader(TensorDataset(x, torch.arange(len(x)) % OUTPUTS), batch_size=BATCH)
+
+
+class Resumable(DataLoader[Any]):
+    """Goes on where it stopped, as Lightning asks for within an epoch."""
+
+    done = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        start = self.done
+        for i, batch in enumerate(super().__iter__()):
+            if i >= start:
+                self.done = (i + 1) % len(self)
+                yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.done = state["done"]
 
 
 class Net(pl.LightningModule):
@@ -173,6 +194,22 @@ class Probe(pl.Callback):
 def weights_after_each_batch(net: Net) -> Probe:
     """To stand behind the callback: the weight at each batch's end."""
     return Probe("on_train_batch_end", lambda _, module: module.fc.weight.detach().clone())
+
+
+def events_of(run: pl.Trainer) -> EventAccumulator:
+    """All that stands in a fit's event files."""
+    (board,) = [each for each in run.loggers if isinstance(each, TensorBoardLogger)]
+    every = dict.fromkeys(("images", "histograms", "scalars", "tensors"), 0)
+    found = EventAccumulator(board.log_dir, size_guidance=every)
+    found.Reload()
+    return found
+
+
+def scalars(run: pl.Trainer) -> dict[str, dict[int, float]]:
+    """The numbers in a fit's event files, by tag and step."""
+    found = events_of(run)
+    tags = [tag for tag in found.Tags()["scalars"] if tag not in ("epoch", "hp_metric")]
+    return {tag: {event.step: event.value for event in found.Scalars(tag)} for tag in tags}
 
 
 @contextmanager

@@ -21,32 +21,20 @@ from callback_helpers import (
     fit_by_hand,
     loader,
     parts_by_hand,
+    scalars,
     trainer,
 )
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
 from lightning_accum.callbacks._report import Before
-
-
-def scalars(path: Path) -> dict[str, dict[int, float]]:
-    """What stands in the event files, by tag and step."""
-    reader = EventAccumulator(str(path))
-    reader.Reload()
-    return {
-        tag: {event.step: event.value for event in reader.Scalars(tag)}
-        for tag in reader.Tags()["scalars"]
-        if tag != "epoch"
-    }
 
 
 def fit(net: Net, path: Path, batches: int = 8, **options: Any) -> dict[str, dict[int, float]]:
     ours = {k: options.pop(k) for k in list(options) if k in ("apply_every_n_batches", "log")}
     run = trainer(path, callback(**ours), logger=TensorBoardLogger(path, name=""), **options)
     run.fit(net, loader(batches))
-    assert run.log_dir is not None
-    return scalars(Path(run.log_dir))
+    return scalars(run)
 
 
 def statistics(before: Tensor, after: Tensor, pos: Tensor, neg: Tensor) -> dict[str, float]:
@@ -148,7 +136,7 @@ def test_with_validation_between(tmp_path: Path) -> None:
         val_check_interval=1,
     )
     run.fit(net, loader(4), loader(1, seed=9))
-    found = scalars(Path(str(run.log_dir)))
+    found = scalars(run)
     assert {step for values in found.values() for step in values} == {1, 3}
 
 
@@ -229,7 +217,7 @@ def test_one_row_for_each_step_in_every_logger(prog_bar: bool, tmp_path: Path) -
     )
     run.fit(net, loader(6))
     assert net.logged == 2 * (1 + prog_bar)
-    found = scalars(Path(board.log_dir))
+    found = scalars(run)
     with open(Path(table.log_dir) / "metrics.csv") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [1, 3, 5, 7, 9, 11]

@@ -135,7 +135,7 @@ def by_torch(thing: Any) -> Any:
     return torch.load(file, weights_only=False)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle, by_torch])
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_torch])
 def test_copies_in_every_phase(copied: Any, tmp_path: Path) -> None:
     use, data = callback(apply_every_n_batches=2), loader(3)
     copies: dict[str, CellTrainerCallback] = {"new": copied(use)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,6 @@ from lightning_accum.optim import UpdateOptimizer
 
 def fail(*_: Any) -> None:
     raise OSError("on purpose")
-
-
-def interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
 
 
 class FailsInStep(Net):
@@ -89,17 +84,6 @@ def test_after_a_step_fails_the_next_fit_begins_with_nothing(every: int, tmp_pat
     assert close(net.fc.weight, expected)
 
 
-def test_after_ctrl_c(tmp_path: Path) -> None:
-    net, use = Net(), callback()
-    probe = Probe("on_train_batch_start", interrupt)
-    with pytest.raises(SystemExit):
-        trainer(tmp_path, use, probe).fit(net, loader(2))
-    assert clean(net)
-    expected = fit_by_hand(net, list(loader(2)))[-1]
-    trainer(tmp_path, use).fit(net, loader(2))
-    assert close(net.fc.weight, expected)
-
-
 def test_the_modules_own_optimizer_is_let_go(tmp_path: Path) -> None:
     class Own(Net):
         def configure_optimizers(self) -> Any:
@@ -127,20 +111,6 @@ def live() -> list[int]:
         sum(issubclass(kind, base) for kind in kinds)
         for base in (Monitor, pl.LightningModule, UpdateOptimizer)
     ]
-
-
-def test_a_dropped_model_is_gone_and_its_cell_is_replaced_without_a_word(tmp_path: Path) -> None:
-    use = callback()
-    net = Net()
-    trainer(tmp_path, use).fit(net, loader(2))
-    gone = weakref.ref(net.fc)
-    del net
-    gc.collect()
-    assert gone() is None
-    net = Net()
-    expected = fit_by_hand(net, list(loader(2)))[-1]
-    trainer(tmp_path, use).fit(net, loader(2))  # a warning would raise
-    assert close(net.fc.weight, expected)
 
 
 @pytest.mark.parametrize("one_rule", [False, True])

@@ -45,7 +45,7 @@ def test_weights_do_not_depend_on_what_is_logged(tmp_path):
 
 
 def own_optimizer(net: Net) -> None:
-    net.optimizers_given = UpdateOptimizer([net.fc.weight])
+    net.optimizers_given, net.automatic_optimization = UpdateOptimizer([net.fc.weight]), True
 
 
 def kept(net: Net) -> None:
@@ -56,22 +56,14 @@ def bounded(net: Net) -> None:
     attach_updater(net.fc, "weight").weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
 
 
-@pytest.mark.parametrize("prepare", [kept, bounded])
-def test_parts_are_kept_where_something_needs_each(prepare, tmp_path):
+@pytest.mark.parametrize(
+    ("prepare", "every"), [(kept, 1), (bounded, 1), (lambda net: None, 2), (own_optimizer, None)]
+)
+def test_parts_are_kept_where_something_needs_each(prepare, every, tmp_path):
+    """Also while updates of several batches are pending, and where the module applies them."""
     net = Net()
     prepare(net)
-    assert not any(fit(net, tmp_path))
-
-
-def test_parts_are_kept_while_updates_of_several_batches_are_pending(tmp_path):
-    assert not any(fit(Net(), tmp_path, every=2))
-
-
-def test_parts_are_kept_where_the_module_applies_updates(tmp_path):
-    net = Net()
-    own_optimizer(net)
-    net.automatic_optimization = True
-    assert not any(fit(net, tmp_path, every=None))
+    assert not any(fit(net, tmp_path, every=every))
 
 
 def test_a_step_of_fabric_combines_and_what_it_leaves_pending_has_parts():

@@ -244,19 +244,3 @@ def test_a_layer_compiled_in_its_place(tmp_path: Path) -> None:
     net.fc = torch.compile(net.fc, backend="eager")
     trainer(tmp_path, callback(Noting())).fit(net, data, loader(1, seed=9))
     assert close(net.fc._orig_mod.weight, expected)
-
-
-def test_what_others_have_compiled_stays(tmp_path: Path) -> None:
-    compiled = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        compiled.append(graph)
-        return graph.forward
-
-    double = torch.compile(lambda x: 2 * x, backend=backend)
-    double(torch.ones(3))
-    net, data = Compiled(), loader(1)
-    net(next(iter(data))[0])
-    trainer(tmp_path, callback(Noting())).fit(net, data, loader(1, seed=9))
-    double(torch.ones(3))
-    assert len(compiled) == 1

@@ -2,64 +2,40 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import RULE, Net, clean, close, fit_by_hand, loader
 from lightning.fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from lightning_accum import (
-    MSTDP,
-    STDP,
-    CellSpec,
-    TripletSTDP,
-)
-from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
-from lightning_accum.nn import LIF, SurrogateLIF
-from lightning_accum.rules import Rule
+from lightning_accum import MSTDP, STDP, CellSpec, Rule, TripletSTDP
+from lightning_accum.callbacks import FabricCellTrainer
 
 CELLS = {"enc": CellSpec("fc", "lif")}
-
-
-class Net(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.automatic_optimization = False
-        self.fc = nn.Linear(6, 4, bias=False)
-        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
-        self.lif = LIF(4, tc_mem=5.0, v_threshold=0.5, time_dim=0)
-
-    def forward(self, spikes: Tensor) -> Tensor:
-        self.lif.reset()
-        return self.lif(self.fc(spikes))
-
-    def training_step(self, batch: Tensor, batch_idx: int) -> None:
-        self(batch)
-
-    def configure_optimizers(self) -> None:
-        return None
 
 
 class Streaming(Net):
     """Takes batches as pieces of one stream."""
 
-    def forward(self, spikes: Tensor) -> Tensor:
-        return self.lif(self.fc(spikes))
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif(self.fc(x.transpose(0, 1)))
 
 
 def data() -> list[Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    return [(torch.rand(7, 3, 6, generator=generator) < 0.4).float() for _ in range(5)]
+    return [x for x, _ in loader(5)]
 
 
 def rule() -> STDP:
-    return STDP(0.1, -0.05, time_dim=0)
+    return STDP(**RULE, time_dim=0)
+
+
+def set_up(model: nn.Module, use: Rule | None = None, **options: Any) -> FabricCellTrainer:
+    learner = FabricCellTrainer(use or rule(), CELLS, **options)
+    learner.setup(model)
+    return learner
 
 
 def loop(learner: FabricCellTrainer, model: nn.Module, batches: list[Tensor]) -> None:
@@ -69,32 +45,16 @@ def loop(learner: FabricCellTrainer, model: nn.Module, batches: list[Tensor]) ->
         learner.step(scale=0.5)
 
 
-def hooks(model: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
-
-
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_as_the_trainer_does(wrapped: bool):
-    by_trainer, by_fabric = Net(), Net()
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=[CellTrainerCallback(rule(), CELLS, lr=0.5)],
-    )
-    trainer.fit(by_trainer, DataLoader(data(), batch_size=None))
+    by_fabric, expected = Net(), fit_by_hand(Net(), list(loader(5)), lr=0.5)[-1]
     fabric = Fabric(accelerator="cpu", devices=1)
     model = fabric.setup(by_fabric) if wrapped else fabric.to_device(by_fabric)
-    learner = FabricCellTrainer(rule(), CELLS)
-    learner.setup(model)
+    learner = set_up(model)
     loop(learner, model, data())
-    assert not torch.equal(by_fabric.fc.weight, Net().fc.weight)
-    assert torch.equal(by_fabric.fc.weight, by_trainer.fc.weight)
+    assert close(by_fabric.fc.weight, expected)
     learner.release()
-    assert hooks(by_fabric) == 0
+    assert clean(by_fabric)
 
 
 def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
@@ -102,8 +62,7 @@ def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
     whole, begun, resumed = Streaming(), Streaming(), Streaming()
 
     def learn(model: Net, stop: bool) -> None:
-        learner = FabricCellTrainer(rule(), CELLS, carry=True)
-        learner.setup(model)
+        learner = set_up(model, carry=True)
         loop(learner, model, data()[:2])
         with learner.batch():
             model(data()[2])
@@ -122,8 +81,7 @@ def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
 
 
 def test_a_batch_that_fails_leaves_nothing_behind():
-    model, learner = Net(), FabricCellTrainer(rule(), CELLS)
-    learner.setup(model)
+    learner = set_up(model := Net())
 
     def fail() -> None:
         with learner.batch():
@@ -143,13 +101,12 @@ def test_a_batch_that_fails_leaves_nothing_behind():
 def test_a_batch_that_fails_takes_nothing_from_a_stream():
     def fail(model: Net, learner: FabricCellTrainer) -> None:
         with learner.batch():
-            model.fc(data()[4].transpose(0, 1))
+            model.fc(data()[4])
             raise OSError("on purpose")
 
     streams = []
     for fails in (False, True):
-        model, learner = Streaming(), FabricCellTrainer(rule(), CELLS, carry=True)
-        learner.setup(model)
+        learner = set_up(model := Streaming(), carry=True)
         for i, x in enumerate(data()[:3]):
             if fails and i == 1:
                 with pytest.raises(OSError, match="on purpose"):
@@ -162,8 +119,7 @@ def test_a_batch_that_fails_takes_nothing_from_a_stream():
 
 
 def test_what_was_not_evaluated_is_not_taken_up():
-    model, learner = Net(), FabricCellTrainer(rule(), CELLS)
-    learner.setup(model)
+    learner = set_up(model := Net())
     with learner.batch():
         model(data()[0])
     learner.load_state_dict(learner.state_dict())
@@ -172,8 +128,7 @@ def test_what_was_not_evaluated_is_not_taken_up():
 
 
 def test_a_reward_comes_with_the_step():
-    model, learner = Net(), FabricCellTrainer(MSTDP(0.1, -0.05, time_dim=0), CELLS)
-    learner.setup(model)
+    learner = set_up(model := Net(), MSTDP(0.1, -0.05, time_dim=0))
     with learner.batch():
         model(data()[0])
     learner.step(reward=0.0)
@@ -191,8 +146,7 @@ def test_a_reward_comes_with_the_step():
 
 @pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
 def test_an_input_without_a_batch_is_rejected(call: str) -> None:
-    model, learner = Net(), FabricCellTrainer(MSTDP(0.1, -0.05, time_dim=0), CELLS)
-    learner.setup(model)
+    learner = set_up(model := Net(), MSTDP(0.1, -0.05, time_dim=0))
     with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
         getattr(learner, call)(reward=1.0)
     with learner.batch():
@@ -223,8 +177,7 @@ def test_a_loop_before_setup_or_after_release(released: bool) -> None:
 def test_a_step_inside_the_batch_is_one_after_it(kind: type[Net]) -> None:
     ends = []
     for inside in (False, True):
-        learner, model = FabricCellTrainer(rule(), CELLS, carry=kind is Streaming), kind()
-        learner.setup(model)
+        learner = set_up(model := kind(), carry=kind is Streaming)
         for batch in data() * 2:
             with learner.batch():
                 model(batch)
@@ -239,8 +192,7 @@ def test_a_step_inside_the_batch_is_one_after_it(kind: type[Net]) -> None:
 
 
 def test_activity_after_a_step_inside_the_batch_awaits_the_next_step() -> None:
-    learner, model = FabricCellTrainer(rule(), CELLS), Net()
-    learner.setup(model)
+    learner = set_up(model := Net())
     with learner.batch():
         model(data()[0])
         learner.step()
@@ -251,54 +203,11 @@ def test_activity_after_a_step_inside_the_batch_awaits_the_next_step() -> None:
     learner.release()
 
 
-class Readout(nn.Module):
-    """Two layers, of which one is read out."""
-
-    def __init__(self, gradient: str = "none") -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first = nn.Linear(5, 6, bias=False)
-        self.fc = nn.Linear(6, 4, bias=False)
-        nn.init.uniform_(self.fc.weight, 0.0, 0.3)
-        self.lif = SurrogateLIF(4, time_dim=0, gradient=gradient)
-        self.out = nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.lif.reset()
-        x = (self.first(x) > 0).float() if self.lif.gradient == "none" else self.first(x).sigmoid()
-        return self.out(self.lif(self.fc(x)).mean(0))
-
-
-def said_of(
-    model: Readout, use: Rule, params: Iterable[Tensor], sign: float = 1.0, batches: int = 300
-) -> list[str]:
-    """What is said in a loop in which an optimizer trains some parameters."""
-    learner = FabricCellTrainer(use, CELLS)
-    learner.setup(model)
-    optimizer = torch.optim.SGD(list(params), lr=0.01)
-    generator = torch.Generator().manual_seed(0)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        for _ in range(batches):
-            with learner.batch():
-                out = model(torch.rand(6, 8, 5, generator=generator) - 0.2)
-            optimizer.zero_grad()
-            loss = (out - 1).square().mean()
-            loss.backward()
-            optimizer.step()
-            error = (sign * (out - 1).detach().sum(1, keepdim=True)).expand(8, 4)
-            learner.step(**({"error": error} if use.follows_error else {}))
-        learner.release()
-    return [str(w.message) for w in found if "should" in str(w.message)]
-
-
 def test_a_state_of_another_rule_is_told():
-    saved, model = FabricCellTrainer(STDP(0.1, -0.05, time_dim=0), CELLS), Net()
-    saved.setup(model)
+    saved = set_up(model := Net())
     state = saved.state_dict()
     saved.release()
-    other = FabricCellTrainer(TripletSTDP(0.1, 0.1, -0.1, -0.1, time_dim=0), CELLS)
-    other.setup(model)
+    other = set_up(model, TripletSTDP(0.1, 0.1, -0.1, -0.1, time_dim=0))
     with pytest.warns(UserWarning, match="state of a `STDP`, of which a `TripletSTDP` takes only"):
         other.load_state_dict(state)
     other.release()

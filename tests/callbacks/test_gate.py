@@ -15,6 +15,7 @@ from callback_helpers import (
     Net,
     Noting,
     Probe,
+    Resumable,
     callback,
     clean,
     close,
@@ -26,7 +27,6 @@ from callback_helpers import (
 )
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
-from test_resume import Resumable
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer, SteppedMidway
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -63,7 +63,14 @@ def test_forward_passes_of_other_callbacks(hook: str, first: bool, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "hook",
-    ["on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"],
+    [
+        "on_train_epoch_start",
+        "on_before_zero_grad",
+        "on_before_backward",
+        "on_after_backward",
+        "on_before_optimizer_step",
+        "on_train_batch_end",
+    ],
 )
 def test_forward_passes_of_the_modules_hooks(hook: str, tmp_path: Path) -> None:
     def draw(self: Net, *_: Any) -> None:

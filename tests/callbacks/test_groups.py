@@ -21,11 +21,10 @@ from callback_helpers import (
     parts_by_hand,
     spikes,
     trainer,
-    warning_of,
     weights_after_each_batch,
 )
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_accum import STDP
 from lightning_accum.functional import bound_multiplicative
@@ -118,21 +117,6 @@ def test_a_smaller_last_batch_and_one_of_one_sample(carry: bool, tmp_path: Path)
     assert torch.isfinite(net.fc.weight).all()
 
 
-def test_carried_traces_make_batches_one_stream(tmp_path: Path) -> None:
-    """Two batches of half the time each change as much as one of all of it."""
-
-    whole = spikes(BATCH)
-    halves = torch.cat([whole[:, :3], whole[:, 3:6]])
-    results = []
-    for x, carry in ((whole[:, :6], False), (halves, True), (halves, False)):
-        net = Streaming()
-        data = DataLoader(TensorDataset(x), batch_size=BATCH)
-        trainer(tmp_path, callback(carry=carry, apply_every_n_batches=2)).fit(net, data)
-        results.append(net.fc.weight.detach())
-    assert close(results[1], results[0])
-    assert not close(results[2], results[0])
-
-
 def test_a_cell_that_does_not_run_in_a_batch(tmp_path: Path) -> None:
     class Sometimes(Net):
         def training_step(self, batch: Any, batch_idx: int) -> None:
@@ -147,16 +131,3 @@ def test_a_cell_that_does_not_run_in_a_batch(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected)
     assert run.global_step == 3
     assert clean(net)
-
-
-def test_neurons_that_never_spike(tmp_path: Path) -> None:
-    net = Net()
-    with torch.no_grad():
-        net.fc.weight.zero_()
-    run = trainer(tmp_path, callback(), logger=True)
-    with warning_of("its neurons never fired"):
-        run.fit(net, loader(2))
-    assert torch.equal(net.fc.weight, torch.zeros_like(net.fc.weight))
-    assert run.callback_metrics["activity/enc/firing_rate"] == 0
-    assert run.callback_metrics["activity/enc/silent_share"] == 1
-    assert run.callback_metrics["updates/enc/weight/zero_share"] == 1

@@ -23,6 +23,7 @@ from callback_helpers import (
     Probe,
     Validated,
     callback,
+    events_of,
     fit_by_hand,
     loader,
     trainer,
@@ -43,20 +44,12 @@ IMAGES = {"fields/enc/weight", "spikes/enc"}
 HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
 
 
-def read(log_dir: str | None) -> EventAccumulator:
-    assert log_dir is not None
-    everything = {"images": 0, "histograms": 0, "scalars": 0, "tensors": 0}
-    events = EventAccumulator(log_dir, size_guidance=everything)
-    events.Reload()
-    return events
-
-
 def fit(
     net: Net, path: Path, *callbacks: Any, batches: int = 8, **options: Any
 ) -> EventAccumulator:
     run = trainer(path, *callbacks, logger=TensorBoardLogger(path, name=""), **options)
     run.fit(net, loader(batches))
-    return read(run.log_dir)
+    return events_of(run)
 
 
 def image(event: Any) -> Tensor:
@@ -252,7 +245,7 @@ def test_hyperparameters_beside_the_modules_own(tmp_path: Path) -> None:
     run = trainer(tmp_path, use, UpdatePictures(), logger=TensorBoardLogger(tmp_path, name=""))
     net = Own()
     run.fit(net, loader(1))
-    found = hparams_of(read(run.log_dir))
+    found = hparams_of(events_of(run))
     expected = {"width": 3.0, "kind": "wide", "enc/rule": "STDP", **{
         f"enc/{name}": 0.5 if name == "lr_post" else value for name, value in RULE.items()
     }}  # fmt: skip
@@ -266,7 +259,7 @@ def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path: Path) -> 
     logger = TensorBoardLogger(tmp_path, name="")
     run = trainer(tmp_path, callback(), UpdatePictures(), logger=logger)
     run.validate(Validated(), loader(1), verbose=False)
-    assert not read(run.log_dir).summary_metadata.get("_hparams_/session_start_info")
+    assert not events_of(run).summary_metadata.get("_hparams_/session_start_info")
 
 
 def test_hyperparameters_of_cells_registered_by_hand(tmp_path: Path) -> None:
@@ -288,10 +281,10 @@ def test_other_loggers_get_the_scalars(tmp_path: Path) -> None:
 
 
 def test_beside_another_logger(tmp_path: Path) -> None:
-    board = TensorBoardLogger(tmp_path, name="board")
-    run = trainer(tmp_path, callback(), UpdatePictures(1), logger=[CSVLogger(tmp_path), board])
+    loggers = [CSVLogger(tmp_path), TensorBoardLogger(tmp_path)]
+    run = trainer(tmp_path, callback(), UpdatePictures(1), logger=loggers)
     run.fit(Net(), loader(2))
-    assert set(read(board.log_dir).Tags()["images"]) == IMAGES
+    assert set(events_of(run).Tags()["images"]) == IMAGES
 
 
 def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lightning.pytorch as pl
 import torch
+from callback_helpers import trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,7 +30,7 @@ class Hybrid(pl.LightningModule):
         return torch.optim.SGD(self.readout.parameters(), lr=0.5)
 
 
-def test_each_layer_learns_by_its_own_rule():
+def test_each_layer_learns_by_its_own_rule(tmp_path):
     data = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
     labels = (data[:, 0] > 0).long()
     model, by_hand = Hybrid(), Hybrid()
@@ -45,17 +46,9 @@ def test_each_layer_learns_by_its_own_rule():
             change = share.T @ x - (share * drive).sum(0)[:, None] * weight
             weight += LR * change / len(x)
     rule = SoftHebb(LR, TEMPERATURE)
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=[CellTrainerCallback(rule, cells={"input": CellSpec("features", "drive")})],
-    )
-    trainer.fit(model, DataLoader(TensorDataset(data, labels), batch_size=8))
-    assert trainer.global_step == 5
+    run = trainer(tmp_path, CellTrainerCallback(rule, {"input": CellSpec("features", "drive")}))
+    run.fit(model, DataLoader(TensorDataset(data, labels), batch_size=8))
+    assert run.global_step == 5
     assert not torch.equal(model.features.weight, Hybrid().features.weight)
     for one, other in zip(model.parameters(), by_hand.parameters(), strict=True):
         torch.testing.assert_close(one, other)

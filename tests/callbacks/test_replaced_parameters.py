@@ -12,7 +12,6 @@ import torch
 from callback_helpers import Net, Probe, callback, close, fit_by_hand, loader, trainer
 from lightning.pytorch.callbacks import ModelPruning
 from torch import nn
-from torch.nn.utils import prune
 
 from lightning_accum import CellSpec, Clopath, get_updater
 from lightning_accum.callbacks._host import CellHost
@@ -96,15 +95,6 @@ def test_a_parameter_pruned_in_a_fit_goes_on_learning(tmp_path: Path) -> None:
     assert all(not torch.equal(a, b) for a, b in itertools.pairwise(after))
     assert int((net.fc.weight == 0).sum()) == net.fc.weight.numel() // 4
     assert "weight_orig" in dict(net.fc.named_parameters())
-
-
-def test_a_pruned_layer_learns_from_the_start(tmp_path: Path) -> None:
-    net = Net()
-    prune.random_unstructured(net.fc, "weight", 0.5)
-    before = net.fc.weight_orig.detach().clone()
-    trainer(tmp_path, callback()).fit(net, loader(2))
-    assert not torch.equal(net.fc.weight_orig, before)
-    assert int((net.fc.weight == 0).sum()) == 12
 
 
 def parametrized(net: Net) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from callback_helpers import (
     RULE,
     Net,
     Probe,
+    Resumable,
     Validated,
     callback,
     clean,
@@ -28,7 +28,7 @@ from callback_helpers import (
 )
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from lightning_accum import STDP, CellSpec
 
@@ -41,25 +41,6 @@ pytestmark = [
         "ignore:You're resuming from a checkpoint that ended before the epoch ended:UserWarning",
     ),
 ]
-
-
-class Resumable(DataLoader[Any]):
-    """Goes on where it stopped, as Lightning asks for within an epoch."""
-
-    done = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        start = self.done
-        for i, batch in enumerate(super().__iter__()):
-            if i >= start:
-                self.done = (i + 1) % len(self)
-                yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        return {"done": self.done}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.done = state["done"]
 
 
 def data(batches: int = 7) -> Resumable:

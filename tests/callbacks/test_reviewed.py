@@ -10,7 +10,7 @@ import torch
 from callback_helpers import RULE, Net, callback, close, fit_by_hand, loader, trainer
 from lightning.pytorch.callbacks import Callback
 
-from lightning_accum import STDP, CellSpec
+from lightning_accum import STDP
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
@@ -28,18 +28,6 @@ def test_a_group_that_a_stop_cuts_short_is_applied(tmp_path: Path) -> None:
     expected = fit_by_hand(net, list(data)[:6], every=4)[-1]
     trainer(tmp_path, use, StopAt(6)).fit(net, data)
     assert use.host.updaters["enc"].weight.empty
-    assert close(net.fc.weight, expected)
-
-
-def test_two_callbacks_on_one_weight(tmp_path: Path) -> None:
-    net = Net()
-    cells = {"a": CellSpec("fc", "lif")}
-    uses = [
-        callback(STDP(**{**RULE, **other}, time_dim=0), cells=cells, name=name, lr=lr)
-        for name, lr, other in (("one", 1.0, {}), ("none", 0.0, {"lr_post": 0.5}))
-    ]
-    expected = fit_by_hand(net, list(loader(3)))[-1]
-    trainer(tmp_path, *uses).fit(net, loader(3))
     assert close(net.fc.weight, expected)
 
 
@@ -66,27 +54,6 @@ def test_what_others_do_in_the_same_step_is_no_update(tmp_path: Path) -> None:
     use = trainer(tmp_path, callback(), log_every_n_steps=1)
     use.fit(Shifted(), loader(2))
     assert use.callback_metrics["updates/enc/weight/update_norm"] < 10.0
-
-
-@pytest.mark.parametrize("late", [0.3, 2.0])
-def test_what_is_no_spike_is_found_behind_silence(late: float) -> None:
-    from lightning_accum.observe import WindowRecorder
-
-    recorder = WindowRecorder(spikes=True)
-    recorder(torch.zeros(1, 2))
-    with pytest.raises(ValueError, match="should be 0 or 1"):
-        recorder(torch.tensor([[0.0, late]]))
-    with pytest.raises(ValueError, match="should be 0 or 1"):
-        WindowRecorder(spikes=True)(torch.tensor([[0, 255]], dtype=torch.uint8))
-
-
-def test_a_window_widens_to_what_comes() -> None:
-    from lightning_accum.observe import WindowRecorder
-
-    recorder = WindowRecorder()
-    recorder(torch.tensor([[False]]))
-    recorder(torch.tensor([[0.25]]))
-    assert recorder.window().flatten().tolist() == [0.0, 0.25]
 
 
 def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(tmp_path: Path):

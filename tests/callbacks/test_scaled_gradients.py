@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -52,20 +53,13 @@ def test_a_scaler_is_refused(
     as_gradients: bool, error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     rule = la.STDP(0.1, -0.1, time_dim=0) if as_gradients else la.OTTT(0.1, time_dim=0)
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-        plugins=[pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))],
-        callbacks=[CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")})],
-    )
+    learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")})
+    scaled = pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     data = (torch.rand(8, 5, 4) < 0.5).float()
     with pytest.raises(error, match=message):
-        trainer.fit(Net(as_gradients), DataLoader(data, batch_size=4))
+        trainer(tmp_path, learns, plugins=[scaled]).fit(
+            Net(as_gradients), DataLoader(data, batch_size=4)
+        )
 
 
 def test_a_rule_that_carries_nothing_is_not_told_to_carry() -> None:

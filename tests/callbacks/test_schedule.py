@@ -11,10 +11,10 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Net, callback, loader, spikes, trainer
+from callback_helpers import Net, Resumable, callback, loader, spikes, trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
-from test_resume import Resumable, SaveAt
+from test_resume import SaveAt
 from test_three_ways import WithHead
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -186,11 +186,6 @@ def test_a_schedule_in_its_unit(
     scheduler: Any, interval: str, options: dict[str, Any], tmp_path: Path
 ):
     assert not findings(tmp_path, scheduler, interval, **options)
-
-
-warm_up = functools.partial(LinearLR, start_factor=1e-3, total_iters=4)
-to_zero = functools.partial(LinearLR, start_factor=1.0, end_factor=0.0)
-OWN = "The scheduler of the module's UpdateOptimizer kept the `lr` of `enc.weight` below "
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")

@@ -15,14 +15,13 @@ from callback_helpers import (
     Probe,
     callback,
     close,
+    events_of,
     fit_by_hand,
     loader,
     parts_by_hand,
     trainer,
 )
 from lightning.pytorch.loggers import TensorBoardLogger
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
 from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
@@ -102,9 +101,8 @@ def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays
 def test_cells_of_one_name_are_logged_apart(tmp_path: Path) -> None:
     up = callback(STDP(**{**RULE, "lr_pre": 0.0}, time_dim=0), name="up")
     down = callback(STDP(**{**RULE, "lr_post": 0.0}, time_dim=0), name="down")
-    logger = TensorBoardLogger(tmp_path)
     pictures = UpdatePictures(every_n_logs=1)
-    run = trainer(tmp_path, up, down, pictures, logger=logger)
+    run = trainer(tmp_path, up, down, pictures, logger=TensorBoardLogger(tmp_path))
     run.fit(Net(), loader(2))
     found = run.callback_metrics
     assert found["updates/up/enc/weight/pos_norm"] > 0 == found["updates/up/enc/weight/neg_norm"]
@@ -112,10 +110,9 @@ def test_cells_of_one_name_are_logged_apart(tmp_path: Path) -> None:
         found["updates/down/enc/weight/neg_norm"] > 0 == found["updates/down/enc/weight/pos_norm"]
     )
     assert not any(name.startswith(("updates/enc", "activity/enc")) for name in found)
-    events = EventAccumulator(logger.log_dir, size_guidance={"histograms": 0, "images": 0})
-    events.Reload()
-    assert {"weights/up/enc/weight", "weights/down/enc/weight"} <= {*events.Tags()["histograms"]}
-    assert {"spikes/up/enc", "spikes/down/enc"} <= {*events.Tags()["images"]}
+    tags = events_of(run).Tags()
+    assert {"weights/up/enc/weight", "weights/down/enc/weight"} <= {*tags["histograms"]}
+    assert {"spikes/up/enc", "spikes/down/enc"} <= {*tags["images"]}
 
 
 def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path: Path) -> None:
@@ -152,32 +149,3 @@ def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path: Path) -> None:
         assert rates == pytest.approx(expected)
     assert all(torch.equal(a, b) for a, b in zip(found["same"], found["other"], strict=True))
     assert torch.equal(found["one"][1], found["same"][1])
-
-
-class Both(Net):
-    """Its rates are trained by a rule, and by the gradients of a loss."""
-
-    def __init__(self, frozen: bool = False, hand_over: Any = None, params: Any = None) -> None:
-        super().__init__()
-        self.lif = nn.Sigmoid()
-        self.automatic_optimization = hand_over is None
-        self.fc.requires_grad_(not frozen)
-        self.head = nn.Linear(4, 4, dtype=torch.float64)
-        self.hand_over, self.params = hand_over, params
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        rates = self.lif(self.fc(batch[0].transpose(0, 1))).mean(0)
-        loss = nn.functional.cross_entropy(self.head(rates), batch[1])
-        if self.hand_over is None:
-            return loss
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        self.hand_over.updates_as_gradients()
-        optimizer.step()
-        return None
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.Adam(
-            self.parameters() if self.params is None else self.head.parameters()
-        )

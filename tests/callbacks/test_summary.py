@@ -14,7 +14,6 @@ import torch
 from callback_helpers import (
     RULE,
     Net,
-    Probe,
     callback,
     fit_by_hand,
     loader,
@@ -344,23 +343,6 @@ def test_weights_that_are_nan_are_not_called_silent(said: Any, tmp_path: Path) -
     with warning_of("Found NaN or Inf"):
         trainer(tmp_path, callback()).fit(net, loader(1))
     assert not any("never fired" in line for line in said())
-
-
-def test_advice_is_no_warning(said: Any, tmp_path: Path) -> None:
-    net = Net(outputs=20)
-    with torch.no_grad():
-        net.fc.weight[1:] = 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        trainer(tmp_path, callback()).fit(net, loader(1))
-    assert len(said()) == 4
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_ratios_in_the_progress_bar(wanted: bool, tmp_path: Path) -> None:
-    probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
-    trainer(tmp_path, callback(prog_bar=wanted), probe).fit(Net(), loader(2))
-    assert probe.found == [{"updates/enc/weight/ratio"} if wanted else set()]
 
 
 def test_a_bias_that_begins_near_zero_gets_no_advice(said: Any, tmp_path: Path) -> None:

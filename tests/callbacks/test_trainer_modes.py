@@ -7,17 +7,14 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-import torch
 from callback_helpers import (
     Net,
-    Noting,
     Validated,
     callback,
     clean,
     close,
     fit_by_hand,
     loader,
-    same_windows,
     trainer,
     warning_of,
 )
@@ -54,68 +51,6 @@ def test_runs_and_learns(case: str, tmp_path: Path) -> None:
     run.fit(net, data, loader(1, seed=9))
     assert run.global_step == batches
     assert close(net.fc.weight, expected[-1])
-    assert clean(net)
-
-
-@pytest.mark.filterwarnings("ignore:You are trying to `self.log:UserWarning")
-def test_bfloat16(tmp_path: Path) -> None:
-    """Under autocast, spikes come in the narrow type and the weight stays wide."""
-
-    class Single(Net):
-        def __init__(self) -> None:
-            super().__init__()
-            self.float()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x.float())
-
-    net, rule = Single(), Noting()
-    before = net.fc.weight.clone()
-    trainer(tmp_path, callback(rule), precision="bf16-mixed").fit(net, loader(3))
-    assert same_windows(rule.windows, list(loader(3)))
-    assert net.fc.weight.dtype == torch.float32
-    assert not torch.equal(net.fc.weight, before)
-
-
-@pytest.mark.parametrize(("given", "every"), [(None, 3), (1, 1), (2, 2)])
-def test_gradients_are_accumulated_beside_it(given: int | None, every: int, tmp_path: Path) -> None:
-    """Changes are accumulated as gradients are, unless it is said; Lightning counts the head's."""
-
-    class Head(Net):
-        def __init__(self) -> None:
-            super().__init__()
-            self.automatic_optimization = True
-            self.fc.requires_grad_(False)
-            self.head = torch.nn.Linear(4, 4, dtype=torch.float64)
-
-        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-            return torch.nn.functional.cross_entropy(self.head(self(batch[0]).mean(0)), batch[1])
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.head.parameters(), 0.1)
-
-    net = Head()
-    expected = fit_by_hand(net, list(loader(6)), every=every)[-1]
-    learner = callback(apply_every_n_batches=given)
-    run = trainer(tmp_path, learner, accumulate_grad_batches=3, gradient_clip_val=1.0)
-    run.fit(net, loader(6))
-    assert close(net.fc.weight, expected)
-    assert run.global_step == 2
-
-
-def test_an_epoch_that_the_module_cuts_short(tmp_path: Path) -> None:
-    class Cut(Validated):
-        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
-            return -1 if batch_idx == 2 else None
-
-        def on_validation_model_eval(self) -> None:
-            """Stays in training mode."""
-
-    rule, net, data = Noting(), Cut(), loader(4)
-    run = trainer(tmp_path, callback(rule, apply_every_n_batches=3), max_epochs=2)
-    run.fit(net, data, loader(1, seed=9))
-    batches = list(data)[:2] * 2
-    assert same_windows(rule.windows, batches)
     assert clean(net)
 
 

@@ -132,6 +132,10 @@ def test_spikes_take_a_byte_each_and_other_activity_is_kept_as_it_comes(spikes):
     recorder(torch.ones(2))
     assert recorder.window().dtype == (torch.bool if spikes else torch.float64)
     assert recorder.length == 2
+    recorder.clear()
+    recorder(torch.zeros(2, dtype=torch.bool))
+    recorder(torch.full((2,), 1.0 if spikes else 0.25))  # to which booleans widen
+    assert recorder.window().tolist() == [[0, 0], [1, 1] if spikes else [0.25, 0.25]]
 
 
 ROOTS = [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]  # which add up to their squares

@@ -14,12 +14,12 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from callback_helpers import Resumable
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -67,25 +67,6 @@ class Model(pl.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
-
-
-class Resumable(DataLoader[Any]):
-    """Goes on where it stopped."""
-
-    done = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        start = self.done
-        for i, batch in enumerate(super().__iter__()):
-            if i >= start:
-                self.done = (i + 1) % len(self)
-                yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        return {"done": self.done}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.done = state["done"]
 
 
 class Saver(pl.Callback):

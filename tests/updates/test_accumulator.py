@@ -229,15 +229,6 @@ def test_a_state_of_another_reduction_is_refused():
         Accumulator().load_state_dict(acc.state_dict())
 
 
-def test_a_state_that_names_no_bound_is_refused():
-    acc = Accumulator()
-    acc.fullbound(bound_power, 1.0, 0.0)
-    state = acc.state_dict()
-    state["_extra_state"]["bounds"]["full"]["name"] = "torch"
-    with pytest.raises(RuntimeError, match="a bound of this package as `name`"):
-        Accumulator().load_state_dict(state)
-
-
 def test_bounds_of_the_users_own_are_not_in_the_state_and_stay():
     acc, other = Accumulator(), Accumulator()
     for each in (acc, other):

@@ -27,14 +27,6 @@ def test_a_bound_that_forgets_to_return():
         updater()
 
 
-def test_what_a_bound_gives_shares_no_memory():
-    acc = Accumulator()
-    acc.fullbound(lambda param, pos, neg, max, min: pos, 1.0, 0.0)
-    acc.pos = torch.ones(2)
-    acc.update(torch.zeros(2)).zero_()
-    assert acc.pos.tolist() == [1.0, 1.0]
-
-
 def test_limits_the_wrong_way_round():
     with pytest.raises(ValueError, match="`max` comes first"):
         Accumulator().fullbound(bound_multiplicative, 0.0, 1.0)

@@ -220,16 +220,6 @@ def test_a_shallow_copy_has_an_updater_of_its_own():
     assert twin.weight is fc.weight
 
 
-def test_a_deep_copy_takes_what_is_pending_along():
-    fc = linear()
-    attach_updater(fc, "weight").weight = torch.ones(2, 3)
-    twin = copy.deepcopy(fc)
-    get_updater(twin)()
-    assert (twin.weight == 2).all()
-    assert (fc.weight == 1).all()
-    assert not get_updater(fc).weight.empty
-
-
 def test_a_parameter_that_is_expanded_is_refused_and_its_clone_is_not():
     fc = nn.Linear(2, 3)
     row = torch.full((1, 2), 0.5).expand(3, 2)

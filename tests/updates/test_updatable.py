@@ -110,13 +110,6 @@ def test_a_copy_and_its_updater_belong_together(make, through):
     assert get_updater(twin).nonfinite == get_updater(module).nonfinite
 
 
-def test_a_shallow_copy_takes_the_updater_and_gives_it_back():
-    module = scale()
-    twin = copy.copy(module)
-    for each in (module, twin, module):
-        assert each.updater.parent is each
-
-
 def test_a_copy_outlives_its_original():
     module = scale()
     module.updater.gain = torch.ones(2)

@@ -227,15 +227,6 @@ def test_many_parameters_at_once():
     assert [p[0].item() for p in module] == [1.0, 3.0 - 6.0, 40.0 - 1.0, 4.0, 0.0]
 
 
-def test_no_parameter_of_its_own_and_a_state_of_fixed_keys():
-    updater = Updater(linear())
-    keys = set(updater.state_dict())
-    updater.weight = torch.ones(2, 3)
-    updater.bias = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    assert list(updater.parameters()) == []
-    assert set(updater.state_dict()) == keys
-
-
 def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints():
     class User: ...
 
@@ -279,13 +270,6 @@ def test_plus_equals_on_a_part_is_rejected():
     copied = pickle.loads(pickle.dumps(updater.weight))
     copied.pos = updater.weight.pos  # of another accumulator
     assert copied.pos[0, 0].item() == 4.0
-
-
-def test_a_part_that_is_read_is_a_copy():
-    updater = Updater(linear())
-    updater.weight = torch.ones(2, 3)
-    updater.weight.pos.zero_()
-    assert updater.weight.pos.tolist() == [[1.0] * 3] * 2
 
 
 class Noted(Events):
