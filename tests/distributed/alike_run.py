@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave, trainer
+from run_ranks import share, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -112,12 +111,13 @@ def run(name: str, rank: int, ranks: int) -> dict[str, Any]:
     return {"raised": said, "warned": warned}
 
 
-if __name__ == "__main__":
-    own, of, port = map(int, sys.argv[1:4])
-    join(own, of, port)
+def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
     names = ("alike", "cells", "rate", "every", "one learner")
-    found = {name: run(name, own, of) for name in names}
-    found["loops"] = {name: loop(name, own) for name in ("same", "loaded", "seeds", "layers")}
-    found["fits"] = {n: whole(n, own, of) for n in ("none rests", "second rests", "all rest")}
-    torch.save(found, Path(sys.argv[4]) / f"{own} of {of}.pt")
-    leave()
+    found: dict[str, Any] = {name: run(name, rank, ranks) for name in names}
+    found["loops"] = {name: loop(name, rank) for name in ("same", "loaded", "seeds", "layers")}
+    found["fits"] = {n: whole(n, rank, ranks) for n in ("none rests", "second rests", "all rest")}
+    return found
+
+
+if __name__ == "__main__":
+    share(main)

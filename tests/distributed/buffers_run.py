@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import warnings
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave
+from run_ranks import share, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum.callbacks import AverageBuffers, CellTrainerCallback, LocalDDPStrategy
+from lightning_accum.callbacks import AverageBuffers, CellTrainerCallback
 from lightning_accum.nn import AdaptiveLIF, RewardBaseline
 
 
@@ -47,27 +43,12 @@ class Model(pl.LightningModule):
 def fit(rank: int, ranks: int, steps: int, names: list[str], wrapped: bool) -> dict[str, Tensor]:
     model = Model(steps, wrapped)
     rule = la.STDP(0.06, -0.04, time_dim=0)
-    options: dict[str, Any] = {} if ranks == 1 else {
-        "strategy": LocalDDPStrategy(process_group_backend="gloo")
-    }  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     data = (torch.rand(6, 5, 8, 5, generator=generator) < 0.4).double()
     mine = data[:, :, torch.arange(8).tensor_split(ranks)[rank]]
-    pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        devices=ranks,
-        use_distributed_sampler=False,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=[
-            CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")}),
-            AverageBuffers(names),
-        ],
-        **options,
-    ).fit(model, DataLoader(mine, batch_size=None))
+    learns = CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})
+    run = trainer(ranks, learns, AverageBuffers(names), epochs=1)
+    run.fit(model, DataLoader(mine, batch_size=None))
     return {
         "theta": model.lif.theta,
         "seen": model.seen,
@@ -85,16 +66,9 @@ RUNS: dict[str, tuple[int, list[str], bool]] = {
 }
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    torch.set_num_threads(1)
-    found = {name: fit(rank, ranks, *options) for name, options in RUNS.items()}
-    torch.save(found, folder / f"{rank} of {ranks}.pt")
+def main(rank: int, ranks: int, folder: Path) -> dict[str, dict[str, Tensor]]:
+    return {name: fit(rank, ranks, *options) for name, options in RUNS.items()}
 
 
 if __name__ == "__main__":
-    own, of, port = map(int, sys.argv[1:4])
-    join(own, of, port)
-    main(own, of, Path(sys.argv[4]))
-    leave()
+    share(main)

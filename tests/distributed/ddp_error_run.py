@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave, resuming, trainer
+from run_ranks import Resumable, Saver, resuming, share, trainer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,31 +26,17 @@ FEEDBACK: dict[str, Callable[[], Feedback]] = {
 }
 
 
-class Pieces:
+class Pieces(Resumable):
     """Each batch's share of this process, ragged, which goes on where it stopped."""
 
     def __init__(self, rank: int, ranks: int) -> None:
-        generator = torch.Generator().manual_seed(3)
-        self.batches, self.done = [], 0
+        generator, batches = torch.Generator().manual_seed(3), []
         for size in (8, 8, 5, 1):  # of the last one process has all
             spikes = (torch.rand(STEPS, size, INPUTS, generator=generator) < 0.4).double()
             labels = torch.randint(CLASSES, (size,), generator=generator)
             mine = torch.arange(size).tensor_split(ranks)[rank]
-            self.batches.append((spikes[:, mine], labels[mine]))
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for i in range(self.done, len(self.batches)):
-            self.done = (i + 1) % len(self.batches)
-            yield self.batches[i]
-
-    def state_dict(self) -> dict[str, int]:
-        return {"done": self.done}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.done = state["done"]
+            batches.append((spikes[:, mine], labels[mine]))
+        super().__init__(batches)
 
 
 class Model(pl.LightningModule):
@@ -83,15 +66,6 @@ class Model(pl.LightningModule):
         return None
 
 
-class Saver(pl.Callback):
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if trainer.fit_loop.epoch_loop.total_batch_idx + 1 == STOP:
-            trainer.save_checkpoint(self.path)
-
-
 def fit(
     feedback: str, rank: int, ranks: int, reset: bool, save: Path | None = None,
     resume: Path | None = None,
@@ -117,7 +91,7 @@ def fit(
             la.DeltaRule(0.05, **options), cells={"output": la.CellSpec("readout", "leak")}, **how
         ),
     ]
-    run = trainer(ranks, *learners, *([] if save is None else [Saver(save)]))
+    run = trainer(ranks, *learners, *([] if save is None else [Saver(save, STOP)]))
     run.fit(model, Pieces(rank, ranks), **resuming(resume))
     return {
         "model": dict(model.state_dict()),
@@ -166,10 +140,7 @@ def deep(rank: int, ranks: int) -> dict[str, Tensor]:
     return dict(model.state_dict())
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    torch.set_num_threads(1)
+def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"OTTT": deep(rank, ranks)}
     for feedback in FEEDBACK:
         path = folder / f"{feedback} of {ranks}.ckpt"
@@ -178,11 +149,8 @@ def main(rank: int, ranks: int, folder: Path) -> None:
             "whole": fit(feedback, rank, ranks, reset=False, save=path),
             "resumed": fit(feedback, rank, ranks, reset=False, resume=path),
         }
-    torch.save(found, folder / f"{rank} of {ranks}.pt")
+    return found
 
 
 if __name__ == "__main__":
-    own, of, port = map(int, sys.argv[1:4])
-    join(own, of, port)
-    main(own, of, Path(sys.argv[4]))
-    leave()
+    share(main)

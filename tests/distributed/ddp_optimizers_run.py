@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from ddp_run import INPUTS, OUTPUTS, Pieces
-from run_ranks import join, leave, trainer
+from run_ranks import share, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -86,16 +83,9 @@ def fit(name: str, rank: int, ranks: int) -> dict[str, Any]:
     return {"start": start, "params": params, "state": state, "steps": run.global_step}
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    torch.set_num_threads(1)
-    found = {name: fit(name, rank, ranks) for name in FITS}
-    torch.save(found, folder / f"{rank} of {ranks}.pt")
+def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
+    return {name: fit(name, rank, ranks) for name in FITS}
 
 
 if __name__ == "__main__":
-    own, of, port = map(int, sys.argv[1:4])
-    join(own, of, port)
-    main(own, of, Path(sys.argv[4]))
-    leave()
+    share(main)

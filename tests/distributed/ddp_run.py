@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave, trainer
+from run_ranks import share, trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -132,24 +129,18 @@ def runs() -> Iterator[tuple[str, la.Rule, str, int, int]]:
     yield "1,000 steps", RULES["Oja"](time_dim=0), "local", 1, 250
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    torch.set_num_threads(1)
+def main(rank: int, ranks: int, folder: Path) -> dict[str, list[Tensor]]:
     found = {
         name: [p.detach() for p in fit(rule, kind, rank, ranks, every, epochs).fc.parameters()]
         for name, rule, kind, every, epochs in runs()
     }
-    torch.save(found, folder / f"{rank} of {ranks}.pt")
     if ranks > 1:
         try:
             fit(la.STDP(**PAIR, time_dim=0, batch_reduction="amax"), "local", rank, ranks)
         except ValueError as error:
             (folder / f"refused by {rank}").write_text(str(error))
+    return found
 
 
 if __name__ == "__main__":
-    own, of, port = map(int, sys.argv[1:4])
-    join(own, of, port)
-    main(own, of, Path(sys.argv[4]))
-    leave()
+    share(main)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,8 @@ import torch
 from ddp_run import INPUTS, Pieces
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
-from run_ranks import join, leave, resuming
+from run_ranks import resuming, share
+from run_ranks import trainer as make_trainer
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -96,9 +94,8 @@ def constrained(model: Model) -> None:
 
 
 def fit(model: Model, rule: la.Rule, rank: int, folder: Path, **options: Any) -> pl.Trainer:
-    strategy: Any = "auto"
     if model.ranks > 1:
-        strategy = ModelParallelStrategy(  # of itself it would make all of a node one group
+        options["strategy"] = ModelParallelStrategy(  # of itself it would make a node one group
             data_parallel_size=model.ranks,
             tensor_parallel_size=1,
             save_distributed_checkpoint=not model.in_one_file,
@@ -106,26 +103,10 @@ def fit(model: Model, rule: la.Rule, rank: int, folder: Path, **options: Any) ->
         )
     resumed = options.pop("ckpt_path", None)
     every, more = options.pop("every", 1), options.pop("more", [])
-    given: dict[str, Any] = {
-        "max_epochs": 2,
-        "accelerator": "cpu",
-        "devices": model.ranks,
-        "strategy": strategy,
-        "use_distributed_sampler": False,
-        "log_every_n_steps": 1,
-        "default_root_dir": folder,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_model_summary": False,
-        "enable_progress_bar": False,
-        "callbacks": [
-            CellTrainerCallback(
-                rule, cells={"enc": la.CellSpec("net.fc", "net.lif")}, apply_every_n_batches=every
-            ),
-            *more,
-        ],
-    }
-    trainer = pl.Trainer(**given | options)
+    learns = CellTrainerCallback(
+        rule, cells={"enc": la.CellSpec("net.fc", "net.lif")}, apply_every_n_batches=every
+    )
+    trainer = make_trainer(model.ranks, learns, *more, default_root_dir=folder, **options)
     data = DataLoader(Pieces(rank, model.ranks), batch_size=None)
     trainer.fit(model, data, **resuming(resumed))
     return trainer
@@ -206,10 +187,7 @@ def full(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    torch.set_num_threads(1)
+def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def keep(name: str, model: Model, trainer: pl.Trainer) -> None:
@@ -238,11 +216,8 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     if ranks > 1:
         found |= {f"by hand, {dim}": by_hand(dim) for dim in (0, 1)}
         found["parallel otherwise"] = parallel_otherwise()
-    torch.save(found, folder / f"{rank} of {ranks}.pt")
+    return found
 
 
 if __name__ == "__main__":
-    own, of, port = map(int, sys.argv[1:4])
-    join(own, of, port)
-    main(own, of, Path(sys.argv[4]))
-    leave()
+    share(main)

@@ -3,16 +3,12 @@ FOLDER`."""
 
 from __future__ import annotations
 
-import logging
-import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, leave, resuming, trainer
+from run_ranks import Resumable, Saver, resuming, share, trainer
 from torch import Tensor, nn
 
 import lightning_accum as la
@@ -24,27 +20,11 @@ INPUTS, OUTPUTS, BATCH, BATCHES = 6, 5, 4, 7
 STOP = 4  # one batch into a group of three
 
 
-class Pieces:
-    """Images and labels of one process, which go on where they stopped."""
-
-    def __init__(self, rank: int, ranks: int) -> None:
-        self.images = torch.rand(BATCHES, BATCH, INPUTS, generator=torch.Generator().manual_seed(1))
-        self.mine = torch.arange(BATCH).tensor_split(ranks)[rank]
-        self.done = 0
-
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for i in range(self.done, BATCHES):
-            self.done = (i + 1) % BATCHES
-            yield self.images[i, self.mine], self.mine % 3
-
-    def state_dict(self) -> dict[str, int]:
-        return {"done": self.done}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.done = state["done"]
+def pieces(rank: int, ranks: int) -> Resumable:
+    """Images and labels of one process."""
+    images = torch.rand(BATCHES, BATCH, INPUTS, generator=torch.Generator().manual_seed(1))
+    mine = torch.arange(BATCH).tensor_split(ranks)[rank]
+    return Resumable([(each[mine], mine % 3) for each in images])
 
 
 class Model(pl.LightningModule):
@@ -78,15 +58,6 @@ class Model(pl.LightningModule):
         return None
 
 
-class Saver(pl.Callback):
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if trainer.fit_loop.epoch_loop.total_batch_idx + 1 == STOP:
-            trainer.save_checkpoint(self.path)
-
-
 def fit(path: Path, rank: int, ranks: int, resume: bool, noise: bool) -> dict[str, Any]:
     """What a process ends with: all of its model, and what its callback keeps."""
     model = Model(10 + rank if noise else None)
@@ -97,28 +68,19 @@ def fit(path: Path, rank: int, ranks: int, resume: bool, noise: bool) -> dict[st
         apply_every_n_batches=3,
         carry=noise,
     )
-    run = trainer(ranks, callback, *([] if resume else [Saver(path)]))
-    run.fit(model, Pieces(rank, ranks), **resuming(path if resume else None))
+    run = trainer(ranks, callback, *([] if resume else [Saver(path, STOP)]))
+    run.fit(model, pieces(rank, ranks), **resuming(path if resume else None))
     return {"model": dict(model.state_dict()), "callback": callback.state_dict()}
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    torch.set_num_threads(1)
-    found: dict[str, Any] = {}
+def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
     own, alone = folder / f"own of {ranks}.ckpt", folder / "alone.ckpt"
-    found["whole"] = fit(own, rank, ranks, resume=False, noise=True)
-    found["resumed"] = fit(own, rank, ranks, resume=True, noise=True)
-    if ranks == 1:
-        found["of one"] = fit(alone, rank, ranks, resume=False, noise=False)
-    else:
-        found["of one"] = fit(alone, rank, ranks, resume=True, noise=False)
-    torch.save(found, folder / f"{rank} of {ranks}.pt")
+    return {
+        "whole": fit(own, rank, ranks, resume=False, noise=True),
+        "resumed": fit(own, rank, ranks, resume=True, noise=True),
+        "of one": fit(alone, rank, ranks, resume=ranks > 1, noise=False),  # two go on from one
+    }
 
 
 if __name__ == "__main__":
-    own_rank, of, port = map(int, sys.argv[1:4])
-    join(own_rank, of, port)
-    main(own_rank, of, Path(sys.argv[4]))
-    leave()
+    share(main)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import socket
 import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from _forked import Forked, run_together
+from callback_helpers import trainer as quiet
 
 from lightning_accum.callbacks import LocalDDPStrategy
 
@@ -33,32 +37,63 @@ def run_ranks(script: Path, ranks: int, folder: Path) -> list[dict[str, Any]]:
     return [torch.load(file, weights_only=True) for file in files]
 
 
-def leave() -> None:
-    """Ends a script when all are done.
+def share(main: Callable[[int, int, Path], Any], wait: bool = True) -> None:
+    """Runs ``main(rank, ranks, folder)`` in a script that is one of several, and saves the result.
 
     Beside gloo's threads an exit now and then aborts.
     """
-    if dist.is_initialized():
+    rank, ranks, port = map(int, sys.argv[1:4])
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
+    os.environ |= {"WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank)}
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[4])
+    torch.save(main(rank, ranks, folder), folder / f"{rank} of {ranks}.pt")
+    if wait and dist.is_initialized():
         dist.barrier()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def trainer(ranks: int, *callbacks: pl.Callback, epochs: int = 2) -> pl.Trainer:
+class Resumable:
+    """Batches that go on where they stopped."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self.batches, self.done = batches, 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(self.done, len(self.batches)):
+            self.done = (i + 1) % len(self.batches)
+            yield self.batches[i]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.done = state["done"]
+
+
+class Saver(pl.Callback):
+    """Saves after so many batches."""
+
+    def __init__(self, path: Path, batches: int) -> None:
+        self.path, self.batches = path, batches
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.fit_loop.epoch_loop.total_batch_idx + 1 == self.batches:
+            trainer.save_checkpoint(self.path)
+
+
+def trainer(ranks: int, *callbacks: pl.Callback, epochs: int = 2, **options: Any) -> pl.Trainer:
     """One of several that see their own samples, and say nothing."""
-    return pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        devices=ranks,
-        strategy=LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto",
-        use_distributed_sampler=False,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        callbacks=list(callbacks),
-    )
+    strategy = LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto"
+    shared = {"strategy": strategy, "devices": ranks, "use_distributed_sampler": False}
+    return quiet(None, *callbacks, **{**shared, "max_epochs": epochs, **options})
 
 
 def resuming(path: Path | None) -> dict[str, Any]:
@@ -66,14 +101,3 @@ def resuming(path: Path | None) -> dict[str, Any]:
     if path is None or "weights_only" not in inspect.signature(pl.Trainer.fit).parameters:
         return {"ckpt_path": path}  # Lightning asks how to read it since 2.6
     return {"ckpt_path": path, "weights_only": True}
-
-
-def join(rank: int, ranks: int, port: int) -> None:
-    """Tells Lightning, in a script, that it is one of several."""
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_RANK": str(rank),
-        "NODE_RANK": "0",
-    }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import join, trainer
+from run_ranks import share, trainer
 from torch import Tensor, nn
 
 from lightning_accum import STDP, CellSpec
@@ -42,10 +40,7 @@ class Batches(torch.utils.data.IterableDataset[Tensor]):
         return iter(torch.ones(self.count, 5, 7, 6))
 
 
-if __name__ == "__main__":
-    rank, ranks, port = map(int, sys.argv[1:4])
-    folder = Path(sys.argv[4])
-    join(rank, ranks, port)
+def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
     rule = STDP(0.01, -0.01, time_dim=0)
     learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, log=False, summary=False)
     net, raised = Head(), ""
@@ -55,5 +50,8 @@ if __name__ == "__main__":
         trainer(ranks, *learners, epochs=1).fit(net, loader)
     except BaseException as error:
         raised = type(error).__name__
-    torch.save({"raised": raised, "batches": net.batches}, folder / f"{rank} of {ranks}.pt")
-    os._exit(0)
+    return {"raised": raised, "batches": net.batches}
+
+
+if __name__ == "__main__":
+    share(main, wait=False)
