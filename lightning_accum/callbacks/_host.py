@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Collection, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater, attach_updater, get_updater
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.attached import claim, release, set_updater
-from lightning_accum.updates.changes import NonFinite
+from lightning_accum.updates.changes import NonFinite, check_policy
 
 
 class CellHost:
@@ -44,11 +44,8 @@ class CellHost:
         carry: bool = False,
         nonfinite: NonFinite | None = None,
     ) -> None:
-        if nonfinite is not None and nonfinite not in get_args(NonFinite):
-            raise ValueError(
-                f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
-                f" Found `{nonfinite = }`."
-            )
+        if nonfinite is not None:
+            check_policy(nonfinite)
         if carry and getattr(trainer, "carry", True) is False:
             raise ValueError(
                 f"Argument `carry` should be False for a `{type(trainer).__name__}` that was made"

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lightning_accum.cells.state import rates_in
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import (
@@ -284,7 +285,7 @@ class CellFacts:
     @property
     def rates(self) -> dict[str, object]:
         """The hyperparameters that are learning rates."""
-        return {k: v for k, v in self.h.items() if k == "lr" or k.startswith("lr_")}
+        return rates_in(self.h)
 
     @property
     def may_move(self) -> bool:

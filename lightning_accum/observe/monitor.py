@@ -312,11 +312,6 @@ def _construct(cls: type[Monitor], options: dict[str, Any], module: Any, attr: s
     return cls(module, attr, **copy.deepcopy(options))
 
 
-def _result(monitor: Monitor, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-    (result,) = rest
-    return result
-
-
 @final
 class InputMonitor(Monitor):
     """Watches the input of a module, before the module runs.
@@ -357,4 +352,6 @@ class OutputMonitor(Monitor):
         tensor([0., 1.])
     """
 
-    _value = _result
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        (result,) = rest
+        return result

@@ -10,14 +10,6 @@ from torch import Tensor, nn
 from lightning_accum.observe.monitor import Monitor, OutputMonitor, find_attribute
 
 
-def _attribute(monitor: Monitor, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-    return getattr(module, monitor.name)
-
-
-def _owner(monitor: Monitor, module: Any, attr: str) -> tuple[nn.Module, str]:
-    return find_attribute(module, attr)
-
-
 @final
 class StateMonitor(Monitor):
     """Watches an attribute of a module, after the module has run.
@@ -34,7 +26,11 @@ class StateMonitor(Monitor):
         tensor([2.])
     """
 
-    _resolve, _value = _owner, _attribute
+    def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
+        return find_attribute(module, attr)
+
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        return getattr(module, self.name)
 
 
 @final

@@ -11,7 +11,6 @@ from torch import Tensor
 from lightning_accum._checks import check_tensors
 from lightning_accum.plot.figures import (
     check_step,
-    check_steps,
     count_rows,
     one_sample,
     open_sides,
@@ -60,7 +59,12 @@ def raster(
     rows = [("neuron", one_sample("spikes", spikes, sample))]
     if inputs is not None:
         rows.insert(0, ("input", one_sample("inputs", inputs, sample)))
-        check_steps("inputs", rows[0][1], len(rows[1][1]), "spikes")
+        received, steps = len(rows[0][1]), len(rows[1][1])
+        if received != steps:
+            raise ValueError(
+                f"Argument `inputs` should have the {steps} steps of `spikes`. Found {received}"
+                " steps."
+            )
     axes = _axes(ax, [values.shape[1] for _, values in rows])
     for each, (label, values) in zip(axes, rows, strict=True):
         _draw(each, values, dt)

@@ -49,15 +49,6 @@ def check_step(dt: float) -> None:
         raise ValueError(f"Argument `dt` should be a positive step in ms. Found `dt = {dt}`.")
 
 
-def check_steps(name: str, values: Tensor, steps: int, other: str) -> None:
-    """Raises a ``ValueError`` unless the values have as many steps as another argument."""
-    if len(values) != steps:
-        raise ValueError(
-            f"Argument `{name}` should have the {steps} steps of `{other}`. Found"
-            f" {len(values)} steps."
-        )
-
-
 def open_sides(ax: Any) -> None:
     """Removes the frame's upper and right side."""
     ax.spines[["top", "right"]].set_visible(False)

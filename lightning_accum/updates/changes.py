@@ -13,16 +13,11 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from lightning_accum._compat import foreach
-from lightning_accum._state import REAL, Kind, check_that, named
 from lightning_accum.distributed.shards import any_process, local, shard_like, sharded_like
 from lightning_accum.updates.part import Product, product_shape
 from lightning_accum.updates.targets import Target
 
 NonFinite = Literal["raise", "skip", "ignore"]
-
-_COUNTS = named(
-    Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
-)
 
 
 @cache
@@ -41,7 +36,6 @@ class NonFiniteGuard:
         check_policy(policy)
         self.policy = policy
         self.counts: dict[str, Tensor] = {}
-        self.loaded: dict[str, Tensor] = {}  # those of an earlier run
 
     def filtered(
         self, label: str, targets: Sequence[Target], deltas: list[Tensor]
@@ -84,25 +78,6 @@ class NonFiniteGuard:
         if self.policy == "skip" and name not in self.counts:
             return {name: torch.zeros((), dtype=torch.long)}
         return {}
-
-    def counts_of(self) -> dict[str, int]:
-        """Returns how often changes were dropped since a state was loaded; waits for the device."""
-        return {n: int(k) - int(self.loaded.get(n, 0)) for n, k in self.counts.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        """Returns copies of the counts."""
-        return {name: count.clone() for name, count in self.counts.items()}
-
-    def check(self, label: str, names: Sequence[str], state: Any) -> None:
-        """Raises a ``RuntimeError`` unless :meth:`load` can take this state of ``label``."""
-        place = f"the updater of `{label}`"
-        check_that(_COUNTS.fits(state), place, _COUNTS.should, state)
-        check_that(state.keys() <= set(names), place, f"names among {names}", [*state])
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Loads copies of counts that :meth:`check` has passed."""
-        self.counts = {name: count.clone() for name, count in state.items()}
-        self.loaded = {name: count.clone() for name, count in state.items()}
 
 
 def check_policy(policy: str) -> None:

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from lightning_accum._checks import check_module, check_numbers, check_taken, names_in
 from lightning_accum._compat import compiled_from, hook_count, own_tensor
 from lightning_accum._events import SILENT, Events
-from lightning_accum._state import CheckedState
+from lightning_accum._state import REAL, CheckedState, Kind, check_that, named
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
@@ -30,6 +30,10 @@ from lightning_accum.updates.changes import (
 )
 from lightning_accum.updates.constraints import Constraint, Constraints
 from lightning_accum.updates.targets import Target, parameter_of, updatable_param
+
+_COUNTS = named(
+    Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
+)
 
 
 class Updater(CheckedState):
@@ -92,6 +96,7 @@ class Updater(CheckedState):
         self._reduction = reduction
         self._accumulators = {}
         self._guard = NonFiniteGuard(nonfinite)
+        self._loaded: dict[str, Tensor] = {}  # counts of an earlier run
         self._constraints = Constraints()
         self.bind(module)
         own = module.named_parameters(recurse=False)
@@ -498,15 +503,17 @@ class Updater(CheckedState):
     @property
     def lately_skipped(self) -> dict[str, int]:
         """The same since a state was loaded, if one was; waits for the device."""
-        return self._guard.counts_of()
+        return {name: n - int(self._loaded.get(name, 0)) for name, n in self.skipped.items()}
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """Returns how often updates were dropped."""
-        return self._guard.state()
+        return {name: count.clone() for name, count in self._guard.counts.items()}
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
-        self._guard.check(self.label, self.names, state)
+        place, known = f"the updater of `{self.label}`", self.names
+        check_that(_COUNTS.fits(state), place, _COUNTS.should, state)
+        check_that(state.keys() <= set(known), place, f"names among {known}", [*state])
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
         """Loads a copy of the state that :meth:`get_extra_state` returned.
@@ -515,7 +522,8 @@ class Updater(CheckedState):
             RuntimeError: if it is anything else; then nothing has changed.
         """
         self.check_extra_state(state)
-        self._guard.load(state)
+        self._loaded = {name: count.clone() for name, count in state.items()}
+        self._guard.counts = {name: count.clone() for name, count in state.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"events", "_parent", "_user"}  # of the original
