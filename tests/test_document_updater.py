@@ -121,6 +121,7 @@ def test_calling_with_names_applies_those(gate):
     updater("bias")
     assert gate.weight.tolist() == [0.0, 0.0]
     assert gate.bias.tolist() == [3.0, 1.0]
+    assert not updater.weight.empty
     updater("bias", "weight")
     assert gate.weight.tolist() == gate.bias.tolist() == [3.0, 1.0]
 

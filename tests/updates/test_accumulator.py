@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from turns import turns
 
 from lightning_accum import Accumulator, functional
 from lightning_accum.functional import bound_power, bound_upper_multiplicative
@@ -156,11 +158,45 @@ def test_a_wrong_shape_where_none_is_known():
             )
 
 
-def test_what_is_no_tensor_is_refused():
-    with pytest.raises(TypeError, match="Found `float`: wrap it"):
-        Accumulator().pos = 1.0
-    with pytest.raises(TypeError, match="callable"):
-        Accumulator().fullbound(0.5, 1.0, 0.0)
+def holding(*shape: int, fn: Any = None, product: bool = False) -> dict[str, Any]:
+    """The state of an accumulator that has something pending."""
+    acc = Accumulator(torch.Size(shape))
+    acc.reduction(fn)
+    if product:
+        acc.accumulate_outer(*(torch.ones(1, n) for n in shape))
+    else:
+        acc.pos = torch.ones(shape)
+    return acc.state_dict()
+
+
+ROW = torch.ones(1, 20)
+
+
+@turns(
+    "call, error, words",
+    [
+        (lambda acc: setattr(acc, "pos", 1.0), TypeError, "Found `float`: wrap it"),
+        (lambda acc: setattr(acc, "pos", [1.0]), TypeError, "`parameter.pos` should be a tensor"),
+        (lambda acc: setattr(acc, "neg", torch.eye(20).to_sparse()), TypeError, "should be dense"),
+        (lambda acc: acc.update([1.0]), TypeError, "should be a tensor"),
+        (lambda acc: acc.accumulate_outer([1.0], ROW), TypeError, "should be a tensor"),
+        (lambda acc: acc.accumulate_outer(ROW, 1.0), TypeError, "should be a tensor"),
+        (lambda acc: acc.fullbound(0.5, 1.0, 0.0), TypeError, "callable"),
+        (lambda acc: acc.fullbound(bound_power, 0.0, 1.0), ValueError, "`max` comes first"),
+        (lambda acc: acc.load_state_dict(holding(20, 20, fn="amax")), RuntimeError,
+         r"`sum`. Found `amax`: call .* before loading"),
+        (lambda acc: acc.load_state_dict(holding(2)), RuntimeError,
+         r"shape \(20, 20\)\. Found \(2,\)"),
+        (lambda acc: acc.load_state_dict(holding(20, 40, product=True)), RuntimeError,
+         r"\(20, 20\)\. Found \(20, 40\)"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(call, error, words):
+    acc = Accumulator(torch.Size((20, 20)))
+    with pytest.raises(error, match=words):
+        call(acc)
+    assert acc.empty
+    assert not acc.bounded
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int64])
@@ -219,14 +255,6 @@ def test_copies_between_adding_and_applying(fn, way):
     assert torch.equal(acc(w), other(w))
     other.clear()
     assert acc.pos is not None
-
-
-def test_a_state_of_another_reduction_is_refused():
-    acc = Accumulator()
-    acc.reduction("amax")
-    acc.pos = torch.ones(1)
-    with pytest.raises(RuntimeError, match=r"`sum`. Found `amax`: call .* before loading"):
-        Accumulator().load_state_dict(acc.state_dict())
 
 
 def test_bounds_of_the_users_own_are_not_in_the_state_and_stay():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import lightning_accum as la
-from lightning_accum import Accumulator, Normalize, Updater, attach_updater, get_updater
+from lightning_accum import Normalize, Updater, attach_updater, get_updater
 from lightning_accum.updates.attached import set_updater
 
 
@@ -121,19 +121,6 @@ def test_an_assignment_to_what_is_not_updated_is_refused():
         with pytest.raises(AttributeError, match=r"call `add\('bias'\)`"):
             updater.bias = value
     assert updater.weight.empty
-
-
-@pytest.mark.parametrize("wrong", [torch.eye(2).to_sparse(), [1.0], 1.0])
-def test_a_contribution_is_a_dense_tensor(wrong):
-    acc = Accumulator(torch.Size((2, 2)))
-    with pytest.raises(TypeError, match=r"`parameter.pos` should be (dense|a tensor)"):
-        acc.pos = wrong
-    with pytest.raises(TypeError, match="should be a tensor"):
-        acc.update([1.0])
-    for sides in (([1.0], torch.ones(1, 2)), (torch.ones(1, 2), 1.0)):
-        with pytest.raises(TypeError, match="should be a tensor"):
-            acc.accumulate_outer(*sides)
-    assert acc.empty
 
 
 # ---------------------------------------------------------------------------- keywords
