@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import TypeIs
 
@@ -51,6 +52,19 @@ def check_factor(**values: float) -> None:
             raise ValueError(
                 f"Argument `{name}` should be a non-negative factor. Found `{name} = {value}`."
             )
+
+
+def check_value(fits: bool, name: str, value: object, should: str, mend: str = "") -> None:
+    """Raises a ``ValueError`` unless an argument fits, which says how to mend it."""
+    if not fits:
+        found = f"`{name} = {_short(value)}`" + (f": {mend}" if mend else "")
+        raise ValueError(f"Argument `{name}` should be {should}. Found {found}.")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises a ``ValueError`` if an argument is not one of some strings."""
+    fits = isinstance(value, str) and value in choices
+    check_value(fits, name, value, f"one of {choices}")
 
 
 def warn_below_step(dt: float, where: str, **constants: float) -> None:
@@ -103,6 +117,17 @@ def check_floats(**values: object) -> None:
             raise TypeError(
                 f"Argument `{name}` should be a tensor of floating-point numbers. Found"
                 f" {value.dtype}."
+            )
+
+
+def check_whole(**values: object) -> None:
+    """Raises a ``TypeError`` if an argument is not a tensor of integers."""
+    check_tensors(**values)
+    for name, value in values.items():
+        dtype = getattr(value, "dtype", torch.bool)
+        if dtype == torch.bool or dtype.is_floating_point or dtype.is_complex:
+            raise TypeError(
+                f"Argument `{name}` should be integers. Found `{name}.dtype = {dtype}`."
             )
 
 

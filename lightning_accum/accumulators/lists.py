@@ -8,6 +8,7 @@ import torch
 from lightning_utilities import apply_to_collection
 from torch import Tensor
 
+from lightning_accum._checks import check_value
 from lightning_accum._state import shown
 from lightning_accum.accumulators.arithmetic import by_parts
 from lightning_accum.accumulators.base import State, StreamAccumulator
@@ -107,10 +108,8 @@ class Window(Keeping):
 
     def __init__(self, length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
-            raise ValueError(
-                f"Argument `length` should be a positive integer. Found `length = {length!r}`."
-            )
+        fits = isinstance(length, int) and not isinstance(length, bool) and length > 0
+        check_value(fits, "length", length, "a positive integer")
         self.length = length
 
     def update(self, value: Tensor | float) -> None:

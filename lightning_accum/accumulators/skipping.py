@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_accum._checks import check_value
 from lightning_accum._compat import known_keywords
 from lightning_accum._state import shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
@@ -163,11 +164,8 @@ def _integer(name: str, value: Any) -> int:
         number = operator.index(value)
     except TypeError:
         number = -1
-    if isinstance(value, bool) or number < 0:
-        raise ValueError(
-            f"Argument `{name}` should be a non-negative integer or a tensor of them. Found"
-            f" `{name} = {value!r}`."
-        )
+    fits = number >= 0 and not isinstance(value, bool)
+    check_value(fits, name, value, "a non-negative integer or a tensor of them")
     return number
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers
+from lightning_accum._checks import check_numbers, check_value
 from lightning_accum.accumulators.arithmetic import Moments, by_parts, merge_moments, with_value
 from lightning_accum.accumulators.base import State
 from lightning_accum.accumulators.elementwise import ElementWise
@@ -127,11 +127,8 @@ class EMA(ElementWise):
         zero = torch.tensor(0.0)
         super().__init__({"scaled": zero, "weight": zero}, torch.float32, **kwargs)
         check_numbers(decay=decay)
-        if not 0 < decay < 1:
-            raise ValueError(
-                f"Argument `decay` should be between 0 and 1. Found `decay = {decay}`: give 0.9 for"
-                " an average over about 10 values, 0.99 for 100."
-            )
+        how = "give 0.9 for an average over about 10 values, 0.99 for 100"
+        check_value(0 < decay < 1, "decay", decay, "between 0 and 1", how)
         self.decay = decay
 
     def update(self, value: Tensor | float) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum._checks import check_finite, check_tensors, check_value
 
 
 # The trailing `*args, **kwargs` stand for any further arguments: without `*args` a type checker
@@ -63,11 +63,7 @@ def _power(power: float = 1.0, range: float = 1.0) -> Share:
         _check_powers(power=power)
     if range != 1:
         check_finite(range=range)
-    if not range > 0:
-        raise ValueError(
-            "Argument `range` should be positive, the upper limit minus the lower one."
-            f" Found `range = {range}`."
-        )
+    check_value(range > 0, "range", range, "positive, the upper limit minus the lower one")
 
     def share(room: Tensor) -> Tensor:
         left = (room if range == 1 else room / range).clamp(min=0)
@@ -134,13 +130,10 @@ def _range(max: float | None, min: float | None) -> float:
 def _check_powers(**powers: float) -> None:
     """Raises for a power that does not hold a weight back at its limit."""
     check_finite(**powers)
+    should = "a positive number, 1 for multiplicative updates"
+    how = "take `bound_sharp` for additive updates within limits; with a power of 0, nothing would"
     for name, power in powers.items():
-        if not power > 0:
-            raise ValueError(
-                f"Argument `{name}` should be a positive number, 1 for multiplicative updates."
-                f" Found `{name} = {power}`: take `bound_sharp` for additive updates within limits;"
-                " with a power of 0, nothing would stop a weight at its limit."
-            )
+        check_value(power > 0, name, power, should, f"{how} stop a weight at its limit")
 
 
 # ------------------------------------------------------------------------------ bounds

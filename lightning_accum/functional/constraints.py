@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers, check_tensors
+from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
 from lightning_accum.functional.numbers import widened
 
 
@@ -40,10 +40,8 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
         )
     check_tensors(param=param)
     check_finite(**{k: v for k, v in (("min", min), ("max", max)) if v is not None})
-    if min is not None and max is not None and not min <= max:
-        raise ValueError(
-            f"Argument `min` should not be above `max`. Found `min = {min}`, `max = {max}`."
-        )
+    if min is not None and max is not None:
+        check_value(min <= max, "min", min, f"at most `max = {max}`")
     return param.clamp_(min=min, max=max)
 
 
@@ -89,10 +87,8 @@ def normalize_(
             f" Found `param.dtype = {param.dtype}`."
         )
     check_numbers(norm=norm, order=order)
-    if not 0 < norm < math.inf:
-        raise ValueError(f"Argument `norm` should be a positive number. Found `norm = {norm}`.")
-    if not order > 0:
-        raise ValueError(f"Argument `order` should be a positive number. Found `order = {order}`.")
+    check_value(0 < norm < math.inf, "norm", norm, "a positive number")
+    check_value(order > 0, "order", order, "a positive number")
     dims = range(1, param.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     if not dims:
         raise ValueError(
@@ -101,11 +97,8 @@ def normalize_(
             " what is not a weight, such as a bias, by naming the parameters of a constraint,"
             ' `register_constraint(fn, "weight")`.'
         )
-    if not all(isinstance(d, int) and -param.ndim <= d < param.ndim for d in dims):
-        raise ValueError(
-            f"Argument `dim` should name dimensions of a parameter that has {param.ndim}. Found"
-            f" `dim = {dim}`."
-        )
+    fits = all(isinstance(d, int) and -param.ndim <= d < param.ndim for d in dims)
+    check_value(fits, "dim", dim, f"dimensions of a parameter that has {param.ndim}")
     wide = widened(param)
     total = torch.linalg.vector_norm(wide, order, tuple(dims), keepdim=True)
     # A row without a norm is divided and multiplied by the same number. The division comes first,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum._checks import check_finite, check_tensors, check_value
 from lightning_accum.functional.traces import reverse_trace
 
 
@@ -81,11 +81,7 @@ def fold_eligibility(
     check_tensors(learning_signal=learning_signal, derivative=derivative)
     check_finite(kappa=kappa, beta=beta, rho=rho)
     for name, decay in (("kappa", kappa), ("rho", rho)):
-        if not 0 <= decay <= 1:
-            raise ValueError(
-                f"Argument `{name}` should be a decay per step, from 0 to 1. Found"
-                f" `{name} = {decay}`."
-            )
+        check_value(0 <= decay <= 1, name, decay, "a decay per step, from 0 to 1")
     if learning_signal.shape != derivative.shape or not derivative.ndim or not len(derivative):
         raise ValueError(
             "Arguments `learning_signal` and `derivative` should have one shape [T, ...], with at"

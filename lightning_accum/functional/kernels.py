@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, check_value
 
 Kernel: TypeAlias = Callable[[Tensor], Tensor]
 """Returns the change for time differences, post minus pre, in ms."""
@@ -61,7 +61,7 @@ class ExponentialKernel:
     def __post_init__(self) -> None:
         check_finite(**vars(self))
         for name in ("tc_post", "tc_pre"):
-            _check_positive(name, getattr(self, name))
+            _check_time(name, getattr(self, name))
 
     def __call__(self, delta: Tensor) -> Tensor:
         """Returns the change for time differences of any shape, post minus pre, in ms."""
@@ -105,7 +105,7 @@ class GaussianKernel:
 
     def __post_init__(self) -> None:
         check_finite(**vars(self))
-        _check_positive("width", self.width)
+        _check_time("width", self.width)
 
     def __call__(self, delta: Tensor) -> Tensor:
         """Returns the change for time differences of any shape, post minus pre, in ms."""
@@ -129,8 +129,5 @@ def changes(kernel: Kernel, delta: Tensor) -> Tensor:
     return torch.where(seen, kernel(torch.where(seen, delta, 0.0)), 0.0)
 
 
-def _check_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(
-            f"Argument `{name}` should be a positive time in ms. Found `{name} = {value}`."
-        )
+def _check_time(name: str, value: float) -> None:
+    check_value(value > 0, name, value, "a positive time in ms")

@@ -16,6 +16,7 @@ from lightning_accum._checks import (
     check_integers,
     check_numbers,
     check_tensors,
+    check_value,
 )
 from lightning_accum.functional.numbers import at_least_float32
 
@@ -56,15 +57,9 @@ def poisson_encode(
     check_tensors(x=x)
     check_integers(steps=steps)
     check_numbers(p=p)
-    if steps < 1:
-        raise ValueError(
-            f"Argument `steps` should be a positive number of time steps. Found `steps = {steps}`."
-        )
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(
-            f"Argument `p` should be a probability in [0, 1]. Found `p = {p}`. Lower the rate or "
-            "the time step."
-        )
+    check_value(steps > 0, "steps", steps, "a positive number of time steps")
+    how = "lower the rate or the time step"
+    check_value(0.0 <= p <= 1.0, "p", p, "a probability in [0, 1]", how)
     if validate and x.numel():
         low, high = x.aminmax()
         if not (low >= 0 and high <= 1):  # this form rejects NaN too
@@ -92,10 +87,7 @@ class Surrogate(ABC):
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             check_finite(**{name: value})
-            if not value > 0:
-                raise ValueError(
-                    f"Argument `{name}` should be a positive number. Found `{name} = {value!r}`."
-                )
+            check_value(value > 0, name, value, "a positive number")
 
     @abstractmethod
     def derivative(self, x: Tensor) -> Tensor:

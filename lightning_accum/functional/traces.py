@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers, check_tensors
+from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
 from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
 
 TraceMode = Literal["cumulative", "nearest"]
@@ -34,12 +34,8 @@ def decay_factor(tc: float, dt: float = 1.0) -> float:
     """
     check_numbers(tc=tc)
     check_finite(dt=dt)
-    if not tc > 0:
-        raise ValueError(
-            f"Argument `tc` should be a positive time constant in ms. Found `{tc = }`."
-        )
-    if not dt > 0:
-        raise ValueError(f"Argument `dt` should be a positive step in ms. Found `{dt = }`.")
+    check_value(tc > 0, "tc", tc, "a positive time constant in ms")
+    check_value(dt > 0, "dt", dt, "a positive step in ms")
     return math.exp(-dt / tc)
 
 

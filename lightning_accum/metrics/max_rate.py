@@ -8,7 +8,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_strings, check_tensors
+from lightning_accum._checks import (
+    check_choice,
+    check_integers,
+    check_strings,
+    check_tensors,
+    check_value,
+    check_whole,
+)
 from lightning_accum.functional.readout import (
     assign_classes,
     assigned_votes,
@@ -84,16 +91,10 @@ class MaxRateClassifier(AdditiveMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_integers(num_neurons=num_neurons, num_classes=num_classes)
+        check_value(num_neurons > 0, "num_neurons", num_neurons, "a positive integer")
+        check_value(num_classes > 0, "num_classes", num_classes, "a positive integer")
         check_strings(vote=vote)
-        for name, value in (("num_neurons", num_neurons), ("num_classes", num_classes)):
-            if value < 1:
-                raise ValueError(
-                    f"Argument `{name}` should be a positive integer. Found `{name} = {value}`."
-                )
-        if vote not in _VOTES:
-            raise ValueError(
-                f"Argument `vote` should be one of {sorted(_VOTES)}. Found `vote = {vote!r}`."
-            )
+        check_choice("vote", vote, _VOTES)
         self.num_neurons = num_neurons
         self.num_classes = num_classes
         self.vote = vote
@@ -204,11 +205,7 @@ class MaxRateClassifier(AdditiveMetric):
                 )
 
     def _check_labels(self, labels: Tensor, batch: int) -> None:
-        check_tensors(labels=labels)
-        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-            raise TypeError(
-                f"Argument `labels` should be integers. Found `labels.dtype = {labels.dtype}`."
-            )
+        check_whole(labels=labels)
         if labels.shape != (batch,):
             raise ValueError(
                 f"Argument `labels` should have shape [{batch}], one label for each row of `rates`."

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from lightning_accum._checks import check_module
+from lightning_accum._checks import check_choice, check_module
 from lightning_accum.cells import Layer, Serial
 from lightning_accum.nn import (
     LIF,
@@ -86,10 +86,7 @@ def to_nir(
         for interoperable brain-inspired computing", doi:10.1038/s41467-024-52259-9.
     """
     check_module(model=model)
-    if solver not in get_args(Solver):
-        raise ValueError(
-            f"Argument `solver` should be one of {get_args(Solver)}. Found `{solver = }`."
-        )
+    check_choice("solver", solver, get_args(Solver))
     try:
         nir = importlib.import_module("nir")
     except ModuleNotFoundError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_numbers, check_tensors
+from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
 from lightning_accum._state import check_that
 
 # Steps are counted in single precision, which leaves room for a sequence as long.
@@ -18,20 +18,12 @@ _LONGEST_PERIOD = 1 << 23
 def check_times(refractory: float, dt: float, time_dim: object) -> None:
     """Raises an error unless the refractory period, the step and the time dimension are valid."""
     check_finite(refractory=refractory, dt=dt)
-    if not dt > 0:
-        raise ValueError(
-            f"Argument `dt` should be a positive step length in ms. Found `dt = {dt}`."
-        )
-    if not 0 <= refractory <= _LONGEST_PERIOD * dt:
-        raise ValueError(
-            "Argument `refractory` should be a non-negative period in ms, of at most"
-            f" {_LONGEST_PERIOD} steps. Found `refractory = {refractory}`, `dt = {dt}`."
-        )
-    if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
-        raise ValueError(
-            "Argument `time_dim` should be `None` (one step per call) or 0 (a sequence, time "
-            f"first). Found `time_dim = {time_dim}`. Transpose the input."
-        )
+    check_value(dt > 0, "dt", dt, "a positive step length in ms")
+    should = f"a non-negative period in ms, of at most {_LONGEST_PERIOD} steps of {dt}"
+    check_value(0 <= refractory <= _LONGEST_PERIOD * dt, "refractory", refractory, should)
+    fits = time_dim is None or (isinstance(time_dim, int) and time_dim == 0)
+    should = "`None` (one step per call) or 0 (a sequence, time first)"
+    check_value(fits, "time_dim", time_dim, should, "transpose the input")
 
 
 def check_spike_dtype(spike_dtype: torch.dtype | None) -> None:
@@ -59,10 +51,7 @@ def check_input(
 def decay_in_step(name: str, tc: float, dt: float) -> float:
     """Returns the factor of an exponential decay in a step, after a check of its time constant."""
     check_numbers(**{name: tc})
-    if not tc > 0:
-        raise ValueError(
-            f"Argument `{name}` should be a positive time constant in ms. Found `{name} = {tc}`."
-        )
+    check_value(tc > 0, name, tc, "a positive time constant in ms")
     return math.exp(-dt / tc)
 
 

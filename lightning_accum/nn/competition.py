@@ -10,7 +10,13 @@ from typing import Any, Literal, Protocol, final
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_integers, check_module, warn_below_step
+from lightning_accum._checks import (
+    check_finite,
+    check_integers,
+    check_module,
+    check_value,
+    warn_below_step,
+)
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._arguments import (
@@ -74,11 +80,7 @@ class WinnerTakeAll:
 
     def __init__(self, steps: int) -> None:
         check_integers(steps=steps)
-        if steps < 0:
-            raise ValueError(
-                "Argument `steps` should be a non-negative number of time steps. "
-                f"Found `steps = {steps}`."
-            )
+        check_value(steps >= 0, "steps", steps, "a non-negative number of time steps")
         self.steps = steps
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
@@ -126,11 +128,8 @@ class LateralInhibition:
 
     def __init__(self, strength: float) -> None:
         check_finite(strength=strength)
-        if strength < 0:
-            raise ValueError(
-                "Argument `strength` should be a non-negative potential. "
-                f"Found `strength = {strength}`. Inhibition subtracts it."
-            )
+        should = "a non-negative potential, which inhibition subtracts"
+        check_value(strength >= 0, "strength", strength, should)
         self.strength = strength
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
@@ -219,17 +218,12 @@ class Competition(WideTheta):
         check_times(0.0, dt, time_dim)
         check_finite(theta_plus=theta_plus)
         self.size = layer_shape(size)
-        if not 1 <= winners <= math.prod(self.size):
-            raise ValueError(
-                f"Argument `winners` should be between 1 and the {math.prod(self.size)} neurons."
-                f" Found `winners = {winners}`."
-            )
-        if theta_plus < 0:
-            raise ValueError(
-                "Argument `theta_plus` should not be negative. Found `theta_plus ="
-                f" {theta_plus}`: pass 0 for neurons that do not tire."
-            )
-        if winners == math.prod(self.size):
+        neurons = math.prod(self.size)
+        should = f"between 1 and the {neurons} neurons"
+        check_value(1 <= winners <= neurons, "winners", winners, should)
+        how = "pass 0 for neurons that do not tire"
+        check_value(theta_plus >= 0, "theta_plus", theta_plus, "at least 0", how)
+        if winners == neurons:
             warnings.warn(
                 f"Argument `winners` should be less than the {winners} neurons, for any to lose."
                 f" Found `winners = {winners}`, so that every neuron that is driven wins: pass"

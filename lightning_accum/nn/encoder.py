@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
 from lightning_accum._state import CheckedState, Kind, check_state, optional
 from lightning_accum.functional.spikes import poisson_encode
 from lightning_accum.nn._arguments import check_times
@@ -74,16 +74,10 @@ class PoissonEncoder(CheckedState):
         check_integers(steps=steps)
         check_finite(max_rate=max_rate)
         check_times(0.0, dt, None)
-        if steps < 1:
-            raise ValueError(
-                "Argument `steps` should be a positive number of time steps. "
-                f"Found `steps = {steps}`."
-            )
-        if not 0 <= max_rate * dt <= 1000:
-            raise ValueError(
-                "Argument `max_rate` should be a rate in Hz of at most one spike per step, "
-                f"1000 / dt = {1000 / dt:g}. Found `max_rate = {max_rate}`. Lower it, or `dt`."
-            )
+        check_value(steps > 0, "steps", steps, "a positive number of time steps")
+        should = f"a rate in Hz of at most one spike per step, 1000 / dt = {1000 / dt:g}"
+        fits = 0 <= max_rate * dt <= 1000
+        check_value(fits, "max_rate", max_rate, should, "lower it, or `dt`")
         self.steps = steps
         self.max_rate = max_rate
         self.dt = dt

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, warn_below_step
+from lightning_accum._checks import check_finite, check_value, warn_below_step
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.nn._arguments import (
@@ -53,11 +53,8 @@ class Neurons(StateModule, ABC):
         super().__init__()
         self._steps = NeuronSteps()
         check_finite(v_threshold=v_threshold, v_reset=v_reset, v_rest=v_rest)
-        if not max(v_reset, v_rest) < v_threshold:
-            raise ValueError(
-                "Argument `v_threshold` should lie above `v_reset` and `v_rest`. Found "
-                f"`v_threshold = {v_threshold}`, `v_reset = {v_reset}`, `v_rest = {v_rest}`."
-            )
+        should = f"above `v_reset = {v_reset}` and `v_rest = {v_rest}`"
+        check_value(max(v_reset, v_rest) < v_threshold, "v_threshold", v_threshold, should)
         check_times(refractory, dt, time_dim)
         check_spike_dtype(spike_dtype)
         _check_inhibition(inhibition, compile)
@@ -246,11 +243,8 @@ def _check_inhibition(inhibition: Inhibition | None, compile: bool) -> None:
             "Argument `inhibition` should be an inhibition, such as"
             f" `WinnerTakeAll(steps=0)`, or None. Found `{inhibition!r}`."
         )
-    if compile and inhibition is not None:
-        raise ValueError(
-            "Argument `compile` should be False if there is `inhibition`, which is not "
-            f"compiled. Found `compile = {compile}`, `inhibition = {inhibition}`."
-        )
+    should = f"False if there is `inhibition`, which is not compiled, as `{inhibition}`"
+    check_value(inhibition is None or not compile, "compile", compile, should)
 
 
 @final
@@ -346,11 +340,7 @@ class AdaptiveLIF(WideTheta, Neurons):
     ) -> None:
         super().__init__(size, tc_mem, **options)
         check_finite(theta_plus=theta_plus)
-        if not theta_plus >= 0:
-            raise ValueError(
-                "Argument `theta_plus` should be a non-negative potential. "
-                f"Found `theta_plus = {theta_plus}`."
-            )
+        check_value(theta_plus >= 0, "theta_plus", theta_plus, "a non-negative potential")
         self.theta_plus = theta_plus
         self.tc_theta = tc_theta
         self.decay_theta = decay_in_step("tc_theta", tc_theta, self.dt)

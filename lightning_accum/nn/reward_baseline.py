@@ -7,7 +7,13 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum._checks import (
+    check_finite,
+    check_integers,
+    check_tensors,
+    check_value,
+    check_whole,
+)
 from lightning_accum.distributed.world import summed
 
 
@@ -64,18 +70,12 @@ class RewardBaseline(nn.Module):
     ) -> None:
         super().__init__()
         check_finite(decay=decay, initial=initial)
-        if not 0 <= decay < 1:
-            raise ValueError(
-                f"Argument `decay` should be at least 0 and below 1. Found `decay = {decay}`: pass"
-                " 0.9 for a mean over about 10 samples, 0.99 for 100."
-            )
+        how = "pass 0.9 for a mean over about 10 samples, 0.99 for 100"
+        check_value(0 <= decay < 1, "decay", decay, "at least 0 and below 1", how)
         if contexts is not None:
             check_integers(contexts=contexts)
-            if contexts < 1:
-                raise ValueError(
-                    "Argument `contexts` should be a positive number of contexts, or None for one"
-                    f" mean. Found `contexts = {contexts}`."
-                )
+            should = "a positive number of contexts, or None for one mean"
+            check_value(contexts > 0, "contexts", contexts, should)
         self.decay = decay
         self.contexts = contexts
         self.register_buffer("mean", torch.full((contexts or 1,), float(initial)))
@@ -130,11 +130,7 @@ class RewardBaseline(nn.Module):
                 "Argument `context` should be passed if and only if the baseline has contexts."
                 f" Found {found}, with `contexts = {self.contexts}`."
             )
-        check_tensors(context=context)
-        if context.is_floating_point() or context.is_complex() or context.dtype == torch.bool:
-            raise TypeError(
-                f"Argument `context` should be integers. Found `context.dtype = {context.dtype}`."
-            )
+        check_whole(context=context)
         if context.shape != reward.shape:
             raise ValueError(
                 f"Argument `context` should have the shape of `reward`, {list(reward.shape)}."

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, final, get_args
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, warn_below_step
+from lightning_accum._checks import check_choice, check_finite, check_value, warn_below_step
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
@@ -96,23 +96,13 @@ class SurrogateLIF(StateModule):
         spike_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise ValueError(
-                f"Argument `size` should be a number of neurons. Found `size = {size!r}`."
-            )
+        fits = isinstance(size, int) and not isinstance(size, bool) and size >= 0
+        check_value(fits, "size", size, "a number of neurons")
         check_finite(v_threshold=v_threshold, beta=beta)
         check_times(0.0, dt, time_dim)
         check_spike_dtype(spike_dtype)
-        if not v_threshold > 0:
-            raise ValueError(
-                "Argument `v_threshold` should be positive, above rest. Found"
-                f" `v_threshold = {v_threshold}`."
-            )
-        if gradient not in get_args(Gradient):
-            raise ValueError(
-                f"Argument `gradient` should be one of {get_args(Gradient)}. Found"
-                f" `gradient = {gradient!r}`."
-            )
+        check_value(v_threshold > 0, "v_threshold", v_threshold, "positive, above rest")
+        check_choice("gradient", gradient, get_args(Gradient))
         if gradient != "none" and not (spike_dtype is None or spike_dtype.is_floating_point):
             raise ValueError(
                 "Argument `spike_dtype` should be a floating-point dtype for spikes with a"

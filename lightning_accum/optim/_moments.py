@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import not_
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum._checks import check_mapping
+from lightning_accum._checks import check_mapping, check_value
 from lightning_accum._compat import foreach
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.optimization import Number, bias_correction, rectification
@@ -23,7 +22,7 @@ from lightning_accum.optim._kernels import (
     kernel_step,
     pure_pass,
 )
-from lightning_accum.optim._options import MomentOptions, check, check_options, check_rectifies
+from lightning_accum.optim._options import MomentOptions, check_options, check_rectifies
 from lightning_accum.optim._states import as_real, check_state, check_values, prepare
 from lightning_accum.optim.base import Batch, GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed, warn_of_flips
@@ -136,7 +135,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         for other in ("differentiable", "foreach"):
             for name in ("fused", "compile", "foreach") if group[other] else ():
                 if name != other:
-                    check(name, group.get(name), not_, f"left out where `{other} = True`")
+                    value = group.get(name)
+                    check_value(not value, name, value, f"left out where `{other} = True`")
 
     def _moment_names(self, group: Group) -> tuple[str, ...]:
         """Returns the names of the moments in a state, which are torch's."""

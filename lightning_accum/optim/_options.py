@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from torch import Tensor
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_value, is_number
 
 
 class MomentOptions(TypedDict, total=False):
@@ -76,17 +76,12 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def check(name: str, value: object, ok: Callable[[Any], bool], should: str) -> None:
-    """Raises a ``ValueError`` unless ``ok(value)``."""
-    if not ok(value):
-        raise ValueError(f"Argument `{name}` should be {should}. Found `{name} = {value!r}`.")
-
-
 def check_options(options: Mapping[str, Any], *names: str) -> None:
     """Raises a ``ValueError`` if one of the named options is there and out of its range."""
     for name in names:
         if name in options:
-            check(name, options[name], *_RANGES[name])
+            fits, should = _RANGES[name]
+            check_value(fits(options[name]), name, options[name], should)
 
 
 def check_rectifies(group: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_value, is_number
 from lightning_accum.functional.optimization import (
     Number,
     noam_factor,
@@ -17,7 +17,7 @@ from lightning_accum.functional.optimization import (
     warmup_factor,
 )
 from lightning_accum.optim._moments import AdamFormula
-from lightning_accum.optim._options import AdamOptions, check, check_options
+from lightning_accum.optim._options import AdamOptions, check_options
 from lightning_accum.optim.base import Batch, Group, Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
@@ -152,12 +152,9 @@ class AdamWarmupCosineDecay(AdamFormula):
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
         check_options(group, "warmup")
-        check(
-            "total_steps",
-            group["total_steps"],
-            lambda total: is_number(total) and total > group["warmup"],
-            f"a number of steps above `warmup = {group['warmup']}`",
-        )
+        warmup, total = group["warmup"], group["total_steps"]
+        should = f"a number of steps above `warmup = {warmup}`"
+        check_value(is_number(total) and total > warmup, "total_steps", total, should)
 
 
 _LOW = 1e-5  # a peak rate below which `lr` was probably taken from another optimizer
@@ -238,11 +235,8 @@ class Noam(AdamFormula):
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
         for name, should in (("warmup", "a number of steps"), ("d_model", "a width")):
-            check(name, group[name], _at_least_one, f"{should} of at least 1")
-
-
-def _at_least_one(value: Any) -> bool:
-    return is_number(value) and value >= 1
+            fits = is_number(group[name]) and group[name] >= 1
+            check_value(fits, name, group[name], f"{should} of at least 1")
 
 
 def _is_low(group: Group) -> bool:

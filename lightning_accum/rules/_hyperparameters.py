@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Any, get_args
 
-from lightning_accum._checks import is_number, warn_below_step
+from lightning_accum._checks import check_choice, check_value, is_number, warn_below_step
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import rates_in
 from lightning_accum.functional.reductions import check_reduction
@@ -23,14 +23,6 @@ _FOREIGN = {
 }
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises a ``ValueError`` if an argument is not one of some strings."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(
-            f"Argument `{name}` should be one of {choices}. Found `{name} = {value!r}`."
-        )
-
-
 def _is_time_constant(name: str) -> bool:
     return name == "tc" or name.startswith("tc_")
 
@@ -43,15 +35,11 @@ def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
         if value is None and name in optional:
             continue
         if name == "dt" or _is_time_constant(name):
-            if not (is_number(value) and 0 < value < math.inf):
-                raise ValueError(
-                    f"Argument `{name}` should be a positive, finite number of ms."
-                    f" Found `{name} = {value!r}`."
-                )
-        elif name in rates and not (is_number(value) and abs(value) < math.inf):
-            raise ValueError(
-                f"Argument `{name}` should be a finite number. Found `{name} = {value!r}`."
-            )
+            fits = is_number(value) and 0 < value < math.inf
+            check_value(fits, name, value, "a positive, finite number of ms")
+        elif name in rates:
+            fits = is_number(value) and abs(value) < math.inf
+            check_value(fits, name, value, "a finite number")
     if not h.params:
         raise ValueError(
             "Argument `params` should name at least one parameter of the connection, such as"

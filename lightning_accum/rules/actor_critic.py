@@ -9,7 +9,13 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_floats, check_tensors
+from lightning_accum._checks import (
+    check_finite,
+    check_floats,
+    check_tensors,
+    check_value,
+    check_whole,
+)
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.traces import reverse_trace
 
@@ -71,10 +77,7 @@ class ActorCriticError:
         check_finite(gamma=self.gamma, value_rate=self.value_rate, decay=self.decay)
         for name in ("gamma", "decay"):
             value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(
-                    f"Argument `{name}` should be from 0 to 1. Found `{name} = {value}`."
-                )
+            check_value(0 <= value <= 1, name, value, "from 0 to 1")
 
     def advantage(self, value: Tensor, reward: Tensor, following: Tensor | None = None) -> Tensor:
         r"""Returns :math:`A`, ``[T, B]``: how much more reward comes than the critic predicted.
@@ -111,16 +114,11 @@ class ActorCriticError:
     ) -> Tensor:
         """Returns the error, the gradient of each sample's loss by the outputs."""
         check_floats(outputs=outputs)
-        check_tensors(actions=actions)
+        check_whole(actions=actions)
         if outputs.ndim != 3 or outputs.shape[-1] < 2 or actions.shape != outputs.shape[:2]:
             raise ValueError(
                 "Arguments `outputs` and `actions` should have shapes [T, B, actions + 1] and"
                 f" [T, B]. Found {list(outputs.shape)} and {list(actions.shape)}."
-            )
-        if actions.is_floating_point() or actions.is_complex() or actions.dtype == torch.bool:
-            raise TypeError(
-                "Argument `actions` should be integers, the index of each action. Found"
-                f" {actions.dtype}."
             )
         choices = outputs.shape[-1] - 1
         if actions.is_cpu and actions.numel():  # elsewhere, looking would wait for the device

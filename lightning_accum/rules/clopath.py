@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_value, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
@@ -89,16 +90,10 @@ class Clopath(Rule):
         check_source("membrane", h.membrane)
         for name in ("theta_neg", "theta_pos"):
             value = getattr(h, name)
-            if not (is_number(value) and abs(value) < float("inf")):
-                raise ValueError(
-                    f"Argument `{name}` should be a finite potential, relative to rest. Found"
-                    f" `{name} = {value!r}`."
-                )
-        if not (h.u_ref is None or (is_number(h.u_ref) and 0 < h.u_ref < float("inf"))):
-            raise ValueError(
-                "Argument `u_ref` should be a positive potential, or None. Found"
-                f" `u_ref = {h.u_ref!r}`."
-            )
+            fits = is_number(value) and math.isfinite(value)
+            check_value(fits, name, value, "a finite potential, relative to rest")
+        fits = h.u_ref is None or (is_number(h.u_ref) and 0 < h.u_ref < math.inf)
+        check_value(fits, "u_ref", h.u_ref, "a positive potential, or None")
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the neuron has no potential."""

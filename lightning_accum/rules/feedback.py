@@ -11,7 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
 from lightning_accum.observe.monitor import find_module
 
 
@@ -127,8 +127,7 @@ class RandomFeedback(Feedback):
             )
         scale = size**-0.5 if scale is None else scale
         check_finite(scale=scale)
-        if not scale > 0:
-            raise ValueError(f"Argument `scale` should be a positive number. Found `{scale = }`.")
+        check_value(scale > 0, "scale", scale, "a positive number")
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("weight", torch.randn(classes, size, generator=generator) * scale)
 
@@ -262,10 +261,7 @@ class LearnedFeedback(_OfReadout):
     ) -> None:
         super().__init__(readout)
         check_finite(decay=decay)
-        if not 0 <= decay < 1:
-            raise ValueError(
-                f"Argument `decay` should be a share from 0 to below 1. Found `{decay = }`."
-            )
+        check_value(0 <= decay < 1, "decay", decay, "a share from 0 to below 1")
         self.decay = decay
         first = RandomFeedback(classes, neurons, scale, seed).weight
         self.register_buffer("weight", first)

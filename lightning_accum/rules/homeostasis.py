@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from typing_extensions import Self
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.base import Rule
@@ -62,11 +62,9 @@ class Homeostasis(Rule):
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         most = 1000.0 / h.dt
-        if not (is_number(h.target) and 0 <= h.target <= most):
-            raise ValueError(
-                f"Argument `target` should be a rate between 0 and {most:g} Hz, one spike a step."
-                f" Found `target = {h.target!r}`."
-            )
+        fits = is_number(h.target) and 0 <= h.target <= most
+        should = f"a rate between 0 and {most:g} Hz, one spike a step"
+        check_value(fits, "target", h.target, should)
 
     def held_rate(self, name: str) -> float:
         """Returns the target."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Self
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.base import Rule
@@ -58,11 +58,8 @@ class InhibitorySTDP(Rule):
     def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
-        if not (is_number(h.target_rate) and 0 <= h.target_rate < float("inf")):
-            raise ValueError(
-                "Argument `target_rate` should be a firing rate in Hz, at least 0. Found"
-                f" `target_rate = {h.target_rate!r}`."
-            )
+        fits = is_number(h.target_rate) and 0 <= h.target_rate < float("inf")
+        check_value(fits, "target_rate", h.target_rate, "a firing rate in Hz, at least 0")
 
     def weight_range(self, name: str) -> tuple[float | None, float | None]:
         """Returns zero, as the weights count the strength of inhibition."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from typing_extensions import Self
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.rules.rate import RateRule
+from lightning_accum.rules.base import RateRule
 
 
 class SoftHebb(RateRule):
@@ -56,11 +56,8 @@ class SoftHebb(RateRule):
     def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
-        if not (is_number(h.temperature) and 0 < h.temperature < float("inf")):
-            raise ValueError(
-                "Argument `temperature` should be a positive, finite number."
-                f" Found `temperature = {h.temperature!r}`."
-            )
+        fits = is_number(h.temperature) and 0 < h.temperature < float("inf")
+        check_value(fits, "temperature", h.temperature, "a positive, finite number")
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the input by each neuron's share, less what the neuron has learned of it."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from lightning_accum._checks import check_choice, check_value
 from lightning_accum.cells.fields import field
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
@@ -17,7 +18,6 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import TraceMode, decay_factor
-from lightning_accum.rules._hyperparameters import check_choice
 from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.neurons import PairSTDP
 
@@ -107,11 +107,9 @@ class STDP(PairRule):
         """Raises an error if hyperparameters make no sense."""
         super().check(h)
         check_choice("pairing", h.pairing, get_args(Pairing))
-        if h.pairing != "symmetric" and h.trace_mode != "nearest":
-            raise ValueError(
-                f"Argument `trace_mode` should be 'nearest' for `pairing = {h.pairing!r}`, which"
-                f" says which spikes are nearest. Found `trace_mode = {h.trace_mode!r}`."
-            )
+        fits = h.pairing == "symmetric" or h.trace_mode == "nearest"
+        should = f"'nearest' for `pairing = {h.pairing!r}`, which says which spikes are nearest"
+        check_value(fits, "trace_mode", h.trace_mode, should)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns a term for the spikes of each side."""

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from typing_extensions import Self
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.numbers import at_least_float32
@@ -71,11 +71,8 @@ class WeightDependentSTDP(PairRule):
         super().check(h)
         for name in ("power_pos", "power_neg"):
             power = getattr(h, name)
-            if not (is_number(power) and 0 <= power < float("inf")):
-                raise ValueError(
-                    f"Argument `{name}` should be a power of at least 0. Found"
-                    f" `{name} = {power!r}`."
-                )
+            fits = is_number(power) and 0 <= power < float("inf")
+            check_value(fits, name, power, "a power of at least 0")
         limits = [h.w_min, h.w_max]
         if not (all(map(is_number, limits)) and -float("inf") < h.w_min < h.w_max < float("inf")):
             raise ValueError(

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 from typing_extensions import Self
 
+from lightning_accum._checks import check_value
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.rules.rate import RateRule
+from lightning_accum.rules.base import RateRule
 
 
 class WTAHebb(RateRule):
@@ -60,11 +61,8 @@ class WTAHebb(RateRule):
     def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
-        if not isinstance(h.winners, int) or h.winners < 1:
-            raise ValueError(
-                "Argument `winners` should be a positive number of neurons."
-                f" Found `winners = {h.winners!r}`."
-            )
+        fits = isinstance(h.winners, int) and h.winners > 0
+        check_value(fits, "winners", h.winners, "a positive number of neurons")
 
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the input of the winners, less their weights."""

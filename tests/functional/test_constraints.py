@@ -90,7 +90,7 @@ REFUSED = [
     *((normalize_, {"param": each}, "`param` should be a tensor") for each in ([1.0], 1.0, None)),
     *((clamp_, {"min": 0.0, "param": w}, "`param` should be a tensor") for w in ([1.0], 1.0, None)),
     (clamp_, {}, "both be None"),
-    (clamp_, {"min": 1.0, "max": 0.0}, "`min` should not be above"),
+    (clamp_, {"min": 1.0, "max": 0.0}, "`min` should be at most"),
     *((clamp_, {"min": v}, "`min` should be finite") for v in (math.nan, math.inf, -math.inf)),
     *((clamp_, {"max": v}, "`max` should be finite") for v in (math.nan, math.inf, -math.inf)),
 ]

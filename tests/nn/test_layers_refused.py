@@ -93,7 +93,7 @@ REFUSED: list[tuple[Any, dict[str, Any], list[tuple[dict[str, Any], str]]]] = [
             ({"neuron": 3}, "`neuron` should be a"),
             ({"winners": 4}, "between 1 and the 3 neurons"),
             ({"winners": 0}, "between 1 and the 3 neurons"),
-            ({"theta_plus": -1.0}, "`theta_plus` should not be negative"),
+            ({"theta_plus": -1.0}, "`theta_plus` should be at least 0"),
             ({"tc_drive": 0.0}, "`tc_drive` should be a positive"),
             ({"time_dim": 1}, "`time_dim` should be"),
         ],

@@ -24,7 +24,7 @@ from lightning_accum.functional import (
     bound_power,
     bound_upper_power,
 )
-from lightning_accum.nn import LIF, AdaptiveLIF, SurrogateLIF
+from lightning_accum.nn import LIF, AdaptiveLIF, DelayedLinear, SurrogateLIF
 from lightning_accum.rules import (
     ActorCriticError,
     LearnedFeedback,
@@ -314,6 +314,9 @@ def test_connections_that_do_not_suit() -> None:
         (la.Hebb(0.1), nn.ReLU(), linear, r"in its neuron, a Linear, and not in its .* swap"),
         (la.Sanger(0.1), nn.Conv1d(1, 2, 2), nn.Identity(), r"the weight of a torch\.nn\.Linear"),
         (adjusted(), linear, nn.Identity(), r"`delay` should name delays .*\[2, 3\]. Found `delay"),
+        (stdp(), DelayedLinear(3, 2, 5.0), LIF(2), "`c` should have no delays, .* a DelayedLinear"),
+        (adjusted(), DelayedLinear(3, 2, 5.0, dt=0.5), nn.Identity(),
+         r"`dt` should be the step of the connection .* 0.5 ms"),
         *(
             (adjusted(), delayed(each), nn.Identity(), f"{words} .*`delay = 'delay'`, {found}:")
             for each, found in (
