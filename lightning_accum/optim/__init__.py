@@ -10,21 +10,19 @@ from lightning_accum.optim.weight_decay import WeightDecay
 # The adaptive ones are imported when they are used: LightningCLI rejects a short name, such as
 # `--optimizer=Adam`, of which torch and another imported module have a class each.
 if TYPE_CHECKING:
-    from lightning_accum.optim.adabelief import AdaBelief
-    from lightning_accum.optim.adam import Adam, AMSGrad
+    from lightning_accum.optim.adam import AdaBelief, Adam, AMSGrad, RAdam
     from lightning_accum.optim.base import GenericAdaptiveOptimizer
-    from lightning_accum.optim.radam import RAdam
     from lightning_accum.optim.schedules import AdamWarmup, AdamWarmupCosineDecay, Noam
 else:
     _FILES = {
         "AMSGrad": "adam",
-        "AdaBelief": "adabelief",
+        "AdaBelief": "adam",
         "Adam": "adam",
         "AdamWarmup": "schedules",
         "AdamWarmupCosineDecay": "schedules",
         "GenericAdaptiveOptimizer": "base",
         "Noam": "schedules",
-        "RAdam": "radam",
+        "RAdam": "adam",
     }
 
     def __getattr__(name):

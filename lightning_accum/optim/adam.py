@@ -1,12 +1,12 @@
-"""Adam and AMSGrad."""
+"""Adam and its variants: AMSGrad, RAdam and AdaBelief."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.optim._moments import AdamFormula
-from lightning_accum.optim._options import AdamOptions
+from lightning_accum.optim._moments import AdamFormula, MomentOptimizer
+from lightning_accum.optim._options import AdamOptions, MomentOptions
 from lightning_accum.optim.base import Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
@@ -111,4 +111,130 @@ class AMSGrad(AdamFormula):
         **options: Unpack[AdamOptions],
     ) -> None:
         own = {"optimized_update": optimized_update, "amsgrad": amsgrad}
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
+
+
+class RAdam(MomentOptimizer):
+    r"""Adam that trusts its second moment only once enough gradients are in it.
+
+    ``weight_decay`` is decoupled; ``torch.optim.RAdam`` adds it to the gradient unless told
+    otherwise, as ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
+
+    .. math::
+        \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad
+        \rho_t = \rho_\infty - \frac{2 t \beta_2^t}{1 - \beta_2^t} \\
+        \theta &\leftarrow \theta - \alpha \, r_t \, \hat m
+            \frac{\sqrt{1 - \beta_2^t}}{\sqrt v + \epsilon}, \qquad
+        r_t = \sqrt{\frac{(\rho_t - 4)(\rho_t - 2) \, \rho_\infty}
+            {(\rho_\infty - 4)(\rho_\infty - 2) \, \rho_t}}
+            \quad \text{for } \rho_t \ge 5
+
+    and before that :math:`\theta \leftarrow \theta - \alpha \hat m`, or no step at all.
+
+    Args:
+        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
+        optimized_update: whether ε is added to :math:`\sqrt v`, as above and in ``torch.optim``,
+            or to :math:`\sqrt{\hat v}`, as in :class:`Adam`.
+        degenerate_to_sgd: whether the first steps are those of momentum, rather than none.
+        compile: whether code that is compiled at the first step steps large tensors, in one pass
+            over memory; compilation takes seconds and needs a C++ compiler.
+        **options: those of :class:`MomentOptions`.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.ones(1))
+        >>> optimizer = RAdam([weight], lr=0.25)
+        >>> weight.grad = torch.tensor([2.0])
+        >>> optimizer.step()  # momentum
+        >>> weight.data
+        tensor([0.5000])
+
+    Source:
+        Liu et al. (2020), arXiv:1908.03265, algorithm 2.
+    """
+
+    _rectifies = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float | WeightDecay = 0.0,
+        optimized_update: bool = True,
+        degenerate_to_sgd: bool = True,
+        *,
+        compile: bool = False,
+        **options: Unpack[MomentOptions],
+    ) -> None:
+        own = {
+            "optimized_update": optimized_update,
+            "degenerate_to_sgd": degenerate_to_sgd,
+            "compile": compile,
+        }
+        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
+
+
+class AdaBelief(MomentOptimizer):
+    r"""Adam that steps far where gradients come as expected, and little where they do not.
+
+    ``weight_decay`` is decoupled, as in ``torch.optim.AdamW``. ``eps`` is not that of torch's Adam:
+    with Adam's habitual 1e-8 in place of 1e-16, steps of small gradients shrink.
+
+    .. math::
+        m &\leftarrow \beta_1 m + (1 - \beta_1) g, \qquad
+        s \leftarrow \beta_2 s + (1 - \beta_2)(g - m)^2 + \epsilon \\
+        \theta &\leftarrow \theta - \alpha \, \hat m / (\sqrt{\hat s} + \epsilon), \qquad
+        \hat m = m / (1 - \beta_1^t), \quad \hat s = s / (1 - \beta_2^t)
+
+    As in the paper's algorithm, ε joins :math:`s` at every step, and stands outside the root as
+    well: it is of the order of a squared gradient, and far smaller than Adam's.
+
+    Args:
+        params, lr, betas, weight_decay: as for :class:`Adam`.
+        eps: :math:`\epsilon \ge 0`, inside the average and outside the root.
+        amsgrad: whether the running maximum of :math:`s` replaces it.
+        rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
+        degenerate_to_sgd: as for :class:`RAdam`, if ``rectify``.
+        compile: as for :class:`RAdam`.
+        **options: those of :class:`MomentOptions`.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> optimizer = AdaBelief([weight], lr=0.1, betas=(0.5, 0.5))
+        >>> for slopes in ([1.0, 1.0], [1.0, -1.0], [1.0, 1.0]):
+        ...     weight.grad = torch.tensor(slopes)
+        ...     optimizer.step()
+        >>> bool(weight[0].abs() > 3 * weight[1].abs())  # the steady slope goes further
+        True
+
+    Source:
+        Zhuang et al. (2020), arXiv:2010.07468, algorithm 2.
+    """
+
+    _second = "exp_avg_var"
+    _belief = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-16,
+        weight_decay: float | WeightDecay = 0.0,
+        amsgrad: bool = False,
+        rectify: bool = False,
+        degenerate_to_sgd: bool = True,
+        *,
+        compile: bool = False,
+        **options: Unpack[MomentOptions],
+    ) -> None:
+        own = {
+            "amsgrad": amsgrad,
+            "rectify": rectify,
+            "degenerate_to_sgd": degenerate_to_sgd,
+            "compile": compile,
+        }
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)

@@ -1,13 +1,11 @@
 """Learning rules, and the base class of rules."""
 
 from lightning_accum.rules.actor_critic import ActorCriticError
-from lightning_accum.rules.anti_hebb import AntiHebb
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.bcm import BCM
 from lightning_accum.rules.clopath import Clopath
 from lightning_accum.rules.covariance import Covariance
-from lightning_accum.rules.delay import DelayAdjustedSTDP
-from lightning_accum.rules.delay_kernel import DelayAdjustedKernelSTDP
+from lightning_accum.rules.delay import DelayAdjustedKernelSTDP, DelayAdjustedSTDP
 from lightning_accum.rules.delta import DeltaRule
 from lightning_accum.rules.eprop import EProp
 from lightning_accum.rules.feedback import (
@@ -18,12 +16,11 @@ from lightning_accum.rules.feedback import (
     SymmetricFeedback,
 )
 from lightning_accum.rules.fit import RateFit, fit_rates
-from lightning_accum.rules.hebb import Hebb
+from lightning_accum.rules.hebb import AntiHebb, Hebb
 from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP
-from lightning_accum.rules.mstdp import MSTDP
-from lightning_accum.rules.mstdpet import MSTDPET
+from lightning_accum.rules.mstdp import MSTDP, MSTDPET
 from lightning_accum.rules.oja import Oja
 from lightning_accum.rules.online import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_args
 from torch import nn
 from typing_extensions import Self
 
-from lightning_accum._checks import names_in
+from lightning_accum._checks import check_choice, names_in
 from lightning_accum._compat import is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
@@ -30,7 +30,6 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
 from lightning_accum.observe import Picker, WindowRecorder
 from lightning_accum.rules._hyperparameters import (
-    check_choice,
     check_connection,
     check_hyperparameters,
     check_neuron,
@@ -425,3 +424,11 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         if self.training and not mode and "events" in vars(self):
             self.events.ended("eval")
         return super().train(mode)
+
+
+class RateRule(Rule):
+    """Base of rules on activity of real values or spikes."""
+
+    spikes = False
+
+    lr: float

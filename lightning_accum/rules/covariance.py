@@ -8,7 +8,7 @@ from typing_extensions import Self
 
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.rules.rate import RateRule
+from lightning_accum.rules.base import RateRule
 
 
 class Covariance(RateRule):

@@ -1,4 +1,4 @@
-"""Pair STDP, modulated by a reward that comes at once."""
+"""Pair STDP, modulated by a reward that comes at once, or later."""
 
 from __future__ import annotations
 
@@ -49,3 +49,50 @@ class MSTDP(PairRule):
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the reward."""
         return reward_modulated(window, self.pairs(window, h))
+
+
+class MSTDPET(PairRule):
+    r"""Pair STDP whose changes wait for the reward in an eligibility trace.
+
+    .. math::
+        \Delta w = \sum_t r(t)\, e(t)\, \Delta t, \qquad
+        e(t) = e^{-\Delta t / \tau_e}\, e(t - \Delta t) + \frac{1}{\tau_e}
+               \left[ \eta_\text{post}\, s_\text{post}(t)\, x_\text{pre}(t)
+               + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
+
+    with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`, given as for
+    :class:`MSTDP`. Under a constant reward the total change is that of :class:`MSTDP`.
+
+    Within a window no trace for each synapse exists. If traces are carried, the eligibility at the
+    window's end passes to the next window as ``[B, out, in]``; ``carry=False`` saves this memory. A
+    rule that is called after every step needs it, a rule that is called once per sample does not.
+
+    Args:
+        lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
+        tc_eligibility: time constant :math:`\tau_e` of the eligibility trace, in ms.
+        **options: those of :class:`Rule`.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import MSTDPET, Serial
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0)
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> for spike in (1.0, 0.0, 0.0):
+        ...     _ = layer(torch.tensor([[spike]]))
+        >>> rule(reward=torch.tensor([[0.0], [0.0], [1.0]]))  # two steps after the spikes
+        >>> unit.cell.updater.weight.pos  # exp(-2 / 10) / 10
+        tensor([[0.0819]])
+
+    Source:
+        Florian 2007, "Reinforcement learning through modulation of spike-timing-dependent synaptic
+        plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 13-14 (MSTDPET).
+    """
+
+    tc_eligibility: float = 25.0
+
+    def terms(self, window: Window, h: Self) -> Sequence[Change]:
+        """Returns both terms of pair STDP, times the discounted future reward."""
+        return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)

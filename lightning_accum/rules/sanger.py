@@ -12,7 +12,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import vjp_of
 from lightning_accum.engine.window import Window
-from lightning_accum.rules.rate import RateRule
+from lightning_accum.rules.base import RateRule
 
 
 class Sanger(RateRule):
