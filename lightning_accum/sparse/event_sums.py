@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_accum._checks import check_matrix, check_tensors
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
@@ -42,8 +41,6 @@ def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = N
     The plain form is ``raster.to(table.dtype) @ table``; this adds one row for each event.
     """
     found = events if isinstance(events, Events) else Events(events)
-    _check_floating("table", table)
-    _check_rows("table", table, found.shape[1], "column")
     starts = found.row_starts()
     out = multiply_events(starts, found.columns, table.t(), bias)
     if out is None:
@@ -58,19 +55,7 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     The plain form is ``(raster * values).T @ rows``; this adds one row for each event.
     """
     found = events if isinstance(events, Events) else Events(events)
-    _check_floating("rows", rows)
-    _check_rows("rows", rows, found.shape[0], "row")
-    weights = None
-    if values is not None:
-        check_tensors(values=values)
-        shape = (rows.shape[0], found.shape[1])
-        each = values.ndim == 1 and len(values) == len(found)
-        if not (each or values.shape == shape) or values.is_complex():
-            raise ValueError(
-                f"Argument `values` should be real, of the shape of the events, {shape}. Found"
-                f" `values.shape = {tuple(values.shape)}` of {values.dtype}."
-            )
-        weights = found.weights(values).to(rows.dtype)
+    weights = None if values is None else found.weights(values).to(rows.dtype)
     at, starts = found.ordered()
     columns = max(_FEWEST, min(_MOST, _CACHED // max(1, rows.shape[0])))
     chunks = [
@@ -78,14 +63,6 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
         for chunk in rows.split(columns, dim=1)
     ]
     return chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=1)
-
-
-def _check_rows(name: str, value: Tensor, count: int, of: str) -> None:
-    if value.shape[0] != count:
-        raise ValueError(
-            f"Argument `{name}` should have a row for each {of} of the events, {count}. Found"
-            f" `{name}.shape = {tuple(value.shape)}`."
-        )
 
 
 def outer_sum_into(
@@ -103,14 +80,6 @@ def outer_sum_into(
     weights = None if values is None else events.weights(values).to(total.dtype)
     at, starts = events.ordered()
     return outer_events(total, onto, starts, at, weights, sources, by_event)
-
-
-def _check_floating(name: str, value: Tensor) -> None:
-    check_matrix(name, value)
-    if not value.is_floating_point():
-        raise TypeError(
-            f"Argument `{name}` should be of floating point. Found `{name}.dtype = {value.dtype}`."
-        )
 
 
 RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]

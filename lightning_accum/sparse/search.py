@@ -39,39 +39,10 @@ _ROWS = 64  # of a raster, at most, in which its density is counted
 _CHUNK = 1 << 16
 
 
-def find_events(raster: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Returns the row and the column of each true entry of ``[K, E]``, in the order of rows.
-
-    It also returns ``[K]``, the place of each row's first entry.
-    """
-    fits = raster.dtype == torch.bool and raster.ndim == 2 and is_plain(raster)
-    kernel = kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
-    if kernel is None:
-        return None
-    starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
-    while True:  # a second time if there are more than usual
-        row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
-        places = pointers(row, column, starts)
-        count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places, Int(room))
-        if count <= room:
-            return row[:count], column[:count], starts
-        room = count
-
-
 def count_ones(values: Tensor) -> int | None:
     """Returns how many values are 1, -1 if any is neither 0 nor 1; ``None`` without a kernel."""
     kernel = kernel_for(values.dtype) if is_plain(values) else None
     return None if kernel is None else int(kernel.count_ones(pointer(values), Int(values.numel())))
-
-
-def first_places(ordered: Tensor, count: int) -> Tensor | None:
-    """Returns ``[count]``, the place of the first event of each row."""
-    kernel = kernel_for(torch.float32) if are_places(ordered) else None
-    if kernel is None:
-        return None
-    starts = torch.empty(count, dtype=torch.int32)
-    kernel.first_places(pointer(ordered), Int(len(ordered)), Int(count), pointer(starts))
-    return starts
 
 
 def last_trace(
@@ -126,9 +97,17 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     The third tensor is the place of each row's first entry if it is known; see `first_of_each`. The
     plain form is ``raster.nonzero().unbind(1)``.
     """
-    found = find_events(raster)
-    if found is not None:
-        return found
+    fits = raster.dtype == torch.bool and raster.ndim == 2 and is_plain(raster)
+    kernel = kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
+    if kernel is not None:
+        starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
+        while True:  # a second time if there are more than usual
+            row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
+            places = pointers(row, column, starts)
+            count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places, Int(room))
+            if count <= room:
+                return row[:count], column[:count], starts
+            room = count
     whole = raster.is_cpu and raster.is_contiguous() and raster.numel() < 2**31
     if raster.dtype != torch.bool or not whole or is_traced():
         rows, columns = raster.nonzero().unbind(1)
@@ -164,8 +143,10 @@ def stable_order(columns: Tensor, count: int) -> Tensor:
 
 def first_of_each(ordered: Tensor, count: int) -> Tensor:
     """Returns ``[count]``, the place of the first event of each row or column."""
-    starts = first_places(ordered, count)
-    if starts is not None:
+    kernel = kernel_for(torch.float32) if are_places(ordered) else None
+    if kernel is not None:
+        starts = torch.empty(count, dtype=torch.int32)
+        kernel.first_places(pointer(ordered), Int(len(ordered)), Int(count), pointer(starts))
         return starts
     every = torch.arange(count, dtype=ordered.dtype, device=ordered.device)
     return torch.searchsorted(ordered, every, out_int32=ordered.dtype == torch.int32)
@@ -191,47 +172,32 @@ def count_spikes(activity: Tensor) -> int | None:
     return total
 
 
-def count_neurons(spikes: Tensor) -> Tensor | None:
-    """Returns ``[N]``, the number of spikes of each neuron; ``None`` if there is no kernel."""
+def fast_spike_counts(spikes: Tensor) -> Tensor:
+    """Returns the number of spikes of each neuron.
+
+    The plain form is :func:`~lightning_accum.functional.statistics.spike_counts`.
+    """
     fits = spikes.dtype == torch.bool and spikes.ndim > 2 and is_plain(spikes)
     kernel = kernel_for(torch.float32) if fits else None
     if kernel is None:
-        return None
+        return spike_counts(spikes)
     steps, batch, *neurons = spikes.shape
     counts = torch.empty(math.prod(neurons), dtype=torch.float32, device="cpu")
     kernel.count_neurons(pointer(spikes), Int(steps * batch), Int(len(counts)), pointer(counts))
     return counts
 
 
-def sum_counts(counts: Tensor) -> tuple[float, float] | None:
-    """Returns the sum of counts, and how many of them are 0; ``None`` if there is no kernel."""
-    fits = counts.dtype == torch.float32 and is_plain(counts)
-    kernel = kernel_for(torch.float32) if fits else None
-    if kernel is None:
-        return None
-    found = (ctypes.c_double * 2)()
-    kernel.sum_counts(pointer(counts), Int(counts.numel()), found)
-    return found[0], found[1]
-
-
-def fast_spike_counts(spikes: Tensor) -> Tensor:
-    """Returns the number of spikes of each neuron.
-
-    The plain form is :func:`~lightning_accum.functional.statistics.spike_counts`.
-    """
-    counts = count_neurons(spikes)
-    return spike_counts(spikes) if counts is None else counts
-
-
 def fast_count_statistics(counts: Tensor, slots: int) -> Mapping[str, Tensor | float]:
     """Returns the mean rate of neurons, and the share of those that are silent.
 
-    The plain form is
-    :func:`~lightning_accum.functional.statistics.count_statistics`, which has
+    The plain form is :func:`~lightning_accum.functional.statistics.count_statistics`, which has
     these arguments. The kernel's sums are numbers.
     """
-    sums, size = sum_counts(counts), counts.numel()
-    if sums is None or not size:
+    size = counts.numel()
+    fits = counts.dtype == torch.float32 and size > 0 and is_plain(counts)
+    kernel = kernel_for(torch.float32) if fits else None
+    if kernel is None:
         return count_statistics(counts, slots)
-    total, silent = sums
-    return {"firing_rate": total / (max(slots, 1) * size), "silent_share": silent / size}
+    found = (ctypes.c_double * 2)()  # the sum of the counts, and how many of them are 0
+    kernel.sum_counts(pointer(counts), Int(size), found)
+    return {"firing_rate": found[0] / (max(slots, 1) * size), "silent_share": found[1] / size}
