@@ -6,10 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import pytest
-import torch
-from callback_helpers import RULE, Net, callback, close, fit_by_hand, loader, trainer
+from callback_helpers import RULE, Net, close, fit_by_hand, loader, trainer
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
@@ -42,35 +40,3 @@ def test_a_rule_that_is_called_in_each_step(
         trainer(tmp_path, use).fit(net, data)
     assert close(net.fc.weight, expected) == carry
     assert ("Every window of `enc` was a single step" in caplog.text) == (not carry)
-
-
-class Chooses(Net):
-    """Leaves out some batches before any module runs."""
-
-    def __init__(self, automatic: bool) -> None:
-        super().__init__(
-            torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]) if automatic else None
-        )
-        self.automatic_optimization = automatic
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        if batch_idx % 2:
-            return None
-        self(batch[0])
-        return {"phase": 1.0, "loss": torch.ones(1, requires_grad=True).sum()}
-
-
-class Phased(STDP):
-    def terms(self, window: Any, h: Any) -> Any:
-        assert window.inputs["phase"] == 1.0
-        return super().terms(window, h)
-
-
-@pytest.mark.filterwarnings("ignore:.*training_step. returned .None.")
-@pytest.mark.parametrize("automatic", [True, False])
-def test_a_batch_that_is_left_out_needs_no_inputs(automatic: bool, tmp_path: Path) -> None:
-    net, data = Chooses(automatic), loader(4)
-    expected = fit_by_hand(net, list(data)[::2])[-1]
-    use: pl.Callback = callback(Phased(**RULE, time_dim=0), input_keys=("phase",))
-    trainer(tmp_path, use).fit(net, data)
-    assert close(net.fc.weight, expected)

@@ -180,19 +180,6 @@ def test_an_epoch_for_statistics_is_not_learned(first: bool, tmp_path: Path) -> 
     assert close(net.fc.weight, mean)
 
 
-@pytest.mark.parametrize("given", [None, 2])
-def test_updates_are_accumulated_as_gradients_are(given: int | None, tmp_path: Path) -> None:
-    net = Automatic()
-    expected = fit_by_hand(net, list(loader(7)), every=given or 3, epochs=2)
-    learner = callback(apply_every_n_batches=given)
-    run = trainer(
-        tmp_path, learner, accumulate_grad_batches=3, max_steps=len(expected) - 1, max_epochs=-1
-    )
-    run.fit(net, loader(7))
-    assert close(net.fc.weight, expected[-2])
-    assert run.global_step == len(expected) - 1
-
-
 def test_a_schedule_of_accumulation_is_followed(tmp_path: Path) -> None:
     net, data = Automatic(), list(loader(6))
     first = fit_by_hand(net, data)

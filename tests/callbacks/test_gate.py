@@ -1,4 +1,4 @@
-"""What is learned is what the training step runs, once a batch, and only of batches that end."""
+"""An interrupted batch counts for nothing; scalers and the strategy are left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import (
-    INPUTS,
     OUTPUTS,
     Net,
     Noting,
@@ -21,142 +20,16 @@ from callback_helpers import (
     close,
     fit_by_hand,
     loader,
-    same_windows,
     spikes,
     trainer,
 )
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer, SteppedMidway
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lightning_accum import CellSpec
-
-other = spikes(5, seed=7)
-
-
-# ---------------------------------------------------------------------------- beside the step
-class CutShort(Net):
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
-        return -1 if batch_idx == 3 else None
-
-    def on_train_epoch_end(self) -> None:
-        self(other)
-
-
-def test_what_runs_after_an_epoch_is_cut_short(tmp_path: Path) -> None:
-    rule, data = Noting(), list(loader(5))[:3]
-    trainer(tmp_path, callback(rule), max_epochs=2).fit(CutShort(), loader(5))
-    assert same_windows(rule.windows, [*data, *data])
-
-
-@pytest.mark.parametrize("hook", ["on_train_batch_start", "on_train_batch_end"])
-@pytest.mark.parametrize("first", [True, False])
-def test_forward_passes_of_other_callbacks(hook: str, first: bool, tmp_path: Path) -> None:
-    rule, draw = Noting(), Probe(hook, lambda _, module: module(other))
-    order = [draw, callback(rule)] if first else [callback(rule), draw]
-    trainer(tmp_path, *order).fit(Net(), loader(3))
-    assert same_windows(rule.windows, list(loader(3)))
-
-
-@pytest.mark.parametrize(
-    "hook",
-    [
-        "on_train_epoch_start",
-        "on_before_zero_grad",
-        "on_before_backward",
-        "on_after_backward",
-        "on_before_optimizer_step",
-        "on_train_batch_end",
-    ],
-)
-def test_forward_passes_of_the_modules_hooks(hook: str, tmp_path: Path) -> None:
-    def draw(self: Net, *_: Any) -> None:
-        self(other)
-
-    rule = Noting()
-    model = type("Draws", (AutomaticHead,), {hook: draw})
-    trainer(tmp_path, callback(rule)).fit(model(), loader(3))
-    assert same_windows(rule.windows, list(loader(3)))
-
-
-# ---------------------------------------------------------------------------- once a batch
-class ByLBFGS(AutomaticHead):
-    def configure_optimizers(self) -> Any:
-        return torch.optim.LBFGS(self.readouts.parameters(), lr=0.1, max_iter=3)
-
-
-class ManualByLBFGS(ByLBFGS):
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = self.losses(batch)[0]
-            self.manual_backward(loss)
-            return loss
-
-        optimizer = self.optimizers()
-        optimizer.step(closure)
-
-
-class Twice(AutomaticHead):
-    """Looks where it would get, as SAM does."""
-
-    def optimizer_step(self, epoch: int, idx: int, optimizer: Any, closure: Any) -> None:
-        closure()
-        optimizer.step(closure)
-
-
-@pytest.mark.parametrize("model", [ByLBFGS, ManualByLBFGS, Twice])
-def test_a_closure_that_is_called_again(model: type[Net], tmp_path: Path) -> None:
-    rule, net = Noting(), model()
-    calls = Probe("on_train_start", lambda _, module: module.lif.register_forward_hook(count))
-    called: list[int] = []
-
-    def count(*_: Any) -> None:
-        called.append(1)
-
-    trainer(tmp_path, callback(rule), calls).fit(net, loader(3))
-    assert len(called) > 3
-    assert same_windows(rule.windows, list(loader(3)))
-
-
-class Checkpointed(AutomaticHead):
-    """Forgets what it computed, and computes it again in the backward pass."""
-
-    def __init__(self, reentrant: bool, manual: bool) -> None:
-        super().__init__()
-        self.automatic_optimization = not manual
-        self.reentrant = reentrant
-        self.other = nn.Linear(INPUTS, OUTPUTS, dtype=torch.float64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        def run(x: Tensor) -> Tensor:
-            self.lif.reset()
-            spiking = self.lif(self.fc(x))
-            return spiking + 0.0 * torch.tanh(self.other(x))
-
-        x = x.transpose(0, 1).clone().requires_grad_()
-        return checkpoint(run, x, use_reentrant=self.reentrant)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = super().training_step(batch, batch_idx)
-        if not self.automatic_optimization:
-            self.manual_backward(loss)
-        return loss
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("manual", [True, False])
-def test_activation_checkpointing(reentrant: bool, manual: bool, tmp_path: Path) -> None:
-    rule = Noting()
-    trainer(tmp_path, callback(rule)).fit(Checkpointed(reentrant, manual), loader(3))
-    assert same_windows(rule.windows, list(loader(3)))
 
 
 # ---------------------------------------------------------------------------- interrupted

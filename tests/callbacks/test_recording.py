@@ -1,4 +1,4 @@
-"""What is recorded is the training batches, each once, whatever changes the model's mode."""
+"""A model is the same at every moment of a fit, and after it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from callback_helpers import (
     Probe,
     Validated,
     callback,
-    clean,
-    close,
-    fit_by_hand,
     loader,
     same_windows,
     trainer,
@@ -23,33 +20,6 @@ from callback_helpers import (
 from torch import nn
 
 from lightning_accum import CellSpec, Hebb
-
-
-class EvalInStep(Validated):
-    """Looks at the batch in evaluation mode within a training step."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        self.eval()
-        self(batch[0] * 0)
-        self.train()
-        super().training_step(batch, batch_idx)
-
-
-class StaysInTraining(Validated):
-    """Keeps Lightning from putting it into evaluation mode."""
-
-    def on_validation_model_eval(self) -> None:
-        assert self.training
-
-
-class TrainsByHand(Validated):
-    """Overrides both of Lightning's hooks."""
-
-    def on_validation_model_eval(self) -> None:
-        self.eval()
-
-    def on_validation_model_train(self) -> None:
-        self.train()
 
 
 class TwoLayers(Validated):
@@ -68,18 +38,6 @@ class TwoLayers(Validated):
         self.relu.eval()
 
 
-@pytest.mark.parametrize("model", [Validated, EvalInStep, StaysInTraining, TrainsByHand])
-@pytest.mark.parametrize("sanity", [0, 2])
-def test_exactly_the_training_batches(tmp_path: Any, model: type[Net], sanity: int) -> None:
-    rule, data = Noting(), loader(8, last=2)
-    net = model()
-    trainer(
-        tmp_path, callback(rule), max_epochs=2, val_check_interval=3, num_sanity_val_steps=sanity
-    ).fit(net, data, loader(3, seed=9))
-    assert same_windows(rule.windows, [*data, *data])
-    assert clean(net)
-
-
 def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path: Any) -> None:
     rule, data, net = Noting(), loader(5), TwoLayers()
     cells = {"enc": CellSpec("fc", "lif"), "rests": CellSpec("other", "relu")}
@@ -89,35 +47,6 @@ def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path: Any) ->
     )
     assert same_windows(rule.windows, list(data))
     assert torch.equal(net.other.weight, before)
-
-
-class Chain(nn.Sequential, Net):
-    """A LightningModule that is a Sequential, and asks for its children and their number."""
-
-    def __init__(self) -> None:
-        Net.__init__(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        assert len(self) == len(list(self.children())) == 2
-        x = x.transpose(0, 1)
-        for layer in self:
-            x = layer(x)
-        return x
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        self.lif.reset()
-        self(batch[0])
-
-    validation_step = training_step
-
-
-def test_a_module_that_goes_through_its_children(tmp_path: Any) -> None:
-    rule, data, net = Noting(), loader(4), Chain()
-    expected = fit_by_hand(Net(), list(data))[-1]
-    trainer(tmp_path, callback(rule), val_check_interval=2).fit(net, data, loader(2, seed=9))
-    assert same_windows(rule.windows, list(data))
-    assert close(net.fc.weight, expected)
-    assert clean(net)
 
 
 def test_the_model_has_the_same_modules_at_every_moment(tmp_path: Any) -> None:

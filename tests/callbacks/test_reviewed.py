@@ -7,28 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from callback_helpers import RULE, Net, callback, close, fit_by_hand, loader, trainer
-from lightning.pytorch.callbacks import Callback
+from callback_helpers import RULE, Net, callback, loader, trainer
 
 from lightning_accum import STDP
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
-
-
-class StopAt(Callback):
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
-
-    def on_train_batch_end(self, trainer: Any, *rest: Any) -> None:
-        trainer.should_stop = rest[-1] + 1 == self.batch
-
-
-def test_a_group_that_a_stop_cuts_short_is_applied(tmp_path: Path) -> None:
-    net, use, data = Net(), callback(apply_every_n_batches=4), loader(8)
-    expected = fit_by_hand(net, list(data)[:6], every=4)[-1]
-    trainer(tmp_path, use, StopAt(6)).fit(net, data)
-    assert use.host.updaters["enc"].weight.empty
-    assert close(net.fc.weight, expected)
 
 
 def test_a_rule_keeps_its_own_parameters(tmp_path: Path) -> None:

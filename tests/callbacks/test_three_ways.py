@@ -168,13 +168,6 @@ def test_the_rate_is_monitored(way: tuple[Net, int], tmp_path: Path) -> None:
     assert close(net.fc.weight, expected[-1])
 
 
-@pytest.mark.parametrize("net", [Net(), AutomaticHead()], ids=["none", "head"])
-def test_the_added_optimizer_has_the_callbacks_rate(net: Net, tmp_path: Path) -> None:
-    expected = fit_by_hand(net, list(loader(3)), lr=0.25)
-    trainer(tmp_path, callback(lr=0.25)).fit(net, loader(3))
-    assert close(net.fc.weight, expected[-1])
-
-
 class Scheduled(OwnOptimizer):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         super().training_step(batch, batch_idx)

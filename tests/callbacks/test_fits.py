@@ -1,0 +1,349 @@
+"""Whatever the module, the data and the Trainer's options: what is learned is the training steps.
+
+Each is learned once, of batches that end, as by a loop that is written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import (
+    BATCH,
+    INPUTS,
+    OUTPUTS,
+    Net,
+    Noting,
+    Probe,
+    Validated,
+    callback,
+    clean,
+    close,
+    fit_by_hand,
+    loader,
+    same_windows,
+    spikes,
+    trainer,
+)
+from test_three_ways import Automatic, AutomaticHead
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, IterableDataset
+
+OTHER, NO_VALIDATION = spikes(5, seed=7), pl.LightningModule.validation_step
+
+
+class Fit(NamedTuple):
+    """A fit of one epoch of six batches, unless it is said otherwise."""
+
+    model: Callable[[], Net] = Validated
+    rule: Callable[[], Noting] = Noting
+    learner: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+    options: dict[str, Any] = {}  # noqa: RUF012 - of the Trainer
+    before: Callable[[], list[pl.Callback]] = list  # the learner
+    after: Callable[[], list[pl.Callback]] = list
+    data: Callable[[], Any] = lambda: loader(6)
+    learned: Callable[[list[Any]], list[Any]] = list  # of the batches of an epoch
+    by_hand: dict[str, Any] = {}  # noqa: RUF012 - options
+    steps: int | None = None
+    calls: int = 0  # of the neurons: there are more than so many
+
+
+FITS: dict[str, Fit] = {}
+
+
+def first(number: int) -> Callable[[list[Any]], list[Any]]:
+    return lambda batches: batches[:number]
+
+
+# ---------------------------------------------------------------------- options of the Trainer
+FITS |= {
+    "fast_dev_run": Fit(options={"fast_dev_run": True}, learned=first(1), steps=1),
+    "fast_dev_run of three": Fit(options={"fast_dev_run": 3}, learned=first(3), steps=3),
+    "overfit_batches": Fit(
+        options={"overfit_batches": 1, "max_epochs": 3}, learned=first(1), by_hand={"epochs": 3},
+        steps=3,
+    ),
+    "no batches": Fit(options={"limit_train_batches": 0}, learned=first(0), steps=0),
+    "few batches": Fit(
+        learner={"apply_every_n_batches": 3}, options={"limit_train_batches": 4}, learned=first(4),
+        by_hand={"every": 3}, steps=2,
+    ),
+    "detect_anomaly": Fit(options={"detect_anomaly": True}, steps=6),
+    "no logging steps": Fit(options={"log_every_n_steps": 0, "logger": True}, steps=6),
+    "float64": Fit(options={"precision": "64-true"}, steps=6),
+    "profiler": Fit(options={"profiler": "simple"}, steps=6),
+    "a rate": Fit(learner={"lr": 0.25}, by_hand={"lr": 0.25}),
+    "a rate, and a head": Fit(AutomaticHead, learner={"lr": 0.25}, by_hand={"lr": 0.25}),
+    "updates are accumulated as gradients are": Fit(
+        Automatic, options={"accumulate_grad_batches": 3}, by_hand={"every": 3}, steps=2
+    ),
+    "updates are accumulated otherwise": Fit(
+        Automatic, learner={"apply_every_n_batches": 2}, options={"accumulate_grad_batches": 3},
+        by_hand={"every": 2}, steps=3,
+    ),
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- batches
+class Stream(IterableDataset[Any]):
+    """Does not tell its length."""
+
+    def __iter__(self) -> Any:
+        yield from zip(spikes(3 * BATCH), range(3 * BATCH), strict=True)
+
+
+class StopAt(pl.Callback):
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+
+    def on_train_batch_end(self, trainer: Any, *rest: Any) -> None:
+        trainer.should_stop = rest[-1] + 1 == self.batch
+
+
+class Sometimes(Net):
+    """Does not run its layer in the second batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        if batch_idx != 1:
+            self(batch[0])
+
+
+class CutShort(Net):
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        return -1 if batch_idx == 4 else None
+
+    def on_train_epoch_end(self) -> None:
+        self(OTHER)
+
+
+class Phased(Noting):
+    def terms(self, window: Any, h: Any) -> Any:
+        assert window.inputs["phase"] == 1.0
+        return super().terms(window, h)
+
+
+class Chooses(Net):
+    """Leaves out some batches before any module runs, and returns no inputs of the rule then."""
+
+    def __init__(self, automatic: bool) -> None:
+        parameter = torch.nn.Parameter(torch.ones(1))
+        super().__init__(torch.optim.SGD([parameter]) if automatic else None)
+        self.automatic_optimization = automatic
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if batch_idx % 2:
+            return None
+        self(batch[0])
+        return {"phase": 1.0, "loss": torch.ones(1, requires_grad=True).sum()}
+
+
+FITS |= {
+    "an epoch of unknown length": Fit(data=lambda: DataLoader(Stream(), BATCH), steps=3),
+    "groups of an epoch of unknown length": Fit(
+        learner={"apply_every_n_batches": 2}, data=lambda: DataLoader(Stream(), BATCH),
+        by_hand={"every": 2}, steps=2,
+    ),
+    "a smaller last batch": Fit(data=lambda: loader(3, last=2)),
+    "a last batch of one sample": Fit(data=lambda: loader(3, last=1)),
+    "a group that a stop cuts short": Fit(
+        Net, learner={"apply_every_n_batches": 4}, after=lambda: [StopAt(6)],
+        data=lambda: loader(8), learned=first(6), by_hand={"every": 4},
+    ),
+    "a batch without a call": Fit(Sometimes, learned=lambda b: [b[0], *b[2:]], steps=6),
+    "an epoch that is cut short": Fit(
+        CutShort, learner={"apply_every_n_batches": 3}, options={"max_epochs": 2}, learned=first(4),
+        by_hand={"every": 3, "epochs": 2},
+    ),
+} | {
+    f"batches that are left out, {automatic}": Fit(
+        lambda automatic=automatic: Chooses(automatic), Phased,
+        {"input_keys": ("phase",)},
+        learned=lambda b: b[::2],
+    )
+    for automatic in (True, False)
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- modes and other calls
+class EvalInStep(Validated):
+    """Looks at the batch in evaluation mode within a training step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.eval()
+        self(batch[0] * 0)
+        self.train()
+        super().training_step(batch, batch_idx)
+
+
+class StaysInTraining(Validated):
+    """Keeps Lightning from putting it into evaluation mode."""
+
+    def on_validation_model_eval(self) -> None:
+        assert self.training
+
+
+class TrainsByHand(Validated):
+    """Overrides both of Lightning's hooks."""
+
+    def on_validation_model_eval(self) -> None:
+        self.eval()
+
+    def on_validation_model_train(self) -> None:
+        self.train()
+
+
+class Chain(nn.Sequential, Net):
+    """A LightningModule that is a Sequential, and asks for its children and their number."""
+
+    def __init__(self) -> None:
+        Net.__init__(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert len(self) == len(list(self.children())) == 2
+        x = x.transpose(0, 1)
+        for layer in self:
+            x = layer(x)
+        return x
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.lif.reset()
+        self(batch[0])
+
+    validation_step = training_step
+
+
+def draws(hook: str) -> Callable[[], Net]:
+    """A module that runs in one of its hooks too."""
+
+    def draw(self: Net, *_: Any) -> None:
+        self(OTHER)
+
+    return type("Draws", (AutomaticHead,), {hook: draw})
+
+
+def drawing(hook: str) -> Callable[[], list[pl.Callback]]:
+    """Another callback that runs the module."""
+    return lambda: [Probe(hook, lambda _, module: module(OTHER))]
+
+
+FITS |= {
+    f"{model.__name__}, {sanity} sanity steps": Fit(
+        model, options={"max_epochs": 2, "val_check_interval": 3, "num_sanity_val_steps": sanity},
+        by_hand={"epochs": 2},
+    )
+    for model in (Validated, EvalInStep, StaysInTraining, TrainsByHand, Chain)
+    for sanity in (0, 2)
+} | {
+    f"a module that runs in `{hook}`": Fit(draws(hook))
+    for hook in (
+        "on_train_epoch_start", "on_before_zero_grad", "on_before_backward", "on_after_backward",
+        "on_before_optimizer_step", "on_train_batch_end",
+    )
+}  # fmt: skip
+for hook in ("on_train_batch_start", "on_train_batch_end"):
+    FITS[f"a callback before runs it in `{hook}`"] = Fit(before=drawing(hook))
+    FITS[f"a callback behind runs it in `{hook}`"] = Fit(after=drawing(hook))
+
+
+# ---------------------------------------------------------------------- once a batch
+class ByLBFGS(AutomaticHead):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.readouts.parameters(), lr=0.1, max_iter=3)
+
+
+class ManualByLBFGS(ByLBFGS):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = self.losses(batch)[0]
+            self.manual_backward(loss)
+            return loss
+
+        optimizer = self.optimizers()
+        optimizer.step(closure)
+
+
+class Twice(AutomaticHead):
+    """Looks where it would get, as SAM does."""
+
+    def optimizer_step(self, epoch: int, idx: int, optimizer: Any, closure: Any) -> None:
+        closure()
+        optimizer.step(closure)
+
+
+class Checkpointed(AutomaticHead):
+    """Forgets what it computed, and computes it again in the backward pass."""
+
+    def __init__(self, reentrant: bool, manual: bool) -> None:
+        super().__init__()
+        self.automatic_optimization = not manual
+        self.reentrant = reentrant
+        self.other = nn.Linear(INPUTS, OUTPUTS, dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        def run(x: Tensor) -> Tensor:
+            self.lif.reset()
+            spiking = self.lif(self.fc(x))
+            return spiking + 0.0 * torch.tanh(self.other(x))
+
+        x = x.transpose(0, 1).clone().requires_grad_()
+        return checkpoint(run, x, use_reentrant=self.reentrant)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        if not self.automatic_optimization:
+            self.manual_backward(loss)
+        return loss
+
+
+FITS |= {f"{kind.__name__}": Fit(kind, calls=6) for kind in (ByLBFGS, ManualByLBFGS, Twice)}
+FITS |= {
+    f"activation checkpointing, {reentrant}, {manual}": Fit(
+        lambda reentrant=reentrant, manual=manual: Checkpointed(reentrant, manual), calls=6
+    )
+    for reentrant in (True, False)
+    for manual in (True, False)
+}
+
+
+# Lightning's own: overfitting wants a sampler without order.
+@pytest.mark.filterwarnings("ignore:You requested to overfit")
+@pytest.mark.filterwarnings("ignore:.*training_step. returned .None.")
+@pytest.mark.filterwarnings("ignore:Each fit should have training batches:RuntimeWarning")
+@pytest.mark.parametrize("name", FITS)
+def test_learns_the_training_steps_as_a_loop_by_hand(name: str, tmp_path: Path) -> None:
+    case, called = FITS[name], list[int]()
+    rule = case.rule()
+    net, data = case.model(), case.data()
+    batches = case.learned(list(data))
+    options = {"epochs": 1, **case.by_hand}
+    expected = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, **options)]
+    run = trainer(
+        tmp_path, *case.before(), callback(rule, **case.learner), *case.after(), **case.options
+    )
+    counter = net.lif.register_forward_hook(lambda *_: called.append(1))
+    run.fit(net, data, None if type(net).validation_step is NO_VALIDATION else loader(3, seed=9))
+    counter.remove()
+    assert same_windows(rule.windows, batches * options["epochs"])
+    assert close(net.fc.weight, expected[-1])
+    assert case.steps in (None, run.global_step)
+    assert len(called) > case.calls
+    assert clean(net)
+
+
+@pytest.mark.filterwarnings("ignore:.*barebones:UserWarning")  # it tells what it leaves out
+def test_barebones() -> None:
+    run = pl.Trainer(barebones=True, accelerator="cpu", callbacks=[callback()], max_epochs=1)
+    net, data = Net(), loader(6)
+    expected = fit_by_hand(net, list(data))[-1]
+    run.fit(net, data)
+    assert close(net.fc.weight, expected)
