@@ -1,4 +1,4 @@
-"""Nothing stays behind: no hook, no module, no monitor, however a fit ends."""
+"""A model is the same in a fit, and nothing stays behind however it ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
+import torch
 from callback_helpers import (
     RULE,
     Net,
+    Noting,
     Probe,
     Validated,
     callback,
@@ -18,10 +20,12 @@ from callback_helpers import (
     close,
     fit_by_hand,
     loader,
+    same_windows,
     trainer,
 )
+from torch import nn
 
-from lightning_accum import STDP
+from lightning_accum import STDP, CellSpec, Hebb
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import UpdateOptimizer
 
@@ -120,3 +124,85 @@ def test_twenty_models_leave_nothing(one_rule: bool, tmp_path: Path) -> None:
     for _ in range(20):
         trainer(tmp_path, use if one_rule else callback()).fit(Net(), loader(1))
     assert live() == [before[0] + 2 * one_rule, *before[1:]]
+
+
+class TwoLayers(Validated):
+    """The second layer is left in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(4, 4, bias=False, dtype=torch.float64)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.relu(self.other(super().forward(x)))
+
+    def on_train_start(self) -> None:
+        self.other.eval()
+        self.relu.eval()
+
+
+def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path: Any) -> None:
+    rule, data, net = Noting(), loader(5), TwoLayers()
+    cells = {"enc": CellSpec("fc", "lif"), "rests": CellSpec("other", "relu")}
+    before = net.other.weight.clone()
+    trainer(tmp_path, callback(rule, cells=cells), val_check_interval=2).fit(
+        net, data, loader(2, seed=9)
+    )
+    assert same_windows(rule.windows, list(data))
+    assert torch.equal(net.other.weight, before)
+
+
+def test_the_model_has_the_same_modules_at_every_moment(tmp_path: Any) -> None:
+    moments = ["on_fit_start", "on_sanity_check_start", "on_train_batch_start"]
+    moments += ["on_validation_start"]
+    probes = [Probe(hook, lambda _, module: list(module.named_modules())) for hook in moments]
+    net = Validated()
+    expected = list(net.named_modules())
+    trainer(tmp_path, callback(), *probes).fit(net, loader(2), loader(2, seed=9))
+    assert all(found == expected for probe in probes for found in probe.found)
+
+
+def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_path: Any) -> None:
+    class Rates(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lif = nn.Threshold(0.5, 0.0)  # which torch can script
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lif(self.fc(x.transpose(0, 1)))
+
+    def script(_: Any, module: pl.LightningModule) -> None:
+        with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `eval"):
+            torch.jit.script(module.fc)
+
+    net, rule = Rates(), Hebb(0.01, time_dim=0)
+    trainer(tmp_path, callback(rule), Probe("on_train_epoch_end", script)).fit(net, loader(1))
+    torch.jit.script(net.fc)
+
+
+def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path: Any) -> None:
+    rules, data = [Noting(), Noting(lr_post=0.5)], loader(4)
+    one, two = (callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
+    between = Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
+    trainer(tmp_path, one, between, two).fit(Net(), data)
+    for rule in rules:
+        assert same_windows(rule.windows, list(data))
+
+
+# Lightning says so where a checkpoint holds the state of a callback that is not there.
+@pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint:UserWarning")
+def test_state_dict_and_checkpoint_are_those_of_the_plain_module(tmp_path: Any) -> None:
+    keys = Probe("on_train_batch_start", lambda _, module: list(module.state_dict()))
+    run = trainer(tmp_path, callback(), keys)
+    net = Net()
+    run.fit(net, loader(2))
+    run.save_checkpoint(tmp_path / "net.ckpt")
+    assert keys.found == [list(Net().state_dict())] * 2
+    assert list(net.state_dict()) == list(Net().state_dict())
+    loaded = Net.load_from_checkpoint(tmp_path / "net.ckpt")
+    assert torch.equal(loaded.fc.weight, net.fc.weight)
+    # and a trainer that knows nothing of the callback takes it too
+    other = Validated()
+    trainer(tmp_path).validate(other, loader(1), ckpt_path=tmp_path / "net.ckpt", verbose=False)
+    assert torch.equal(other.fc.weight, net.fc.weight)

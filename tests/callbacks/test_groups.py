@@ -1,7 +1,8 @@
-"""Batches applied together, uneven batches, and batches in which little or nothing happens."""
+"""Batches applied together or as a stream, and batches in which little or nothing happens."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ from callback_helpers import (
 )
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from lightning_accum import STDP
+from lightning_accum import STDP, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.functional import bound_multiplicative
+from lightning_accum.nn import LIF
+from lightning_accum.optim import UpdateOptimizer
 
 # It is about users who want the weights of before the step; nobody can give it them here.
 pytestmark = pytest.mark.filterwarnings(
@@ -102,3 +106,73 @@ def test_no_sample_at_all(tmp_path: Path) -> None:
         run.fit(net, loader(2))
     assert close(net.fc.weight, Net().fc.weight)
     assert run.global_step == 2
+
+
+class Called(Net):
+    """Calls its rule in each step; the callback applies the changes."""
+
+    def __init__(self, rule: STDP) -> None:
+        super().__init__()
+        self.rule = [rule]  # which is not a module of the model
+        self.lif = LIF(4, tc_mem=10.0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.lif.reset()
+        for x in batch[0].transpose(0, 1):
+            self.lif(self.fc(x))
+            self.rule[0]()
+
+
+@pytest.mark.parametrize("carry", [True, False])
+def test_a_rule_that_is_called_in_each_step(
+    carry: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule, data = STDP(**RULE, carry=carry), loader(3)
+    net, expected = Called(rule), fit_by_hand(Net(), list(data))[-1]
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        use = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")})
+        trainer(tmp_path, use).fit(net, data)
+    assert close(net.fc.weight, expected) == carry
+    assert ("Every window of `enc` was a single step" in caplog.text) == (not carry)
+
+
+def test_a_rule_keeps_its_own_parameters(tmp_path: Path) -> None:
+    net = Net()
+    net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
+    torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
+    use = callback(STDP(**RULE, time_dim=0, params=("weight", "bias")))
+    trainer(tmp_path, use).fit(net, loader(2))
+    assert use.host.updaters["enc"].names == ("weight", "bias")
+
+
+def test_what_others_do_in_the_same_step_is_no_update(tmp_path: Path) -> None:
+    class Shifted(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            self.optimizers().step()
+            with torch.no_grad():
+                self.fc.weight.add_(100.0)
+
+        def configure_optimizers(self) -> Any:
+            return UpdateOptimizer(self.fc.parameters())
+
+    use = trainer(tmp_path, callback(), log_every_n_steps=1)
+    use.fit(Shifted(), loader(2))
+    assert use.callback_metrics["updates/enc/weight/update_norm"] < 10.0
+
+
+def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(tmp_path: Path):
+    class Stepwise(Net):
+        """One step a batch, and what is not a spike in its last but one."""
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.lif.reset()
+            x = batch[0][:, 0] * (0.5 if batch_idx == 3 else 1.0)
+            self.lif(self.fc(x))
+
+    for every in (1, 100):
+        net = Stepwise()
+        net.lif = LIF(4)
+        use = callback(STDP(**RULE), log=every == 1)
+        with pytest.raises(ValueError, match=r"Found 0\.5 before the connection of cell `enc`"):
+            trainer(tmp_path, use, log_every_n_steps=every).fit(net, loader(5))

@@ -1,4 +1,4 @@
-"""Bounds, constraints and policies that once let something wrong through."""
+"""Constraints and bounds: what holds after an update, and which limits are refused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,223 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
+from turns import turns
 
-from lightning_accum import Accumulator, NonFiniteUpdateError, attach_updater
+from lightning_accum import (
+    Accumulator,
+    Clamp,
+    NonFiniteUpdateError,
+    Normalize,
+    Updater,
+    attach_updater,
+)
 from lightning_accum.functional import (
     bound_lower_power,
     bound_power,
     bound_upper_power,
 )
+
+
+def linear() -> nn.Linear:
+    fc = nn.Linear(2, 2)
+    with torch.no_grad():
+        fc.weight.fill_(0.5)
+        fc.bias.fill_(0.5)
+    return fc
+
+
+def test_run_after_applying_on_the_named_parameters_alone():
+    fc = linear()
+    updater = Updater(fc)
+    updater.register_constraint(Clamp(0.0, 1.0), "weight")
+    updater.weight, updater.bias = torch.ones(2, 2), torch.ones(2)
+    updater()
+    assert fc.weight.tolist() == [[1.0, 1.0]] * 2
+    assert fc.bias.tolist() == [1.5, 1.5]
+
+
+def test_run_on_what_was_applied_alone():
+    fc = linear()
+    updater = Updater(fc)
+    updater.register_constraint(Clamp(max=0.1))
+    updater()
+    assert fc.weight[0, 0].item() == 0.5
+    updater.bias = torch.ones(2)
+    updater()
+    assert fc.weight[0, 0].item() == 0.5
+    assert fc.bias.tolist() == pytest.approx([0.1, 0.1])
+
+
+def test_run_in_the_order_of_their_registration_until_removed():
+    fc = linear()
+    updater = Updater(fc, "weight")
+    first = updater.register_constraint(Clamp(0.0, 0.75))
+    updater.register_constraint(Normalize(1.0, order=1))
+    updater.weight = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+    updater()
+    assert fc.weight[0].tolist() == pytest.approx([0.4, 0.6])
+    first.remove()
+    updater.weight = torch.tensor([[0.0, 3.4], [0.0, 0.0]])
+    updater()
+    assert fc.weight[0].tolist() == pytest.approx([0.4 / 4.4, 4.0 / 4.4])
+
+
+def test_one_that_raises_does_not_apply_the_update_again():
+    fc = linear()
+    updater = Updater(fc)
+    updater.register_constraint(Normalize())
+    updater.bias = torch.ones(2)
+    with pytest.raises(ValueError, match=r'Argument `dim`.*`register_constraint\(fn, "weight"\)`'):
+        updater()
+    updater()
+    assert fc.bias.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("through", [copy.deepcopy, lambda u: pickle.loads(pickle.dumps(u))])
+def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypatch):
+    updater = Updater(linear(), "weight")
+    monkeypatch.setattr(RemovableHandle, "next_id", 0)
+    updater.register_constraint(Clamp(max=0.75))
+    # Another process counts from zero again.
+    monkeypatch.setattr(RemovableHandle, "next_id", 0)
+    twin, fc = through(updater), linear()
+    twin.bind(fc)
+    twin.register_constraint(Clamp(min=0.6), "weight")
+    twin.weight = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    twin()
+    assert fc.weight.tolist() == [[0.75, pytest.approx(0.6)], [pytest.approx(0.6)] * 2]
+    assert twin.limits("weight") == (0.6, 0.75)
+    assert updater.limits("weight") == (None, 0.75)
+
+
+@turns(
+    "call, error, words",
+    [
+        (lambda u: u.register_constraint(0.5), TypeError, r"Argument `fn`.*Found `float`"),
+        (lambda u: u.register_constraint(Clamp), TypeError,
+         r"Found the class `Clamp`: pass .* `Clamp\(0.0, 1.0\)`"),
+        (lambda u: u.register_constraint(Clamp(0.0), "bias"), AttributeError, "Found `bias`"),
+        (lambda u: u.register_constraint(Clamp(0.0, 0.0)), ValueError,
+         r"Found `Clamp\(min=0.0, max=0.0\)`, which sets all"),
+        (lambda u: u.register_constraint(lambda w: w.clamp(max=0.1)), TypeError,
+         "should change the parameter in place"),
+        (lambda u: u(scale={"wieght": 0.1}), AttributeError, "wieght"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(call, error, words):
+    fc = linear()
+    updater = Updater(fc, "weight")
+    with pytest.raises(error, match=words):
+        call(updater)
+    assert updater.constraints_of("weight") == []
+    updater.weight = torch.ones(2, 2)
+    updater()
+    assert fc.weight.tolist() == [[1.5, 1.5]] * 2
+
+
+@pytest.mark.parametrize("other", [Clamp(2.0, 3.0), Clamp(min=1.0), Clamp(max=0.0)])
+@pytest.mark.parametrize("name", [(), ("weight",)])
+def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
+    updater = Updater(linear())
+    first = updater.register_constraint(Clamp(0.0, 1.0), "weight")
+    with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` and `Clamp\(min=0.0, max=1.0"):
+        updater.register_constraint(other, *name)
+    assert updater.constraints_of("weight") == [Clamp(0.0, 1.0)]
+    updater.register_constraint(other, "bias")
+    first.remove()
+    updater.register_constraint(other, "weight")
+
+
+@pytest.mark.parametrize("clamp", [Clamp(0.5, 2.0), Clamp(max=0.0), Clamp(min=0.7)])
+def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
+    fc = linear()
+    updater = Updater(fc)
+    updater.weight.fullbound(bound_power, 0.5, 0.0, power=1.0)
+    with pytest.raises(ValueError, match=r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"):
+        updater.register_constraint(clamp)
+    assert updater.constraints_of("weight") == []
+    updater.register_constraint(clamp, "bias")
+
+
+@pytest.mark.parametrize("clamp", [Clamp(0.0, 1.0), Clamp(-1.0, 0.2), Clamp(min=0.2), Clamp(max=9)])
+def test_limits_that_overlap_with_those_of_a_bound_are_fine(clamp):
+    fc = linear()
+    updater = Updater(fc, "weight")
+    updater.weight.fullbound(bound_power, 0.5, 0.0, power=1.0)
+    updater.register_constraint(clamp)
+    updater.weight = torch.ones(2, 2)
+    updater()
+    lower, upper = updater.limits("weight")
+    assert lower is not None or upper is not None
+    assert torch.equal(fc.weight, fc.weight.clamp(lower, upper))
+
+
+def test_a_bound_that_was_set_after_the_constraint_is_rejected_before_anything_changes():
+    fc = linear()
+    updater = Updater(fc, "weight")
+    updater.register_constraint(Clamp(0.6, 1.0))
+    updater.weight.upperbound(bound_upper_power, 0.6, power=1.0)
+    updater.weight = torch.ones(2, 2)
+    with pytest.raises(ValueError, match=r"bounds of `weight` that keep it from -inf to 0.6: corr"):
+        updater()
+    assert fc.weight.tolist() == [[0.5, 0.5]] * 2
+    updater.weight.upperbound(bound_upper_power, 1.0, power=1.0)
+    updater()
+    assert fc.weight.tolist() == [[1.0, 1.0]] * 2
+
+
+def test_one_that_returns_the_part_that_it_changed():
+    fc = linear()
+    updater = Updater(fc, "weight")
+    updater.register_constraint(lambda p: p[1:].clamp_(max=1.0))
+    updater.weight = torch.ones(2, 2)
+    updater()
+    assert fc.weight.tolist() == [[1.5, 1.5], [1.0, 1.0]]
+
+
+def test_settings_are_values():
+    assert Clamp(0.0, 1.0) == Clamp(0.0, 1.0)
+    assert len({Clamp(0.0), Clamp(0.0), Normalize(1.0), Normalize(2.0)}) == 3
+    assert pickle.loads(pickle.dumps(Normalize(2.0, 2.0))) == Normalize(2.0, 2.0)
+
+
+def test_limits_of_a_constraint_of_the_users_own():
+    class Halved:
+        weight_limits = (None, 0.5)
+
+        def __call__(self, param):
+            param.mul_(0.5)
+
+    updater = Updater(linear(), "weight")
+    updater.register_constraint(lambda param: None)
+    assert updater.limits("weight") == (None, None)
+    updater.register_constraint(Halved())
+    updater.register_constraint(Clamp(0.0))
+    assert updater.limits("weight") == (0.0, 0.5)
+
+
+def test_hold_for_the_parameters_that_the_updater_has_when_they_are_registered():
+    fc = linear()
+    attach_updater(fc, "bias").register_constraint(Clamp(0.6, 0.7))
+    updater = attach_updater(fc, "weight")  # as a rule does that trains it
+    updater.weight, updater.bias = torch.ones(2, 2), torch.ones(2)
+    updater()
+    assert fc.weight.tolist() == [[1.5, 1.5]] * 2
+    assert fc.bias.tolist() == pytest.approx([0.7, 0.7])
+    assert updater.limits("weight") == (None, None)
+    assert updater.limits("bias") == (0.6, 0.7)
+
+
+def test_hold_for_what_is_added_to_an_updater_that_had_no_parameter():
+    module = nn.Module()
+    module.register_buffer("weight", torch.full((2,), 0.5))
+    updater = attach_updater(module)
+    updater.register_constraint(Clamp(0.0, 1.0))
+    updater.add("weight")
+    updater.weight = torch.ones(2)
+    updater()
+    assert module.weight.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(("dtype", "size", "scale"), [
