@@ -49,12 +49,6 @@ def pending(updater: Updater) -> Tensor:
     return pos
 
 
-def test_the_models_state_has_nothing_of_the_updater(trained: tuple[Serial, STDP, Updater]) -> None:
-    state = trained[0].state_dict()
-    assert set(state) == {"connection.weight", "neuron.theta", "neuron._extra_state"}
-    assert state["neuron._extra_state"]["voltage"] is not None
-
-
 @pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
 def test_the_callbacks_part_restores_all_but_hyperparameters(
     trained: tuple[Serial, STDP, Updater],
@@ -73,22 +67,6 @@ def test_the_callbacks_part_restores_all_but_hyperparameters(
     assert fresh.get_cell("enc")[1].hyperparameters.tc_pre == 20.0
     assert torch.equal(pending(into), pending(updater))
     assert into.weight.limits == (0.0, 1.0)
-
-
-@pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
-def test_copies_are_independent(trained: tuple[Serial, STDP, Updater]) -> None:
-    layer, rule, updater = trained
-    twin = copy.deepcopy(layer)
-    assert torch.equal(pending(get_updater(twin.connection)), pending(updater))
-    assert get_updater(twin.connection).limits("weight") == (0.0, 1.0)
-    twin(SPIKES)
-    assert recorded(rule) == 20
-    again = copy.deepcopy(rule)
-    assert not list(again.cells)
-    again.register_cell("enc", twin.cell)
-    assert again.get_cell("enc")[1].hyperparameters.tc_pre == 5.0
-    assert set(carried(again)) == set(carried(rule))
-    assert recorded(again) == 20
 
 
 def test_each_verb_drops_its_own(trained: tuple[Serial, STDP, Updater]) -> None:

@@ -178,6 +178,7 @@ def test_an_epoch_for_statistics_is_not_learned(first: bool, tmp_path: Path) -> 
     assert same_windows(rule.windows, 3 * data)
     mean = (Net().fc.weight + steps[2] + steps[5]) / 3  # as the three epochs began
     assert close(net.fc.weight, mean)
+    assert clean(average._average_model)
 
 
 def test_a_schedule_of_accumulation_is_followed(tmp_path: Path) -> None:

@@ -120,17 +120,6 @@ def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path: Path) -> None:
     assert fit(Net(), tmp_path, log=False, log_every_n_steps=1) == {}
 
 
-def test_beside_what_the_step_logs_itself(tmp_path: Path) -> None:
-    class Logs(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            super().training_step(batch, batch_idx)
-            self.log("mine", float(batch_idx))
-
-    found = fit(Logs(), tmp_path, log_every_n_steps=4)
-    assert found.pop("mine") == {3: 3.0, 7: 7.0}
-    assert all(set(values) == {3, 7} for values in found.values())
-
-
 def test_with_validation_between(tmp_path: Path) -> None:
     net = Validated()
     run = trainer(

@@ -12,7 +12,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import (
-    RULE,
     Net,
     Noting,
     Probe,
@@ -24,21 +23,11 @@ from callback_helpers import (
     loader,
     same_windows,
     trainer,
-    weights_after_each_batch,
 )
 from torch.optim.swa_utils import AveragedModel
 
-from lightning_accum import STDP, CellSpec
+from lightning_accum import CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
-
-
-def test_two_fits(tmp_path: Path) -> None:
-    net, use, data = Net(), callback(apply_every_n_batches=3), loader(4)
-    expected = fit_by_hand(net, list(data), every=3, epochs=2)
-    for _ in range(2):
-        trainer(tmp_path, use).fit(net, data)
-        assert clean(net)
-    assert close(net.fc.weight, expected[-1])
 
 
 def test_one_trainer_validates_fits_and_goes_on(tmp_path: Path) -> None:
@@ -93,19 +82,6 @@ def test_two_callbacks_with_two_trainers(every: tuple[int, int], tmp_path: Path)
     assert close(net.fc2.weight, second)
     assert run.global_step == sum(i % every[0] == 0 or i % every[1] == 0 for i in range(1, 7))
     assert clean(net)
-
-
-def test_two_trainers_on_one_cell_add_up(tmp_path: Path) -> None:
-    """Potentiation from one, depression from the other."""
-    net, data = Net(), loader(4)
-    expected = fit_by_hand(net, list(data))
-    found = weights_after_each_batch(net)
-    up = callback(STDP(**{**RULE, "lr_pre": 0.0}, time_dim=0), name="up")
-    down = callback(STDP(**{**RULE, "lr_post": 0.0}, time_dim=0), name="down")
-    run = trainer(tmp_path, up, down, found)
-    run.fit(net, data)
-    assert all(close(f, e) for f, e in zip(found.found, expected, strict=True))
-    assert run.global_step == 4
 
 
 HOOKS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,9 @@ from callback_helpers import (
     close,
     fit_by_hand,
     loader,
-    parts_by_hand,
     spikes,
     trainer,
 )
-from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
@@ -101,28 +98,6 @@ def test_it_does_matter_what_is_carried_and_pending(tmp_path: Path) -> None:
     assert not torch.equal(*weights)
 
 
-def test_stopped_by_max_steps_and_saved_by_model_checkpoint(tmp_path: Path) -> None:
-    whole = Net()
-    trainer(tmp_path, callback(apply_every_n_batches=2), max_epochs=2).fit(whole, data())
-    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=1, save_top_k=-1)
-    run = trainer(
-        tmp_path,
-        callback(apply_every_n_batches=2),
-        saver,
-        max_epochs=2,
-        max_steps=5,
-        enable_checkpointing=True,
-    )
-    run.fit(Net(), data())
-    assert run.global_step == 5
-    for step in (2, 4, 5):
-        rest = Net()
-        run = trainer(tmp_path, callback(apply_every_n_batches=2), max_epochs=2)
-        run.fit(rest, data(), ckpt_path=tmp_path / f"step={step}.ckpt")
-        assert torch.equal(rest.fc.weight, whole.fc.weight)
-        assert run.global_step == 8
-
-
 def test_an_epoch_then_another(tmp_path: Path) -> None:
     whole = Net()
     trainer(tmp_path, callback(), max_epochs=2).fit(whole, loader(3))
@@ -136,36 +111,6 @@ def test_an_epoch_then_another(tmp_path: Path) -> None:
             rest, loader(3), ckpt_path=tmp_path / "epoch.ckpt"
         )
         assert torch.equal(rest.fc.weight, whole.fc.weight)
-
-
-def test_a_copy_that_was_made_in_a_fit_resumes_as_any_other(tmp_path: Path) -> None:
-    path, use, whole = tmp_path / "middle.ckpt", callback(apply_every_n_batches=3), Net()
-    copies = Probe("on_train_batch_end", lambda *_: copy.deepcopy(use))
-    trainer(tmp_path, use, copies, SaveAt(4, path)).fit(Net(), data())
-    trainer(tmp_path, callback(apply_every_n_batches=3)).fit(whole, data())
-    rest = Net()
-    trainer(tmp_path, copies.found[-1]).fit(rest, data(), ckpt_path=path)
-    assert torch.equal(rest.fc.weight, whole.fc.weight)
-
-
-def test_an_exceptions_checkpoint_holds_what_was_pending(tmp_path: Path) -> None:
-    class Fails(Net):
-        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-            if batch_idx == 4:
-                raise OSError("on purpose")
-
-    net, use = Fails(), callback(apply_every_n_batches=3)
-    path = tmp_path / "exception.ckpt"
-    saver = Probe("on_exception", lambda run, _: run.save_checkpoint(path))
-    with pytest.raises(OSError, match="on purpose"):
-        trainer(tmp_path, use, saver).fit(net, data())
-    saved = torch.load(path, weights_only=True)["callbacks"][use.state_key]
-    assert saved["batches"] == 1
-    found = saved["host"]["updaters"]["enc"]["weight._extra_state"]
-    expected = parts_by_hand(net, list(data())[3][0])
-    for side, part in zip(("pos", "neg"), expected, strict=True):
-        assert found[side]["count"] == 1
-        assert close(found[side]["total"], part)
 
 
 def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path: Path) -> None:
@@ -257,25 +202,3 @@ def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path: Path) -> 
         trainer(tmp_path, use).fit(net, loader(3))
         weights.append(net.fc.weight)
     assert torch.equal(*weights)
-
-
-@pytest.mark.filterwarnings("ignore:Argument `lr` should be that of the fit that is resumed")
-@pytest.mark.filterwarnings("ignore:.*should be trained once:lightning_accum.LocalLearningWarning")
-def test_the_rate_is_resumed_by_name(tmp_path: Path) -> None:
-    def learners(*lrs: float) -> list[pl.Callback]:
-        return [callback(lr=lr, name=name) for lr, name in zip(lrs, ["a", "b"], strict=True)]
-
-    run = trainer(tmp_path, *learners(1.0, 0.25))
-    run.fit(Net(), loader(1))
-    run.save_checkpoint(tmp_path / "two.ckpt")
-    again = trainer(
-        tmp_path,
-        *reversed(learners(3.0, 5.0)),
-        max_epochs=2,
-        logger=True,
-        default_root_dir=tmp_path,
-    )
-    plans = [each.plan for each in again.callbacks if hasattr(each, "plan")]
-    again.fit(Net(), loader(1), ckpt_path=tmp_path / "two.ckpt")
-    saved = [plan.state_dict()["schedule"]["optimizer"] for plan in plans]
-    assert [each["param_groups"][0]["lr"] for each in saved] == [0.25, 1.0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -42,18 +41,6 @@ class Automatic(WithHead):
         return self.losses(batch)[0]
 
 
-def changes(folder: Path, model: Net, **options: Any) -> list[float]:
-    """By how much each batch changes the weights of the layer that learns locally."""
-    seen: list[torch.Tensor] = [model.fc.weight.detach().clone()]
-
-    class Watch(pl.Callback):
-        def on_train_batch_end(self, *_: Any) -> None:
-            seen.append(model.fc.weight.detach().clone())
-
-    trainer(folder, callback(**options), Watch(), max_epochs=2).fit(model, loader(3))
-    return [float((b - a).norm()) for a, b in itertools.pairwise(seen)]
-
-
 def lrs(folder: Path, model: Net, **options: Any) -> list[float]:
     """The rate of each applied update, as the callback logs it."""
     seen: list[float] = []
@@ -81,13 +68,6 @@ def test_by_update_and_by_epoch(model: type[Net], tmp_path: Path):
     assert grouped == [1, 0.5, 0.5, 0.5, 0.25, 0.125]
     steps = functools.partial(StepLR, step_size=2, gamma=0.1)
     assert lrs(tmp_path, model(), lr_scheduler=steps, lr=3.0)[:3] == pytest.approx([3, 3, 0.3])
-
-
-def test_a_rate_of_zero_changes_nothing_any_more(tmp_path: Path):
-    off = functools.partial(ExponentialLR, gamma=0.0)
-    first, *rest = changes(tmp_path, Automatic(), lr_scheduler=off)
-    assert first > 0
-    assert not any(rest)
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")

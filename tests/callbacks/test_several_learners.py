@@ -16,7 +16,6 @@ from callback_helpers import (
     callback,
     close,
     events_of,
-    fit_by_hand,
     loader,
     parts_by_hand,
     trainer,
@@ -37,15 +36,6 @@ def half(name: str, **options: Any) -> Any:
     """A learner whose rule has other rates than that of the others."""
     rule = STDP(**{**RULE, "lr_post": 0.5}, time_dim=0)
     return callback(rule, name=name, **options)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_one_without_a_rate_changes_nothing(first: bool, tmp_path: Path) -> None:
-    net, data = Net(), loader(8)
-    expected = fit_by_hand(net, list(data), every=2)[-1]
-    learners = [callback(name="a", apply_every_n_batches=2), half("b", lr=0.0)]
-    trainer(tmp_path, *(learners if first else learners[::-1])).fit(net, data)
-    assert close(net.fc.weight, expected)
 
 
 def test_each_has_its_own_rhythm_and_reduction(tmp_path: Path) -> None:

@@ -456,18 +456,6 @@ def test_a_model_dropped_in_a_failing_fit_is_gone(tmp_path: Path) -> None:
     fits_again(tmp_path, Net(), use)
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_stochastic_weight_averaging(first: bool, tmp_path: Path) -> None:
-    """SWA copies the model while it is trained; the copy has nothing of ours in it."""
-    net, use = Net(), callback()
-    swa = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1, annealing_epochs=1)
-    run = trainer(tmp_path, *([swa, use] if first else [use, swa]), max_epochs=3)
-    fit(run, net)
-    assert hooks(swa._average_model) == 0
-    assert torch.isfinite(net.fc.weight).all()
-    assert is_clean(net, use)
-
-
 @pytest.mark.filterwarnings("ignore:.*could not find a suggestion:UserWarning")
 @pytest.mark.parametrize("what", ["rate", "batch size"])
 def test_the_tuner_leaves_no_trace(what: str, tmp_path: Path) -> None:

@@ -41,18 +41,6 @@ def test_applies_in_place_on_the_same_parameters():
     assert fc.bias.tolist() == [-2.0, -2.0]
 
 
-def test_what_was_applied_is_consumed_unless_it_is_kept():
-    fc = linear()
-    updater = Updater(fc)
-    updater.weight = torch.ones(2, 3)
-    updater(clear=False)
-    assert updater.weight.pos.tolist() == [[1.0] * 3] * 2
-    updater()
-    updater()
-    assert fc.weight.tolist() == [[2.0] * 3] * 2
-    assert updater.weight.empty
-
-
 def test_scale_multiplies_the_bounded_change():
     fc = linear()
     updater = Updater(fc)
@@ -167,23 +155,6 @@ def test_names_that_the_accumulators_have_too():
     updater()
     values = [p.item() for p in module.parameters()]
     assert values == [1.0, 0.0, -1.0, 0.0]
-
-
-def test_parameters_can_be_added_later():
-    fc = linear()
-    updater = Updater(fc, "weight")
-    updater.weight = torch.ones(2, 3)
-    updater.add("weight", "bias")
-    assert updater.names == ("weight", "bias")
-    assert not updater.weight.empty
-
-
-def test_buffers_can_be_updated():
-    norm = nn.BatchNorm1d(2)
-    updater = Updater(norm, "running_mean")
-    updater.running_mean = torch.ones(2)
-    updater()
-    assert norm.running_mean.tolist() == [1.0, 1.0]
 
 
 def test_inference_mode_and_out_of_it():
