@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from streams import CASES as STREAMS
+from streams import Product
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum import functional, metrics, observe, rules
+from lightning_accum import accumulators, functional, metrics, observe, rules
 from lightning_accum import nn as lann
 from lightning_accum.optim import UpdateOptimizer
 
@@ -277,6 +279,34 @@ def classify(metric: metrics.MaxRateClassifier, i: int) -> Any:
     return metric.predict(rand(i + 1, 5, 6))
 
 
+class Writer:
+    """Writes nowhere."""
+
+    def add_scalar(self, name: str, value: Tensor, step: int) -> None:
+        pass
+
+
+def piped() -> accumulators.Source:
+    """Pipes whose accumulators count steps, or iterations."""
+    source = accumulators.Source()
+    loss = source ** accumulators.Select(value=0)
+    mean = loss ** accumulators.Mean() ** accumulators.Scalar(Writer(), "mean")
+    mean ** accumulators.Max() ** float
+    loss ** accumulators.Except(accumulators.Mean(), begin=1) ** float
+    return source
+
+
+def send(source: accumulators.Source, i: int) -> list[Any]:
+    """Sends three items, and ends every other iteration."""
+    for value in rand(i, 3):
+        source((value,))
+    if i % 2:
+        source.end()
+    streams = [m for m in source.modules() if isinstance(m, accumulators.StreamAccumulator)]
+    steps = [m.step for m in source.modules() if isinstance(m, accumulators.Scalar)]
+    return [*(each.result_so_far() for each in streams), *steps]
+
+
 SEQUENCE = (5, 2, 3)
 CASES: dict[str, Case] = {
     "Accumulator": Case(accumulator, accumulate),
@@ -396,6 +426,12 @@ CASES: dict[str, Case] = {
     "UpdateStatistics": Case(metrics.UpdateStatistics, measure),
     "FiringStatistics": Case(metrics.FiringStatistics, count),
     "MaxRateClassifier": Case(lambda: metrics.MaxRateClassifier(6, 3), classify),
+    **{
+        name: Case(make, lambda accumulator, i: accumulator(rand(i, 2)))
+        for name, make in {n: c.make for n, c in STREAMS.items()}.items()
+    },
+    "CustomAccumulator": Case(Product, lambda accumulator, i: accumulator(rand(i, 2))),
+    "Source": Case(piped, send),
 }
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
@@ -403,7 +439,12 @@ EXEMPT = {"LocalLearningWarning", "show_versions",
     "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "RateFit", "Reducer",
     "Rule", "Term", "attach_updater", "fit_rates", "get_updater", "learn_online",
     "reward_modulated", "why_step_by_step",
+    "Log", "Pipe", "Scalar", "Select", "Split", "StreamAccumulator", "synchronize",
 }  # fmt: skip
-PUBLIC = {*la.__all__, *lann.__all__, *metrics.__all__, *rules.__all__} | {
+PUBLIC = {
+    name
+    for package in (la, lann, metrics, rules, accumulators)
+    for name in package.__all__
+} | {
     "GradientMonitor", "UpdateOptimizer",
 }  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lightning_accum.accumulators import (
     EMA,
+    CustomAccumulator,
     Except,
     List,
     Max,
@@ -35,8 +36,26 @@ def ema(values: Tensor, decay: float = 0.9) -> Tensor:
     return torch.tensordot(weights, values, 1) / weights.sum()
 
 
-def kept(count: int) -> Tensor:
-    return torch.arange(count) % 3 != 2
+def stacked(found: Any) -> Any:
+    """What an accumulator has found, the values of a list in one tensor."""
+    return torch.stack(found) if isinstance(found, list) else found
+
+
+class Product(CustomAccumulator):
+    """Written as the source document has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def forward(self, data: Tensor | float) -> None:
+        self.data = self.data * data
+
+    def calculate(self) -> Tensor:
+        return self.data
+
+    def reset(self) -> None:
+        self.data = torch.tensor(1.0)
 
 
 class Case(NamedTuple):

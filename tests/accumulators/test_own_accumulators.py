@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import io
-import pickle
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 import torch
+from streams import Product, stacked
 from torch import nn
 from torch.testing import assert_close
 from torchmetrics import Metric, SumMetric
@@ -26,23 +24,6 @@ from lightning_accum.accumulators import (
     Sum,
     Window,
 )
-
-
-class Product(CustomAccumulator):
-    """Written as the source document has it."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.reset()
-
-    def forward(self, data):
-        self.data = self.data * data
-
-    def calculate(self):
-        return self.data
-
-    def reset(self):
-        self.data = torch.tensor(1.0)
 
 
 class Longest(nn.Module):
@@ -88,24 +69,6 @@ def test_the_three_verbs_make_an_accumulator():
     assert product.compute() == 60.0
     product.reset()
     assert (product.compute(), product.update_count) == (1.0, 0)
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_what_is_in_data_is_copied_moved_and_saved(copied):
-    product = Product()
-    product.update(2.0)
-    other = copied(product)
-    other.update(3.0)
-    assert (float(product.compute()), float(other.compute())) == (2.0, 6.0)
-    file = io.BytesIO()
-    torch.save(product.state_dict(), file)
-    file.seek(0)
-    fresh = Product()
-    assert fresh.state_dict().keys() == product.state_dict().keys()
-    fresh.load_state_dict(torch.load(file, weights_only=True))
-    assert fresh(4.0) == 8.0
-    product.to("meta")
-    assert product.data.is_meta
 
 
 def test_a_pipe_takes_accumulators_of_ones_own():
@@ -237,8 +200,7 @@ def test_a_result_is_the_caller_s(make):
     for get in (accumulator.compute, accumulator.compute, lambda: accumulator(torch.ones(2))):
         found = get()
         (found[0] if isinstance(found, list) else found).fill_(5.0)
-    found = accumulator.compute()
-    found = torch.stack(found) if isinstance(found, list) else found
+    found = stacked(accumulator.compute())
     fine = torch.ones(2, 2) if make is List else torch.ones(2)
     assert_close(found, 2 * fine if make is Sum else fine)
 

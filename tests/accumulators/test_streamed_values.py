@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import CASES, SHAPES, ema, stream
+from streams import CASES, SHAPES, ema, stacked, stream
 from torch.testing import assert_close
+from turns import turns
 
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
 
@@ -18,11 +19,6 @@ names = pytest.mark.parametrize("name", CASES)
 merging = pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Variance", "Variance0"])
 
 
-def result(accumulator):
-    found = accumulator.compute()
-    return torch.stack(found) if isinstance(found, list) else found
-
-
 @pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
 @names
 @untimed
@@ -31,12 +27,10 @@ def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, s
     case, values = CASES[name], stream(count, shape, seed)
     accumulator = case.make()
     for n, value in enumerate(values, 1):
-        found = accumulator(value)
+        found = stacked(accumulator(value))
         expected = case.reference(torch.stack(values[:n]))
-        if isinstance(found, list):
-            found = torch.stack(found)
         assert_close(found, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
-        assert_close(result(accumulator), found, rtol=0, atol=0, equal_nan=True)
+        assert_close(stacked(accumulator.compute()), found, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
@@ -80,16 +74,6 @@ def test_a_weighted_mean_is_that_of_the_stacked_values(count, shape, seed, data)
     assert_close(mean.compute(), expected, rtol=1e-12, atol=1e-12)
     halves[0].merge_state(halves[1])
     assert_close(halves[0].compute(), expected, rtol=1e-12, atol=1e-12)
-
-
-@untimed
-@given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=6), seed=seeds)
-def test_means_of_ragged_batches_weighed_by_their_size_are_the_mean_of_all(sizes, seed):
-    samples = torch.stack(stream(sum(sizes), (2,), seed))
-    mean = Mean()
-    for batch in samples.split(sizes):
-        mean.update(batch.mean(0), weight=len(batch))
-    assert_close(mean.compute(), samples.mean(0), rtol=1e-12, atol=1e-12)
 
 
 def test_a_mean_of_weights_that_sum_to_zero_is_told_once():
@@ -171,18 +155,6 @@ def test_a_variance_is_as_torch_has_it():
                 assert not variance.compute().isfinite().any()
 
 
-def test_list_keeps_any_objects_in_order():
-    values = List()
-    marker = object()
-    assert values(1) == [1]
-    assert values("two") == [1, "two"]
-    assert values((marker, None)) == [1, "two", (marker, None)]
-    other = List()
-    other.update({"four": 4})
-    values.merge_state(other)
-    assert values.compute() == [1, "two", (marker, None), {"four": 4}]
-
-
 @pytest.mark.parametrize("make", [Sum, Mean, Max, Min, Variance, EMA, lambda: Window(3)])
 def test_another_shape_is_refused_and_changes_nothing(make):
     accumulator = make()
@@ -204,6 +176,15 @@ def test_another_shape_is_refused_and_changes_nothing(make):
         accumulator.merge_state(other)
 
 
+def test_list_keeps_any_objects_in_order():
+    values, other, marker = List(), List(), object()
+    for value in (1, "two", (marker, None)):
+        values.update(value)
+    other.update({"four": 4})
+    values.merge_state(other)
+    assert values.compute() == [1, "two", (marker, None), {"four": 4}]
+
+
 def test_what_cannot_be_merged_is_refused():
     mean = Mean()
     for wrong in (Sum(), {"total": torch.tensor(1.0)}, 3):
@@ -211,19 +192,20 @@ def test_what_cannot_be_merged_is_refused():
             mean.merge_state(wrong)
 
 
-@pytest.mark.parametrize("decay", [0, 1, -0.5, 1.5, math.nan])
-def test_a_decay_out_of_range_is_refused(decay):
-    with pytest.raises(ValueError, match="`decay` should be between 0 and 1"):
-        EMA(decay)
+@turns(
+    "make, wrong, match",
+    [
+        (EMA, [0, 1, -0.5, 1.5, math.nan], "`decay` should be between 0 and 1"),
+        (Window, [0, -1, 2.0, True, None], "`length` should be a positive integer"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(make, wrong, match):
+    for value in wrong:
+        with pytest.raises(ValueError, match=match):
+            make(value)
 
 
-@pytest.mark.parametrize("length", [0, -1, 2.0, True, None])
-def test_a_window_of_no_length_is_refused(length):
-    with pytest.raises(ValueError, match="`length` should be a positive integer"):
-        Window(length)
-
-
-@pytest.mark.parametrize("weight", [2**63, -(2**64), "1", None, 1j, torch.tensor(1j)])
+@turns("weight", [2**63, -(2**64), "1", None, 1j, torch.tensor(1j)])
 def test_a_weight_is_a_real_number(weight):
     mean = Mean()
     with pytest.raises(TypeError, match="`weight` should be"):

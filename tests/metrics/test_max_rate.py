@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import copy
-import io
-import pickle
 import sys
 
 import pytest
 import torch
-from _forked import Forked, run_together
 
 from lightning_accum.metrics import MaxRateClassifier
 
@@ -102,79 +99,9 @@ def test_forward_does_not_leave_the_batch_behind():
     assert readout.predict(torch.tensor([[0, 1, 0, 0]])).tolist() == [2]
 
 
-def test_two_processes_merge_to_one():
-    first, second = (fitted(rates=RATES[i::2], labels=LABELS[i::2]) for i in range(2))
-    first.merge_state(second)
-    assert first.metric_state.keys() == fitted().metric_state.keys()
-    for name, value in fitted().metric_state.items():
-        torch.testing.assert_close(first.metric_state[name], value)
-    assert first.assignments.tolist() == ASSIGNED
-
-
-DISTRIBUTED = """
-import os, sys, torch, torch.distributed as dist
-from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method=sys.argv[2], rank=rank, world_size=2)
-rates = torch.tensor([[4, 1, 0, 0], [6, 0, 0, 2], [1, 3, 0, 2], [0, 5, 0, 2]])
-readout, bayes = MaxRateClassifier(4, 3), MaxRateClassifier(4, 3, vote="bayes")
-# Each process sees one class alone, and would assign every neuron to it.
-readout.update(rates[2 * rank : 2 * rank + 2], torch.tensor([2 * rank] * 2))
-bayes.update(rates[2 * rank : 2 * rank + 2], torch.tensor([2 * rank] * 2))
-for each in (readout, bayes):
-    assert each.predict(torch.tensor([[5, 0, 0, 0], [0, 5, 0, 0]])).tolist() == [0, 2]
-assert readout.assignments.tolist() == [0, 2, -1, 2]
-firing = FiringStatistics()
-firing.update(torch.eye(4)[rank].view(1, 1, 4))
-assert [float(v) for v in firing.compute().values()] == [0.25, 0.5]
-stats = UpdateStatistics()
-stats.update(torch.ones(1), torch.ones(1) * (2 + 2 * rank))
-assert float(stats.compute()["update_norm"]) == 2.0
-dist.barrier()
-os._exit(0)  # beside gloo's threads an exit now and then aborts
-"""
-
-
-def test_two_real_processes_agree(tmp_path):
-    if not torch.distributed.is_available():
-        pytest.skip("torch has no distributed package")
-    address = (tmp_path / "rendezvous").as_uri()
-    script = tmp_path / "distributed.py"
-    script.write_text(DISTRIBUTED, encoding="utf-8")
-    started = [Forked(script, [rank, address], together=True) for rank in range(2)]
-    for done in run_together(started, 120):
-        assert done.returncode == 0, done.stdout
-
-
-def test_state_dict_round_trip():
-    readout = fitted()
-    file = io.BytesIO()
-    torch.save(readout.state_dict(), file)
-    file.seek(0)
-    fresh = MaxRateClassifier(4, 3)
-    assert fresh.state_dict().keys() == readout.state_dict().keys()
-    fresh.load_state_dict(torch.load(file, weights_only=True))
-    # Neither computing nor predicting warns that nothing was ever seen.
-    assert fresh.assignments.tolist() == ASSIGNED
-    assert fresh.predict(RATES).tolist() == readout.predict(RATES).tolist()
-
-
 def test_a_state_of_another_size_is_refused():
     with pytest.raises(RuntimeError, match=r"size mismatch for rate_sums.*\(3, 5\).*\(3, 4\)"):
         MaxRateClassifier(5, 3).load_state_dict(fitted().state_dict())
-
-
-@pytest.mark.parametrize("vote", VOTES[1:])
-@pytest.mark.parametrize("predicted", [False, True])
-def test_copies_are_equal_and_independent(predicted, vote):
-    readout = fitted(vote)
-    if predicted:
-        readout.predict(RATES)
-    for other in (copy.deepcopy(readout), pickle.loads(pickle.dumps(readout))):
-        assert other.predict(RATES).tolist() == readout.predict(RATES).tolist()
-        other.update(100 * RATES, (LABELS + 1) % 3)
-        assert other.assignments.tolist() != ASSIGNED
-    assert readout.assignments.tolist() == ASSIGNED
 
 
 def test_updates_in_and_out_of_inference_mode_and_in_low_precision():

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import copy
-import io
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -134,20 +131,6 @@ def test_half_precision_keeps_small_rises(dtype):
     for _ in range(100):
         assert compete(torch.tensor([[9.0, 1.0, 1.0, 1.0, 1.0]], dtype=dtype)).dtype == dtype
     assert compete.theta[0] == pytest.approx(100 * 1e-5 * 0.8)
-
-
-def test_a_copy_and_a_loaded_state_go_on():
-    compete, stream = layer(time_dim=0), io.BytesIO()
-    keys = list(compete.state_dict())
-    compete(currents(9, 2, 5))
-    torch.save(compete.state_dict(), stream)
-    loaded, copied = layer(time_dim=0), copy.deepcopy(compete)
-    loaded.load_state_dict(torch.load(io.BytesIO(stream.getvalue()), weights_only=True))
-    assert list(compete.state_dict()) == keys
-    expected = compete(currents(9, 2, 5, seed=1))
-    for other in (loaded, copied):
-        assert torch.equal(other(currents(9, 2, 5, seed=1)), expected)
-        assert torch.equal(other.theta, compete.theta)
 
 
 def test_a_rule_records_it_as_a_neuron():

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -55,11 +53,3 @@ def test_spikes_under_transformations_of_the_product() -> None:
     torch.testing.assert_close(compiled(spikes), expected)
     with torch.autocast("cpu", torch.bfloat16):
         assert connection(spikes).dtype == torch.bfloat16
-
-
-def test_copies_are_independent() -> None:
-    connection = Linear(4, 3)
-    other = copy.deepcopy(connection)
-    with torch.no_grad():
-        other.weight.add_(1.0)
-    torch.testing.assert_close(other.weight, connection.weight + 1.0)

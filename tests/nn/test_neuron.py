@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import copy
-import io
 import math
-import pickle
 from typing import Any
 
 import pytest
@@ -123,14 +120,6 @@ def test_matches_the_naive_recurrence(
         torch.testing.assert_close(sequence.theta, torch.tensor(theta, dtype=torch.float64))
 
 
-def test_golden() -> None:
-    # decay 1/2: 0.6, 0.9, 1.05 spikes, held for one step, then 0.6 anew
-    lif = LIF(1, tc_mem=1 / math.log(2), refractory=1.0, time_dim=0)
-    spikes = lif(torch.full((5, 1, 1), 0.6))
-    assert spikes.flatten().tolist() == [0, 0, 1, 0, 0]
-    torch.testing.assert_close(lif.voltage, torch.tensor([[0.6]]))
-
-
 def test_periods_are_in_ms() -> None:
     fast = LIF(1, tc_mem=10.0, refractory=1.0, dt=0.5, time_dim=0)
     slow = LIF(1, tc_mem=20.0, refractory=2.0, dt=1.0, time_dim=0)
@@ -147,17 +136,6 @@ def test_any_layer_shape() -> None:
     assert flat.voltage is not None
     assert image.voltage.shape == (2, 3, 2, 2)
     assert torch.equal(image.voltage.flatten(1), flat.voltage)
-
-
-def test_state_is_kept_until_reset() -> None:
-    current = _current((20, 3, 5), 2)
-    lif = LIF(5, refractory=2.0, time_dim=0)
-    whole = lif(current)
-    lif.reset()
-    assert lif.voltage is None
-    parts = torch.cat([lif(current[:7]), lif(current[7:])])
-    assert torch.equal(parts, whole)
-    assert not torch.equal(lif(current), whole)
 
 
 def test_another_batch_size_starts_from_rest() -> None:
@@ -217,47 +195,6 @@ def test_no_gradient_passes() -> None:
     assert not lif.voltage.requires_grad
 
 
-def test_survives_inference_mode_between_calls() -> None:
-    current = _current((9, 3, 5), 7)
-    lif, expected = AdaptiveLIF(5, time_dim=0), AdaptiveLIF(5, time_dim=0)
-    whole = expected(current)
-    with torch.inference_mode():
-        first = lif(current[:4])
-    second = lif(current[4:])
-    assert torch.equal(torch.cat([first, second]), whole)
-
-
-def _through_file(lif: AdaptiveLIF) -> AdaptiveLIF:
-    file = io.BytesIO()
-    torch.save(lif.state_dict(), file)
-    file.seek(0)
-    fresh = AdaptiveLIF(5, refractory=2.0, theta_plus=0.3, time_dim=0)
-    fresh.load_state_dict(torch.load(file, weights_only=True))
-    return fresh
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), _through_file]
-)
-def test_a_copy_continues_independently(copied) -> None:
-    current = _current((20, 3, 5), 8)
-    lif = AdaptiveLIF(5, refractory=2.0, theta_plus=0.3, time_dim=0)
-    lif(current)
-    other = copied(lif)
-    expected, theta = lif(current), lif.theta.clone()
-    assert torch.equal(other(current), expected)
-    assert torch.equal(other.theta, theta)
-    assert torch.equal(lif.theta, theta)
-
-
-def test_state_dict_keys_are_fixed() -> None:
-    lif = AdaptiveLIF(5, time_dim=0)
-    before = set(lif.state_dict())
-    lif(_current((4, 3, 5), 9))
-    assert set(lif.state_dict()) == before == {"theta", "_extra_state"}
-    assert not list(lif.parameters())
-
-
 def test_theta_is_learned_in_training_alone() -> None:
     current = _current((20, 3, 5), 10)
     lif = AdaptiveLIF(5, theta_plus=0.3, time_dim=0)
@@ -293,23 +230,6 @@ def test_no_samples_raise_no_threshold():
     neurons = AdaptiveLIF(3, theta_plus=0.5, time_dim=0)
     assert neurons(torch.ones(5, 0, 3)).shape == (5, 0, 3)
     assert neurons.theta.tolist() == [0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "refractory"), [(torch.bool, 0.0), (torch.float64, 1.0), (torch.float16, 4.0)]
-)
-@pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
-def test_however_a_sequence_is_cut(kind, refractory, dtype):
-    made = {"tc_mem": 7.0, "refractory": refractory, "spike_dtype": dtype, "v_reset": -0.25}
-    current = torch.rand(40, 3, 5, generator=torch.Generator().manual_seed(0)).double()
-    whole, cut = kind(5, time_dim=0, **made), kind(5, time_dim=0, **made)
-    spikes = whole(current)
-    pieces = [cut(piece) for piece in current.split([1, 2, 3, 4, 5, 17, 8])]
-    assert torch.equal(spikes, torch.cat(pieces))
-    assert 0 < spikes.double().mean() < 1
-    for name, state in whole.state_dict().items():
-        torch.testing.assert_close(state, cut.state_dict()[name], rtol=0, atol=0)
-    assert torch.equal(whole.voltage, cut.voltage)
 
 
 def test_the_longest_refractory_period() -> None:

@@ -1,14 +1,9 @@
 from __future__ import annotations
 
-import io
-from pathlib import Path
-
-import lightning.pytorch as pl
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from lightning_accum.nn import RewardBaseline
 
@@ -47,21 +42,6 @@ def test_it_is_the_formula(batches, decay, initial):
     torch.testing.assert_close(baseline.mean.tolist(), means)
 
 
-def test_equal_rewards_count_alike_in_batches_of_any_size():
-    whole, single = (RewardBaseline(0.9, initial=0.3).double() for _ in range(2))
-    whole(torch.full((7,), 2.0))
-    for _ in range(7):
-        single(torch.tensor(2.0))
-    torch.testing.assert_close(whole.mean, single.mean)
-
-
-def test_errors_of_a_steady_reward_have_a_mean_of_zero():
-    baseline = RewardBaseline(0.95).double()
-    errors = torch.stack([baseline(reward) for reward in rewards(400, 8)])
-    assert rewards(400, 8).mean() > 0.4
-    assert abs(errors[20:].mean()) < 0.01
-
-
 def test_one_mean_is_the_same_as_one_context():
     plain, one = RewardBaseline(0.8), RewardBaseline(0.8, contexts=1)
     for reward in rewards(5, 4).float():
@@ -98,47 +78,6 @@ def test_what_is_not_finite_leaves_the_mean():
 def test_no_gradient_passes():
     reward = torch.ones(3, requires_grad=True)
     assert not RewardBaseline()(reward).requires_grad
-
-
-def test_a_saved_baseline_goes_on():
-    baseline, stream = RewardBaseline(0.9, contexts=2), io.BytesIO()
-    context = torch.tensor([0, 1, 1])
-    baseline(rewards(3), context)
-    torch.save(baseline.state_dict(), stream)
-    other = RewardBaseline(0.9, contexts=2)
-    other.load_state_dict(torch.load(io.BytesIO(stream.getvalue()), weights_only=True))
-    assert torch.equal(other(rewards(3, seed=1), context), baseline(rewards(3, seed=1), context))
-    assert torch.equal(other.mean, baseline.mean)
-
-
-class Rewarded(pl.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.baseline = RewardBaseline(0.7)
-        self.errors: list[torch.Tensor] = []
-
-    def training_step(self, batch, batch_idx):
-        self.errors.append(self.baseline(batch))
-
-    def configure_optimizers(self):
-        return None
-
-
-def test_a_resumed_fit_goes_on(tmp_path: Path):
-    def fit(model, epochs, path=None):
-        trainer = pl.Trainer(
-            default_root_dir=tmp_path, max_epochs=epochs, accelerator="cpu", logger=False,
-            enable_checkpointing=False, enable_model_summary=False, enable_progress_bar=False,
-        )  # fmt: skip
-        trainer.fit(model, DataLoader(rewards(12).float(), batch_size=5), ckpt_path=path)
-        trainer.save_checkpoint(tmp_path / "last.ckpt")
-        return model
-
-    whole = fit(Rewarded(), 2)
-    fit(Rewarded(), 1)
-    resumed = fit(Rewarded(), 2, tmp_path / "last.ckpt")
-    assert torch.equal(resumed.baseline.mean, whole.baseline.mean)
-    assert torch.equal(torch.cat(resumed.errors), torch.cat(whole.errors)[12:])
 
 
 @pytest.mark.parametrize(
