@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
+from two_processes import Collectives
 
 from lightning_accum.accumulators import Mean, Sum, synchronize
 from lightning_accum.distributed.world import gather_bytes
-
-
-class Collectives(TorchDispatchMode):
-    """Counts the collectives that are started, by their kind."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "c10d":
-            self.counts[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,16 +1,14 @@
-"""Metrics of two processes: `python metrics_two_processes.py RANK RENDEZVOUS`."""
+"""Metrics of two processes: `python metrics_two_processes.py RANK RENDEZVOUS FOLDER`."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.testing import assert_close
+from two_processes import make_all
 
 from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
 
@@ -89,26 +87,20 @@ def classes_are_those_of_all_samples() -> None:
     every = [
         {"rates": rates[i : i + 4], "labels": labels[i : i + 4]} for i in range(0, len(rates), 4)
     ]
-    whole = fed(MaxRateClassifier(6, 3, sync_on_compute=False), every)
-    metric = fed(MaxRateClassifier(6, 3), every[:1] if RANK == 0 else every[1:])
-    assert metric.assignments.tolist() == whole.assignments.tolist()
-    assert metric.predict(rates).tolist() == whole.predict(rates).tolist()
+    for vote in ("assigned", "proportional", "bayes"):
+        whole = fed(MaxRateClassifier(6, 3, vote, sync_on_compute=False), every)
+        metric = fed(MaxRateClassifier(6, 3, vote), every[:1] if RANK == 0 else every[1:])
+        assert metric.predict(rates).tolist() == whole.predict(rates).tolist()
+        assert metric.assignments.tolist() == whole.assignments.tolist()
 
 
-def checks() -> Iterator[Any]:
-    yield updates_of_each_process_are_averaged_together
-    yield the_same_updates_in_each_process_count_as_one
-    yield a_process_without_updates_takes_part
-    yield spikes_of_each_process_are_counted_together
-    yield classes_are_those_of_all_samples
-
+CHECKS = [
+    updates_of_each_process_are_averaged_together,
+    the_same_updates_in_each_process_count_as_one,
+    a_process_without_updates_takes_part,
+    spikes_of_each_process_are_counted_together,
+    classes_are_those_of_all_samples,
+]
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=sys.argv[2], rank=RANK, world_size=2)
-    for check in checks():
-        check()
-        print(check.__name__, flush=True)
-    dist.barrier()
-    # Beside gloo's threads an exit now and then aborts.
-    os._exit(0)
+    make_all(CHECKS)

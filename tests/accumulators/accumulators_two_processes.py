@@ -1,10 +1,8 @@
-"""What two processes do together: `python two_processes.py RANK RENDEZVOUS FOLDER`."""
+"""What two processes do together: `python accumulators_two_processes.py RANK RENDEZVOUS FOLDER`."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from streams import CASES, stream
+from streams import CASES, stacked, stream
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MetricCollection, SumMetric
 from torchmetrics.classification import MulticlassAccuracy
+from two_processes import Collectives, make_all
 
 from lightning_accum.accumulators import (
     EMA,
@@ -44,19 +42,6 @@ VALUES = stream(12, (2,))
 OWN = VALUES[:5] if RANK == 0 else VALUES[5:]
 
 
-class Collectives(TorchDispatchMode):
-    """Counts the collectives that are started, barriers too, by their kind."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "c10d":
-            self.counts[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
-
-
 def collectives(do: Callable[[], object]) -> dict[str, int]:
     with Collectives() as mode:
         do()
@@ -72,16 +57,16 @@ def each_kind_sees_all_values() -> None:
         accumulator = case.make()
         for value in OWN:
             accumulator.update(value)
-        found = accumulator.compute()
-        found = torch.stack(found) if isinstance(found, list) else found
+        found = stacked(accumulator.compute())
         assert_close(found, case.reference(torch.stack(VALUES)), rtol=1e-12, atol=1e-12)
         # What it holds is its own again.
-        held = accumulator.result_so_far()
-        held = torch.stack(held) if isinstance(held, list) else held
-        assert_close(held, case.reference(torch.stack(OWN)), rtol=1e-12, atol=1e-12)
-        so_far = accumulator(OWN[0])
-        so_far = torch.stack(so_far) if isinstance(so_far, list) else so_far
-        assert_close(so_far, case.reference(torch.stack([*OWN, OWN[0]])))
+        assert_close(
+            stacked(accumulator.result_so_far()),
+            case.reference(torch.stack(OWN)),
+            rtol=1e-12,
+            atol=1e-12,
+        )
+        assert_close(stacked(accumulator(OWN[0])), case.reference(torch.stack([*OWN, OWN[0]])))
     window = Window(3)
     for value in OWN:
         window.update(value)
@@ -206,7 +191,7 @@ def a_source_ends_in_one_all_reduce() -> None:
         def log(self, name: str, value: torch.Tensor) -> None:
             self.logged.setdefault(name, []).append(float(value))
 
-    module, writer = Module(), SummaryWriter(str(FOLDER)) if RANK == 0 else None
+    module, writer = Module(), SummaryWriter(str(FOLDER / "events")) if RANK == 0 else None
     source = Source(module)
     ends = Split(Log("acc"), Scalar(writer, "acc"), Max() ** Log("best"), Sum() ** Log("sum"))
     accuracy = MulticlassAccuracy(num_classes=2, average="micro")
@@ -238,19 +223,15 @@ def a_source_ends_in_one_all_reduce() -> None:
         writer.close()
 
 
+CHECKS = [
+    each_kind_sees_all_values,
+    a_list_is_gathered_in_the_order_of_the_ranks,
+    a_process_without_values_takes_part,
+    the_shapes_of_all_have_to_be_one,
+    many_synchronise_in_one_all_reduce,
+    a_state_can_be_synchronised_by_hand,
+    a_source_ends_in_one_all_reduce,
+]
+
 if __name__ == "__main__":
-    dist.init_process_group("gloo", init_method=sys.argv[2], rank=RANK, world_size=2)
-    for check in (
-        each_kind_sees_all_values,
-        a_list_is_gathered_in_the_order_of_the_ranks,
-        a_process_without_values_takes_part,
-        the_shapes_of_all_have_to_be_one,
-        many_synchronise_in_one_all_reduce,
-        a_state_can_be_synchronised_by_hand,
-        a_source_ends_in_one_all_reduce,
-    ):
-        check()
-        print(check.__name__, flush=True)
-    dist.barrier()
-    # Beside gloo's threads an exit now and then aborts.
-    os._exit(0)
+    make_all(CHECKS)
