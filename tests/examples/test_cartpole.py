@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import cartpole as example
 import pytest
 import torch
 from torch import nn
 
 from lightning_accum import Cell
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-example = importlib.import_module("cartpole")
 
 
 def test_the_change_is_the_gradient_of_the_likelihood_of_the_spikes():

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import _data as data
+import conv_stdp as example
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-example = importlib.import_module("conv_stdp")
-data = importlib.import_module("_data")
 
 
 @pytest.fixture(scope="module")

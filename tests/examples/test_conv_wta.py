@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import _data as data
+import _readout
+import conv_wta as example
 import pytest
 import torch
 from torch.nn.functional import normalize, one_hot, unfold
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-example = importlib.import_module("conv_wta")
-data = importlib.import_module("_data")
 
 
 @pytest.fixture(scope="module")
@@ -73,5 +68,4 @@ def test_shifted_images_keep_their_labels(images):
         assert torch.equal(inner, train[..., 1:27, 1:27])
     labels = torch.arange(20) % 10
     split = data.Split(train[:, 0], labels, train[:, 0], labels)
-    readout = importlib.import_module("_readout")
-    assert readout.linear_accuracy(split, more.flatten(1), train.flatten(1)) == 100
+    assert _readout.linear_accuracy(split, more.flatten(1), train.flatten(1)) == 100

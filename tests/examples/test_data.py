@@ -1,20 +1,13 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import struct
 import sys
 from pathlib import Path
 
+import _data as data
 import pytest
 import torch
-
-PATH = Path(__file__).parents[2] / "examples" / "_data.py"
-spec = importlib.util.spec_from_file_location("examples_data", PATH)
-data = importlib.util.module_from_spec(spec)
-# Named tuples look their module up while it is made.
-sys.modules[spec.name] = data
-spec.loader.exec_module(data)
 
 NAMES = {
     "train_images": "train-images-idx3-ubyte",

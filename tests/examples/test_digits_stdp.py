@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
 import struct
-import sys
-from pathlib import Path
 
+import _data as data
+import digits_stdp as demo
 import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.append(str(EXAMPLES))
-demo = importlib.import_module("digits_stdp")
-data = importlib.import_module("_data")
 
 
 @pytest.fixture

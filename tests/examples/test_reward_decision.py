@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import _data as data
 import pytest
+import reward_decision as example
 import torch
 from torch.nn.functional import cosine_similarity
 
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-example = importlib.import_module("reward_decision")
-data = importlib.import_module("_data")
 STEPS = example.STEPS
 
 

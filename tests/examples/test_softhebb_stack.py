@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
+import _data as data
 import pytest
+import softhebb_stack as example
 import torch
 from torch.nn.functional import normalize, one_hot, unfold
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
-example = importlib.import_module("softhebb_stack")
-data = importlib.import_module("_data")
 
 
 @pytest.fixture(scope="module")

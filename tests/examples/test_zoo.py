@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from pathlib import Path
 
+import _result as result
+import zoo
+
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "examples")]
-zoo = importlib.import_module("zoo")
-result = importlib.import_module("_result")
 
 
 def test_reads_what_an_example_reports(capsys):

@@ -48,9 +48,8 @@ def test_skips_without_the_library(tmp_path: Path) -> None:
     assert one == "skipped: norse is not installed\n"
 
 
-def test_neurons_tire_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neurons_tire_in_training_only() -> None:
     pytest.importorskip("snntorch", reason="snntorch is not installed")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
     model = importlib.import_module("foreign_neurons").Digits("snntorch").eval()
     images = torch.rand(8, 64)
 

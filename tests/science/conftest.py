@@ -1,12 +1,7 @@
-"""The examples, whose results these tests hold, can be imported."""
-
-import sys
-from pathlib import Path
+"""The results of papers, each in one thread."""
 
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
 
 @pytest.fixture(autouse=True)
