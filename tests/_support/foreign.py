@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lightning.pytorch as pl
 import torch
+from callback_helpers import trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -101,22 +102,6 @@ class Foreign:
         stdp()
         close(net.change, pairs(pre, post))
 
-    def test_pieces_of_a_stream_make_the_whole(self, net: Net) -> None:
-        stdp, pre = rule(net), raster(1)
-        answers = []
-        for piece in pre.split([10, 1, 13]):
-            answers.append(net(piece))
-            stdp()
-        close(net.change, pairs(pre, torch.cat(answers)))
-
-    def test_pieces_stand_alone_without_carry(self, net: Net) -> None:
-        stdp, pieces = rule(net), raster(1).split([10, 14])
-        expected = torch.zeros(OUTPUTS, INPUTS).double()
-        for piece in pieces:
-            expected += pairs(piece, net(piece))
-            stdp(carry=False)
-        close(net.change, expected)
-
     def test_batches_after_a_reset_are_new_samples(self, net: Net) -> None:
         stdp = rule(net)
         expected = torch.zeros(OUTPUTS, INPUTS).double()
@@ -136,17 +121,9 @@ class Foreign:
         before = net.connection.weight.detach().clone()
         stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=net.time_dim)
         spec = CellSpec("net.connection", "net.neuron")
-        trainer = pl.Trainer(
-            max_epochs=2,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=[CellTrainerCallback(stdp, cells={"cell": spec})],
-        )
+        run = trainer(None, CellTrainerCallback(stdp, cells={"cell": spec}), max_epochs=2)
         samples = raster(4, batch=2 * BATCH + 1).transpose(0, 1)  # and the last batch is of one
-        trainer.fit(learner, DataLoader(TensorDataset(samples), batch_size=BATCH))
-        assert trainer.global_step == len(learner.seen) == 6
+        run.fit(learner, DataLoader(TensorDataset(samples), batch_size=BATCH))
+        assert run.global_step == len(learner.seen) == 6
         expected = sum(pairs(pre, post) for pre, post in learner.seen)
         close(net.connection.weight.detach() - before, expected)

@@ -8,6 +8,7 @@ import logging
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -114,16 +115,9 @@ REFERENCES = {
 }
 
 
-def trainer(path, **options):
-    return pl.Trainer(
-        logger=TensorBoardLogger(path, name="", version=0),
-        default_root_dir=path,
-        log_every_n_steps=1,
-        accelerator="cpu",
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **{"max_epochs": EPOCHS, "enable_checkpointing": False, **options},
-    )
+def logging_trainer(path, *callbacks, **options):
+    logger = TensorBoardLogger(path, name="", version=0)
+    return trainer(path, *callbacks, logger=logger, **{"max_epochs": EPOCHS, **options})
 
 
 def events(path):
@@ -136,7 +130,7 @@ def events(path):
 def logged(tmp_path_factory):
     path = tmp_path_factory.mktemp("logged")
     net = Logs()
-    run = trainer(path)
+    run = logging_trainer(path)
     run.fit(net, loader())
     return net, run, events(path / "version_0")
 
@@ -214,7 +208,7 @@ def test_pipes_log_through_the_module_when_the_epoch_ends(tmp_path):
     net = Pipes(tmp_path / "own")
     checkpoint = ModelCheckpoint(tmp_path / "ckpt", monitor="best", mode="max")
     stop = EarlyStopping("val", mode="max", patience=EPOCHS)
-    run = trainer(tmp_path, callbacks=[checkpoint, stop], enable_checkpointing=True)
+    run = logging_trainer(tmp_path, checkpoint, stop, enable_checkpointing=True)
     run.fit(net, loader(), loader())
     found = events(tmp_path / "version_0")
     accuracies = [sum(shares(epoch)) / 3 for epoch in range(EPOCHS)]
@@ -233,11 +227,13 @@ def test_pipes_log_through_the_module_when_the_epoch_ends(tmp_path):
 
 def test_training_resumes_where_its_pipes_were(tmp_path):
     whole, part, resumed = (Pipes(tmp_path / name) for name in ("whole", "part", "resumed"))
-    trainer(tmp_path / "a").fit(whole, loader(), loader())
-    run = trainer(tmp_path / "b", max_epochs=1)
+    logging_trainer(tmp_path / "a").fit(whole, loader(), loader())
+    run = logging_trainer(tmp_path / "b", max_epochs=1)
     run.fit(part, loader(), loader())
     run.save_checkpoint(tmp_path / "part.ckpt")
-    trainer(tmp_path / "c").fit(resumed, loader(), loader(), ckpt_path=tmp_path / "part.ckpt")
+    logging_trainer(tmp_path / "c").fit(
+        resumed, loader(), loader(), ckpt_path=tmp_path / "part.ckpt"
+    )
     expected, found = (events(tmp_path / name / "version_0") for name in "ac")
     for tag in ("acc", "best", "loss", "val"):
         assert_close(found[tag], expected[tag][1:])
@@ -245,7 +241,7 @@ def test_training_resumes_where_its_pipes_were(tmp_path):
 
 def test_a_copied_module_logs_through_itself(tmp_path):
     net = Pipes(tmp_path / "own")
-    run = trainer(tmp_path)
+    run = logging_trainer(tmp_path)
     other = copy.deepcopy(net)
     run.fit(other, loader(), loader())
     assert "acc" in events(tmp_path / "version_0")

@@ -6,7 +6,6 @@ import logging
 from functools import partial
 from types import SimpleNamespace
 
-import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.testing import assert_close
@@ -75,45 +74,3 @@ def test_the_example_accumulates_each_step_and_sends_it_on_when_the_iteration_en
     found = events.Scalars("train/Accuracy")
     assert [event.step for event in found] == [0, 1]
     assert_close([event.value for event in found], expected)
-
-
-@pytest.mark.parametrize("name", ["Sum", "Mean", "List"])
-def test_each_step_returns_the_value_up_to_this_point(name):
-    accumulator = getattr(accumulators, name)()
-    data = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])]
-    so_far = [accumulator(value) for value in data]
-    if name == "List":
-        assert [len(found) for found in so_far] == [1, 2]
-        assert isinstance(accumulator.calculate(), list)
-        assert_close(accumulator.calculate(), data)
-    else:
-        reference = {"Sum": torch.sum, "Mean": torch.mean}[name]
-        assert_close(so_far, [data[0], reference(torch.stack(data), 0)])
-        assert_close(accumulator.calculate(), so_far[-1])
-
-
-def test_accumulate_adds_and_returns_nothing():
-    values = accumulators.List()
-    assert values.accumulate("any object") is None
-    assert values.calculate() == ["any object"]
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "expected"),
-    [
-        (1, None, [0, 2, 4, 6]),
-        (None, torch.tensor([1]), None),
-        (2, 3, [0, 1, 4, 5]),
-        (torch.tensor([1, 4]), torch.tensor([2, 4]), [0, 3, 5]),
-        (None, None, None),
-    ],
-)
-def test_except_forwards_every_value_except_those_in_range(begin, end, expected):
-    if expected is None:
-        with pytest.raises(ValueError, match="should"):
-            accumulators.Except(accumulators.List(), begin=begin, end=end)
-        return
-    accumulator = accumulators.Except(accumulators.List(), begin=begin, end=end)
-    for value in range(7):
-        so_far = accumulator(value)
-        assert so_far == [kept for kept in expected if kept <= value]

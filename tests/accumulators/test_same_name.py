@@ -8,6 +8,7 @@ import warnings
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import trainer
 from torch.utils.data import DataLoader
 
 from lightning_accum.accumulators import Log, Max, Mean, Select, Source
@@ -56,27 +57,19 @@ class Net(pl.LightningModule):
         return None
 
 
-def run(net: Net, path) -> list[str]:
-    trainer = pl.Trainer(
-        logger=False,
-        default_root_dir=path,
-        max_epochs=3,
-        accelerator="cpu",
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
+def told(net: Net, path) -> list[str]:
+    run = trainer(path, max_epochs=3)
     loader = DataLoader(X, batch_size=3)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trainer.fit(net, loader, loader)
-        trainer.test(net, loader, verbose=False)
-        trainer.test(net, loader, verbose=False)
+        run.fit(net, loader, loader)
+        run.test(net, loader, verbose=False)
+        run.test(net, loader, verbose=False)
     return [str(each.message) for each in caught if "by one `Log`" in str(each.message)]
 
 
 def test_each_name_that_is_logged_once_in_an_epoch_is_fine(tmp_path):
-    assert run(Net("loss", "loss/max", "val/loss"), tmp_path) == []
+    assert told(Net("loss", "loss/max", "val/loss"), tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -87,14 +80,14 @@ def test_each_name_that_is_logged_once_in_an_epoch_is_fine(tmp_path):
     ],
 )
 def test_two_stages_of_one_name_are_told_once_with_both_places(tmp_path, names, places):
-    (told,) = run(Net(*names), tmp_path)
-    assert "Found `loss` logged in one epoch by `" in told
-    found = re.findall(r"by `([\w.]+)`", told)
+    (text,) = told(Net(*names), tmp_path)
+    assert "Found `loss` logged in one epoch by `" in text
+    found = re.findall(r"by `([\w.]+)`", text)
     assert len({*found}) == 2
     assert all(path.startswith(place) for path, place in zip(found, places, strict=True))
-    assert "rename one of them" in told
+    assert "rename one of them" in text
 
 
 def test_a_pipe_that_is_not_an_attribute_is_told_too(tmp_path):
-    (told,) = run(Net("loss", "max", "loss", kept=False), tmp_path)
-    assert "by a pipe that is not an attribute of it and by `steps." in told
+    (text,) = told(Net("loss", "max", "loss", kept=False), tmp_path)
+    assert "by a pipe that is not an attribute of it and by `steps." in text
