@@ -83,26 +83,6 @@ def test_a_picker_says_where_the_activity_is():
         STDP(1.0, 0.0, picker="spikes")
 
 
-def test_a_recurrent_connection_learns_from_its_own_neurons():
-    torch.manual_seed(0)
-    recurrent, neuron = nn.Linear(3, 3, bias=False).double(), nn.Identity()
-    rule = STDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
-    rule.register_cell("recurrent", Cell(recurrent, neuron))
-    spikes = raster(6, 2, 3)
-    before = torch.zeros(2, 3).double()
-    for now in spikes:
-        recurrent(before)
-        before = neuron(now)
-    rule()
-    model, other = layer(3, 3), STDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
-    other.register_cell("cell", model.cell)
-    show(model, torch.cat((torch.zeros(1, 2, 3).double(), spikes[:-1])), spikes)
-    other()
-    one, two = get_updater(recurrent).weight, get_updater(model.connection).weight
-    assert torch.equal(one.pos, two.pos)
-    assert torch.equal(one.neg, two.neg)
-
-
 def test_each_piece_has_its_own_events(monkeypatch: pytest.MonkeyPatch):
     spikes = raster(40, 8, 1000, density=0.02).bool()
     post = raster(40, 8, 100, density=0.02, seed=1).bool()

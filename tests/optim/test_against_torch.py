@@ -7,7 +7,7 @@ import torch
 from optimizer_cases import close, parameters, run
 from turns import turns
 
-from lightning_accum.optim import Adam, AdamWarmup, AMSGrad, Noam, RAdam, WeightDecay
+from lightning_accum.optim import Adam, AMSGrad, RAdam, WeightDecay
 
 DECAYS = {
     "none": (WeightDecay(), False, 0.0),
@@ -60,39 +60,6 @@ def test_100_steps_in_two_groups(pair, decay, maximize, foreach):
     assert all((a - s).abs().max() > 0.01 for a, s in zip(after, start, strict=True))
 
 
-WARMUP = {"lr": 0.01, "warmup": 30, "weight_decay": 0.1}
-ADAMW = {"lr": 0.01, "weight_decay": 0.1}
-
-
-@turns(
-    "ours, theirs, factor",
-    [
-        *(
-            (
-                lambda p, a=a: AdamWarmup(p, amsgrad=a, **WARMUP),
-                lambda p, a=a: torch.optim.AdamW(p, amsgrad=a, **ADAMW),
-                lambda done: min(1.0, (done + 1) / 30),
-            )
-            for a in (False, True)
-        ),
-        (
-            lambda p: Noam(p, lr=0.7, warmup=9, d_model=64),
-            lambda p: torch.optim.Adam(p, lr=0.7, betas=(0.9, 0.98), eps=1e-9),
-            lambda done: 64**-0.5 * min((done + 1) ** -0.5, (done + 1) * 9**-1.5),
-        ),
-    ],
-)
-def test_a_schedule_is_torchs_with_a_scheduler(ours, theirs, factor):
-    left, right = parameters(), parameters()
-    one, two = ours(left), theirs(right)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(two, factor)
-    for step in range(50):
-        run(one, left, 1, step)
-        run(two, right, 1, step)
-        scheduler.step()
-    close(left, right)
-
-
 @pytest.mark.parametrize("ours", [Adam, RAdam])
 def test_a_scheduler_reaches_the_rate(ours):
     theirs = getattr(torch.optim, ours.__name__)
@@ -119,15 +86,3 @@ def test_a_checkpoint_of_torchs_goes_on(theirs):
     ours = Adam(left, lr=1.0, weight_decay=decay)
     ours.load_state_dict(optimizer.state_dict())
     close(run(ours, left, 10, 10), run(optimizer, right, 10, 10))
-
-
-def test_a_decay_of_torchs_adam_keeps_its_meaning():
-    left, right = parameters(), parameters()
-    ours, theirs = Adam(left), torch.optim.Adam(right, lr=0.1, weight_decay=0.5)
-    run(theirs, right, 2)
-    saved = theirs.state_dict()
-    saved["param_groups"][0]["decoupled_weight_decay"] = False  # as of torch 2.7
-    ours.load_state_dict(saved)
-    for own, other in zip(left, right, strict=True):
-        own.data.copy_(other.data)
-    close(run(ours, left, 2, 2), run(theirs, right, 2, 2))

@@ -196,19 +196,6 @@ def test_gradients_are_not_written_to(make_own):
 
 
 @turns("make", CASES.values())
-def test_maximize_is_descent_on_the_negative(make):
-    params, others = parameters(), parameters()
-    optimizer, other = make(params, maximize=True), make(others)
-    for step in range(5):
-        give_gradients(params, step)
-        for own, one in zip(params, others, strict=True):
-            one.grad = -own.grad
-        optimizer.step()
-        other.step()
-    close(params, others)
-
-
-@turns("make", CASES.values())
 def test_a_closure_is_called_with_gradients(make):
     weight = nn.Parameter(torch.ones(3))
     optimizer = make([weight])

@@ -6,7 +6,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 import torch
-from optimizer_cases import ADAM, CASES, OWN, close, give_gradients, parameters, run, same
+from optimizer_cases import ADAM, CASES, OWN, close, give_gradients, parameters, run
 from torch import nn
 from turns import turns
 
@@ -210,11 +210,3 @@ def test_the_maximum_may_be_switched_on_later(make, foreach):
         *_, maxima = optimizer.state[param].values()
         eps = optimizer.param_groups[0]["eps"]
         assert ((maxima - seconds[param]).abs() <= eps + (make is AdaBelief) * seconds[param]).all()
-
-
-def test_same_bits_every_time():
-    ends = []
-    for _ in range(2):
-        params = parameters(torch.float32, shapes=SIZES)
-        ends.append(run(RAdam(params), params, 8))
-    same(*ends)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 from typing import Any
 
@@ -177,22 +176,6 @@ def test_an_updater_counts_once_however_often_it_is_attached() -> None:
     with pytest.raises(RuntimeError, match="Found none"):
         optimizer.step()
     assert value(fc.weight) == 1.25
-
-
-def test_the_state_is_read_with_weights_only() -> None:
-    fc, updater = layer()
-    optimizer = UpdateOptimizer(
-        [{"params": [fc.weight], "lr": 0.25}, {"params": [fc.bias]}], updaters=[updater]
-    )
-    file = io.BytesIO()
-    torch.save(optimizer.state_dict(), file)
-    file.seek(0)
-    other = UpdateOptimizer([{"params": [fc.weight]}, {"params": [fc.bias]}], 3.0, [updater])
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert [group["lr"] for group in other.param_groups] == [0.25, 1.0]
-    pend(updater)
-    other.step()  # what is attached stays attached
-    assert value(fc.weight) == 0.5 + 0.25 * 0.75
 
 
 @turns("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])

@@ -27,8 +27,9 @@ exact = {"rtol": 0.0, "atol": 1e-10}
 STEPS, BATCH = 12, 3
 SURROGATE = FastSigmoid(2.0)
 ALIF = {"beta": 0.4, "tc_adaptation": 25.0}
-MEMORIES = {"none": {}, "readout": {"tc_readout": 9.0}, "ALIF": ALIF,
-            "both": {"tc_readout": 9.0, **ALIF}}  # fmt: skip
+MEMORIES = {
+    "readout": {"tc_readout": 9.0}, "ALIF": ALIF, "both": {"tc_readout": 9.0, **ALIF},
+}  # fmt: skip
 SHARED = ("linear, tokens", *(kind for kind in KINDS if "conv" in kind or kind == "depthwise"))
 WAYS = ((1, True), (3, False), (STEPS, True), (3, True))  # calls, and whether they carry
 EPROP = {"tc_mem": 8.0, "threshold": 0.5, "surrogate": SURROGATE, "membrane": "u"}
@@ -184,7 +185,7 @@ def derivatives(module: nn.Module, name: str, pre: Tensor) -> Tensor:
     return each.flatten(2).unflatten(0, pre.shape[:2]).detach()
 
 
-@pytest.mark.parametrize("memory", ["readout", "ALIF", "both"])
+@pytest.mark.parametrize("memory", MEMORIES)
 def test_eligibility_of_every_synapse(memory: str) -> None:
     constants, psi_of = MEMORIES[memory], SURROGATE.derivative
     numbers = (
@@ -211,37 +212,6 @@ def test_eligibility_of_every_synapse(memory: str) -> None:
             found = change(module, param)
             assert found.any()
             close(found, -0.3 * expected.reshape(found.shape), (kind, calls, carry, param))  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_a_convolution_learns_by_the_eligibility_of_each_of_its_places(memory: str) -> None:
-    torch.manual_seed(0)
-    conv = nn.Conv2d(2, 3, 2, stride=2, padding=1).double()
-    pre = raster(STEPS, BATCH, 2, 4, 4, seed=1)
-    u, error = (torch.randn(STEPS, *conv(pre[0]).shape).double() for _ in range(2))
-    rule = la.EProp(
-        0.3, carry=False, batch_reduction="sum", params=("weight", "bias"), **EPROP,
-        **MEMORIES[memory],
-    )  # fmt: skip
-    learn(rule, conv, pre, u, error, calls=1)
-    # every place of the output is a neuron with a copy of the weights, which sees its own patch
-    patches = nn.functional.unfold(pre.flatten(0, 1), 2, padding=1, stride=2)
-    patches = patches.unflatten(0, (STEPS, BATCH)).movedim(-1, 0)
-    constants = (
-        math.exp(-1 / 9.0) if memory in ("readout", "both") else 0.0,
-        MEMORIES[memory].get("beta", 0.0),
-        math.exp(-1 / 25.0),
-    )
-    total, bias = 0.0, 0.0
-    ones = torch.ones(STEPS, BATCH, 1).double()
-    psi = SURROGATE.derivative(u - 0.5)
-    for place, patch in enumerate(patches):
-        mine = (error.flatten(3)[..., place], psi.flatten(3)[..., place])
-        total += eprop(*mine, low_pass(patch, 8.0), *constants)[0].sum(0)
-        bias += eprop(*mine, low_pass(ones, 8.0), *constants)[0].sum(0)
-    assert conv(pre[0])[0, 0].numel() == len(patches) == 9
-    torch.testing.assert_close(change(conv, "weight").flatten(1), -0.3 * total, **exact)
-    torch.testing.assert_close(change(conv, "bias")[:, None], -0.3 * bias, **exact)
 
 
 class OneGain(nn.Module):

@@ -186,6 +186,27 @@ def registered(net: Net) -> None:
     net.rule.register_cell("cell0", la.Cell(*net.layers[0]), dt=2.0, batch_reduction="sum")
 
 
+def copied(net: Net) -> None:
+    net.learn(1, every=2)  # and nothing applied
+    file = io.BytesIO()
+    torch.save((net.rule, net.layers), file)
+    file.seek(0)
+    for clone in (copy.deepcopy, lambda _: torch.load(file, weights_only=False)):
+        net.rule, net.layers = clone((net.rule, net.layers))
+        net.rule.register_cell("cell0", la.Cell(*net.layers[0]))
+        net.learn(1, every=2)
+
+
+def in_another_dtype(net: Net) -> None:
+    ((fc, _),), kept = net.layers, net.weights
+    net.weights = []  # in which both forms are rounded
+    fc.float()
+    net.learn()
+    nn.init.constant_(fc.double().weight, 0.5)
+    net.rule.clear()
+    net.weights = kept
+
+
 def longer(net: Net) -> None:
     ((fc, neuron),) = net.layers
     for neuron.spikes in (torch.ones(4, 3), torch.zeros(4, 3), torch.ones(4, 3)):
@@ -212,6 +233,8 @@ BETWEEN: dict[str, Callable[[Net], object]] = {
     "the own state": lambda net: net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict())),
     "another registration": registered,
     "a window of several steps": longer,
+    "copies": copied,
+    "a parameter in another dtype": in_another_dtype,
 }
 
 
@@ -225,18 +248,6 @@ def test_nothing_that_happens_between_steps_is_missed(between: str) -> None:
             net.learn(seed=1)
             net.learn(seed=2, every=2)
         torch.testing.assert_close(fast.weights, plain.weights, **exact)
-
-
-def test_a_parameter_in_another_dtype_is_computed_in_it() -> None:
-    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
-    for net in (fast, plain):
-        net.layers[0][0].float()
-        net.learn()
-        nn.init.constant_(net.layers[0][0].double().weight, 0.5)
-        net.rule.clear()
-        net.weights = []
-        net.learn()
-    torch.testing.assert_close(fast.weights, plain.weights, **exact)
 
 
 def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype() -> None:
@@ -257,30 +268,6 @@ def test_several_cells_of_a_rule() -> None:
         for net in (fast, plain):
             net.learn()
         torch.testing.assert_close(fast.weights, plain.weights, **exact)
-
-
-@pytest.mark.parametrize(
-    "clone", [copy.deepcopy, lambda x: torch.load(save(x), weights_only=False)]
-)
-def test_a_copy_goes_on_by_itself(clone: Callable[[object], tuple[object, ...]]) -> None:
-    net = Net(stdp("auto"))
-    net.learn()
-    net.learn(1, every=2)
-    rule, layers = clone((net.rule, net.layers))
-    rule.register_cell("cell0", la.Cell(*layers[0]))
-    other = copy.copy(net)
-    other.rule, other.layers, other.weights = rule, layers, []
-    net.weights = []
-    for each in (net, other):
-        each.learn(5, seed=3)
-    torch.testing.assert_close(net.weights, other.weights, **exact)
-
-
-def save(found: object) -> io.BytesIO:
-    file = io.BytesIO()
-    torch.save(found, file)
-    file.seek(0)
-    return file
 
 
 @pytest.mark.filterwarnings("ignore:.*kept.$:RuntimeWarning")

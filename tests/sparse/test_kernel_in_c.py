@@ -23,7 +23,7 @@ from lightning_accum._compat import parallel_region
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import event_sums, library, neurons, pairs, search
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
-from lightning_accum.sparse.events import Events, last_trace_of_events
+from lightning_accum.sparse.events import Events
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(
@@ -52,19 +52,6 @@ def numbers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
 def close(found: Tensor, expected: Tensor) -> None:
     tolerance = 2e-5 if found.dtype == torch.float32 else 1e-12
     torch.testing.assert_close(found, expected.to(found.dtype), rtol=tolerance, atol=tolerance)
-
-
-@REALS
-@quick
-@given(**sizes, mode=st.sampled_from(["cumulative", "nearest"]), carried=st.booleans())
-def test_the_last_trace_of_events_is_the_last_of_the_trace(
-    dtype, steps, batch, inputs, outputs, density, seed, mode, carried
-):
-    raster = spikes(steps, batch, inputs, density=density, seed=seed)
-    initial = numbers(batch, inputs, dtype=dtype, seed=seed) if carried else None
-    events = Events(raster.flatten(0, 1))
-    found = last_trace_of_events(events, raster.shape, 0.8, mode, initial, dtype)
-    close(found, trace(raster.double(), 0.8, mode, initial)[-1])
 
 
 @REALS

@@ -110,54 +110,37 @@ def test_levels_agree_with_plain_torch(
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
 
-def cut(folder: Path) -> None:
-    os.truncate(folder / "kernel.so", 4096)
-
-
-def flip(folder: Path) -> None:
-    data = bytearray((folder / "kernel.so").read_bytes())
+def flip(library: Path) -> None:
+    data = bytearray(library.read_bytes())
     data[len(data) // 2] ^= 1
-    (folder / "kernel.so").write_bytes(data)
-
-
-def remove(folder: Path) -> None:
-    (folder / "kernel.so").unlink()
-
-
-def forget(folder: Path) -> None:
-    (folder / "kernel.json").unlink()
-
-
-def scribble(folder: Path) -> None:
-    (folder / "kernel.json").write_bytes(b"\xff{")
-
-
-def empty(folder: Path) -> None:
-    (folder / "kernel.json").write_text("{}")
-
-
-def edit(folder: Path) -> None:
-    with (folder / "sums.c").open("a") as file:
-        file.write("\n")
+    library.write_bytes(data)
 
 
 @needs_kernel
 @pytest.mark.parametrize(
-    ("damage", "reason"),
+    ("name", "damage", "reason"),
     [
-        (cut, "its file is damaged; install the package again"),
-        (flip, "its file is damaged"),
-        (remove, "it could not be loaded"),
-        (forget, "it was not built; run `python scripts/build_kernel.py`"),
-        (scribble, "it was not built"),
-        (empty, "its sources have changed"),
-        (edit, "its sources have changed since it was built; run `python"),
+        (
+            "kernel.so",
+            lambda file: os.truncate(file, 4096),
+            "its file is damaged; install the",
+        ),
+        ("kernel.so", flip, "its file is damaged"),
+        ("kernel.so", Path.unlink, "it could not be loaded"),
+        ("kernel.json", Path.unlink, "it was not built; run `python scripts/build_kernel.py`"),
+        ("kernel.json", lambda file: file.write_bytes(b"\xff{"), "it was not built"),
+        ("kernel.json", lambda file: file.write_text("{}"), "its sources have changed"),
+        (
+            "sums.c",
+            lambda file: file.write_text(file.read_text() + "\n"),
+            "its sources have changed since it was built; run `python",
+        ),
     ],
 )
 def test_what_is_damaged_is_not_loaded(
-    folder: Path, damage: Callable[[Path], None], reason: str
+    folder: Path, name: str, damage: Callable[[Path], object], reason: str
 ) -> None:
-    damage(folder)
+    damage(folder / name)
     assert (found() or "").startswith(reason)
 
 
