@@ -87,7 +87,7 @@ def compiled(files: list[Path], folder: Path) -> Path:
             pool.submit(compile_one, r, level) for r in ("float", "double") for level in levels
         ]
     objects = [str(path) for each in builds for path in each.result()]
-    run([*command, "-shared", *objects, *words("LDFLAGS"), "-o", "kernel.so"], folder)
+    run([*command, "-shared", *objects, *words("LDFLAGS"), "-lm", "-o", "kernel.so"], folder)
     return folder / "kernel.so"
 
 

@@ -14,8 +14,9 @@ bfloat16 weight is not rounded to bfloat16, and the result has that dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -51,6 +52,15 @@ class FullBounding(Protocol):
     ) -> Tensor:
         """Returns the signed change of ``param``, as a new tensor."""
         ...
+
+
+class Room(NamedTuple):
+    """The room between a weight and a limit, of which a change takes a share."""
+
+    limit: float
+    range: float = 1.0  # the room is relative to it
+    power: float = 1.0  # of the relative room; 0 is 1 where there is room, and 0 elsewhere
+    most: float = math.inf  # the largest relative room
 
 
 # ------------------------------------------------------- shares: what a bound makes of the room

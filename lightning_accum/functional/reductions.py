@@ -58,6 +58,10 @@ class Reduction:
             )
         return result
 
+    def share(self, samples: int) -> float | None:
+        """Returns the factor of one of so many samples' changes; ``None`` if they do not add up."""
+        return (1 / max(1, samples) if self.averages else 1.0) if self.adds else None
+
     def finish(self, total: Tensor, count: int) -> Tensor:
         """Returns the reduced value of ``count`` contributions from their running value."""
         return total / count if self.averages else total

@@ -124,6 +124,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         super().__init_subclass__(**kwargs)
         if "terms" in vars(cls) and "_fixed_terms" not in vars(cls):
             cls._fixed_terms = False
+        if "terms" in vars(cls) and "loop_constants" not in vars(cls):
+            cls.loop_constants = Rule.loop_constants  # type: ignore[method-assign]  # of other terms
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -373,7 +375,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         self.events.dropped(name, 0)
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns the constants for the loop in C that learns online, ``None`` for other rules."""
+        """Returns the constants of a step for the loop that learns online, ``None`` without one."""
         return None
 
     def reduction_of(self, name: str) -> Reduction:

@@ -8,8 +8,11 @@ from typing_extensions import Self
 
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.reductions import reduction
+from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.stdp import PairRule
+from lightning_accum.sparse.neurons import PairSTDP
 
 
 class MSTDP(PairRule):
@@ -50,6 +53,10 @@ class MSTDP(PairRule):
         """Returns both terms of pair STDP, times the reward."""
         return reward_modulated(window, self.pairs(window, h))
 
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+        """Returns the rates and decays of one step, to be multiplied by the reward."""
+        pairs = super().loop_constants(h, batch)
+        return None if pairs is None else pairs._replace(reward=1.0)
 
 class MSTDPET(PairRule):
     r"""Pair STDP whose changes wait for the reward in an eligibility trace.
@@ -96,3 +103,13 @@ class MSTDPET(PairRule):
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the discounted future reward."""
         return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)
+
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+        """Returns what becomes eligible in one step of a sample, and the factor of the reward."""
+        pairs, tc = super().loop_constants(h, batch), h.tc_eligibility
+        share = reduction(h.batch_reduction).share(batch)
+        if pairs is None or share is None:
+            return None
+        pairs = pairs._replace(rate_post=h.lr_post / tc, rate_pre=h.lr_pre / tc)
+        decay = decay_factor(tc, h.dt)
+        return pairs._replace(reward=share * h.dt, tc_eligibility=tc, eligibility=decay)

@@ -14,10 +14,11 @@ from lightning_accum._compat import hook_count, is_traced
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
-from lightning_accum.engine.state import trace_key
+from lightning_accum.engine.state import Carried, StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.rules.base import Rule
+from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse.events import SpikeRows
 from lightning_accum.sparse.neurons import (
     NeuronState,
@@ -119,25 +120,48 @@ def learn_online(
             RuntimeWarning,
             stacklevel=2,
         )
-    if update_every == 1 and not given:
-        spikes = run_compiled(rule, layer, inputs)
+    _check_reward(given.get("reward"), inputs, update_every)
+    if update_every == 1:
+        spikes = run_compiled(rule, layer, inputs, given)
         if spikes is not None:
             return spikes
     outputs = []
-    for piece in inputs.split(update_every):
+    for at, piece in enumerate(inputs.split(update_every)):
         outputs += [layer(piece)] if 0 in times else [layer(step)[None] for step in piece]
-        rule(carry=True, **given)
+        rule(carry=True, **_given_in(given, inputs, at * update_every, len(piece)))
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
 
 
-def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor) -> str | None:
+def _check_reward(reward: object, inputs: Tensor, update_every: int) -> None:
+    """Raises a ``ValueError`` if rewards of steps are not those of the sequence."""
+    steps, batch = inputs.shape[:2]
+    if not isinstance(reward, Tensor) or reward.ndim < 2:
+        return
+    if tuple(reward.shape) not in ((steps, batch), (update_every, batch)):
+        raise ValueError(
+            "Argument `reward` should be a number, or a tensor [B] or [T, B] of shape"
+            f" {[batch]} or {[steps, batch]}. Found {list(reward.shape)}: give one for each step"
+            " and sample of the sequence."
+        )
+
+
+def _given_in(given: dict[str, Any], inputs: Tensor, start: int, steps: int) -> dict[str, Any]:
+    """Returns what a rule is given in the call for some steps: of all rewards, those of its own."""
+    reward = given.get("reward")
+    if isinstance(reward, Tensor) and reward.shape == inputs.shape[:2]:
+        return {**given, "reward": reward[start : start + steps]}
+    return given
+
+
+def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor, **given: Any) -> str | None:
     """Returns why :func:`learn_online` calls a layer step by step, ``None`` if one loop runs it.
 
     Args:
         rule: the rule, with the layer's cell registered.
         layer: the modules of the rule's cells.
         inputs: ``[T, B, ...]``, time first.
+        **given: what the rule is given, such as a ``reward``.
 
     Example:
         >>> import torch
@@ -146,9 +170,9 @@ def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor) -> str | None
         >>> layer, rule = Serial(Linear(2, 1, bias=False), LIF(1)), Oja(0.1)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
-        'the loop knows `STDP` by a sum or mean over the batch, and not this `Oja`'
+        'the loop knows no `Oja`, or not with these options'
     """
-    found = _suited(rule, layer, inputs)
+    found = _suited(rule, layer, inputs, given)
     return found if isinstance(found, str) else None
 
 
@@ -165,27 +189,27 @@ class _Suited(NamedTuple):
     neurons: SpikingNeurons
     pairs: PairSTDP
     limits: tuple[float, float] | None
+    reward: Tensor | None
 
 
 @torch.no_grad()
-def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
+def run_compiled(
+    rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]
+) -> Tensor | None:
     """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
-    found = _suited(rule, layer, inputs)
+    found = _suited(rule, layer, inputs, given)
     if isinstance(found, str):
         return None
-    neuron, weight, pairs = found.neuron, found.connection.weight, found.pairs
+    neuron, weight, state = found.neuron, found.connection.weight, found.state
     steps, batch, _ = inputs.shape
-    mode = "nearest" if pairs.nearest else "cumulative"
-    shapes = inputs.shape[1:], torch.Size([batch, len(weight)])
-    keys = trace_key("pre", pairs.decay_pre, mode), trace_key("post", pairs.decay_post, mode)
-    traces = [weight.new_zeros(shape) for shape in shapes]
-    for trace, key in zip(traces, keys, strict=True):
-        left = found.state.carried.get(key)
-        if left is not None and left.shape == trace.shape:
-            trace.copy_(left)
-    before = OnlineState(*neuron.begin_loop(weight.new_empty(shapes[1])), *traces)
+    carried = _carried(found.pairs)
+    before = OnlineState(
+        *neuron.begin_loop(weight.new_empty(batch, len(weight))),
+        **_left(carried, state.carried, inputs.shape[1:], weight),
+    )
     done = run_online(
-        found.raster, weight, found.connection.bias, found.neurons, pairs, before, found.limits
+        *(found.raster, weight, found.connection.bias, found.neurons, found.pairs, before),
+        *(found.limits, found.reward),
     )
     if done is None:
         return None
@@ -198,17 +222,17 @@ def run_compiled(rule: Rule, layer: nn.Module, inputs: Tensor) -> Tensor | None:
     weight.copy_(transposed.t())
     events.applied(found.updater, ("weight",), {})
     neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
-    rule.events.evaluated(found.name, found.raster, spikes, {})
-    used = (keys[0], after.pre, pairs.rate_post), (keys[1], after.post, pairs.rate_pre)
-    found.state.carried = {key: trace for key, trace, rate in used if rate}
-    if found.state.loaded:
-        found.state.check_loaded(found.state.carried, found.name)
-    found.state.samples["weight"] = found.state.samples.get("weight", 0) + steps * batch
+    rule.events.evaluated(found.name, found.raster, spikes, given)
+    rule.unread = []
+    state.carried = {key: getattr(after, name) for name, (key, used) in carried.items() if used}
+    if state.loaded:
+        state.check_loaded(state.carried, found.name)
+    state.samples["weight"] = state.samples.get("weight", 0) + steps * batch
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
 
 
-def _suited(rule: Rule, layer: nn.Module, inputs: Tensor) -> _Suited | str:
+def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]) -> _Suited | str:
     """Returns what the loop needs, or why it does not suit."""
     cells = list(rule.named_cells)
     if len(cells) != 1 or not isinstance(layer, Serial) or inputs.ndim != 3:
@@ -226,9 +250,10 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor) -> _Suited | str:
     pairs = rule.loop_constants(state.hyperparameters, inputs.shape[1])
     if neurons is None:
         return "the loop knows no inhibition but `WinnerTakeAll`"
+    if not rule.reduction_of(name).adds:
+        return "the loop knows no reduction but the sum and the mean over the batch"
     if pairs is None:
-        kind = type(rule).__name__
-        return f"the loop knows `STDP` by a sum or mean over the batch, and not this `{kind}`"
+        return f"the loop knows no `{type(rule).__name__}`, or not with these options"
     limits, raster = _limits(rule, name, connection), _as_raster(inputs)
     if isinstance(limits, str):
         return limits
@@ -240,9 +265,73 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor) -> _Suited | str:
             "something else watches the layer, or steps are recorded that were not evaluated, or"
             " modules are in evaluation mode"
         )
-    updater = rule.updater_of(name)
+    updater, reward = rule.updater_of(name), _reward(pairs, given, inputs.shape[:2])
+    bounded = _within_bounds(pairs, updater)
+    if isinstance(reward, str) or isinstance(bounded, str):
+        return reward if isinstance(reward, str) else str(bounded)
     bounds = None if limits == (-math.inf, math.inf) else limits
-    return _Suited(connection, neuron, state, updater, name, raster, neurons, pairs, bounds)
+    found = connection, neuron, state, updater, name, raster, neurons, bounded, bounds, reward
+    return _Suited(*found)
+
+
+def _within_bounds(pairs: PairSTDP, updater: Updater) -> PairSTDP | str:
+    """Returns a rule's constants with the bounds of its updater, or why there is no loop."""
+    pending: Accumulator = getattr(updater, "weight")  # noqa: B009
+    if pending.rooms is None:
+        return "the loop knows the bounds of this package only"
+    if not any(pending.rooms):
+        return pairs
+    if pairs.rise or pairs.fall:
+        return "the loop knows no bound on changes that depend on the weight already"
+    rise, fall = pending.rooms
+    return pairs._replace(rise=rise, fall=fall)
+
+
+def _carried(pairs: PairSTDP) -> dict[str, tuple[StateKey, bool]]:
+    """Returns the keys of what passes on, by name, and whether the rule uses it."""
+    mode, tc = "nearest" if pairs.nearest else "cumulative", pairs.tc_eligibility
+    rates = pairs.rate_post, pairs.rate_pre
+    keys = {
+        "pre": (trace_key("pre", pairs.decay_pre, mode), any((tc, rates[0], pairs.triplet_post))),
+        "post": (trace_key("post", pairs.decay_post, mode), any((tc, rates[1], pairs.triplet_pre))),
+    }
+    for name, slow in ("pre", pairs.slow_pre), ("post", pairs.slow_post):
+        if slow is not None:
+            keys[f"{name}_slow"] = trace_key(name, slow, mode), True
+    if tc is not None:
+        for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
+            keys[part] = eligibility_key("weight", part, tc), used
+    return keys
+
+
+def _left(
+    keys: dict[str, tuple[StateKey, bool]], carried: Carried, shape: torch.Size, weight: Tensor
+) -> dict[str, Tensor]:
+    """Returns what the last window left, by name; zeros if that is nothing or of other samples."""
+    batch, size = shape[0], len(weight)
+    sides = {"pre": shape, "post": torch.Size([batch, size])}
+    found = {}
+    for name, (key, _) in keys.items():
+        value = carried.get(key)
+        own = sides.get(name.removesuffix("_slow"), torch.Size([batch, *weight.shape]))
+        if value is None or value.shape != own:
+            value = weight.new_zeros(own)
+        found[name] = value
+    return found
+
+
+def _reward(pairs: PairSTDP, given: dict[str, Any], shape: torch.Size) -> Tensor | str | None:
+    """Returns the rewards ``[T, B]`` if the rule takes any, or why the loop does not take them."""
+    if pairs.reward is None:
+        return "the rule is given what it does not use" if given else None
+    reward = given.get("reward")
+    if isinstance(reward, (int, float)):
+        reward = torch.tensor(float(reward), dtype=torch.float64)
+    if len(given) == 1 and isinstance(reward, Tensor) and not reward.is_complex():
+        fits = reward.shape in (torch.Size([]), shape[1:], (1, *shape[1:]), shape)
+        if fits and bool(reward.isfinite().all()):
+            return reward.detach().to("cpu", torch.float64).expand(shape) * pairs.reward
+    return "the rule should be given a reward of finite numbers, and nothing else"
 
 
 def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float] | str:
@@ -252,13 +341,15 @@ def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float]
         return "the loop changes the weight only"
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
     constraints = updater.constraints_of("weight")
-    if [type(fn) for fn in constraints] not in ([], [Clamp]) or pending.bounded:
-        return "the loop knows no bound, and no constraint but `Clamp`"
+    if [type(fn) for fn in constraints] not in ([], [Clamp]):
+        return "the loop knows no constraint but `Clamp`"
     if type(weight) is not nn.Parameter or not weight.is_cpu:
         return "the loop changes a parameter on the CPU"
     if hook_count(updater) or not pending.empty:
         return "the updater has hooks, or changes that are not applied"
-    low, high = updater.limits("weight")
+    low, high = next(
+        (fn.weight_limits for fn in constraints if isinstance(fn, Clamp)), (None, None)
+    )
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     if constraints and not bool(((weight >= low) & (weight <= high)).all()):
         return "weights are outside the limits of `Clamp`"

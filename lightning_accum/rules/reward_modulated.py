@@ -46,7 +46,7 @@ def reward_modulated(
         ValueError: if the reward is something else.
     """
     rewards = _reward(window, window.inputs.get("reward") if reward is None else reward)
-    if tc is None and not isinstance(rewards, Tensor):
+    if tc is None and not isinstance(rewards, Tensor) and rewards:  # by 0, no trace would be used
         return [replace(term, rate=term.rate * rewards) for term in terms]
     if not isinstance(rewards, Tensor):
         rewards = _like(window).new_full((window.total, 1), rewards)
@@ -66,6 +66,11 @@ def reward_modulated(
     return found
 
 
+def eligibility_key(param: str, part: str, tc: float) -> StateKey:
+    """Returns the name of one part, ``"pos"`` or ``"neg"``, of a parameter's eligibility."""
+    return StateKey("sample", f"{param} eligibility {part}", tc)
+
+
 class _Eligibility(CustomChange):
     """Rewards the eligibility of earlier windows, and passes it to the next window."""
 
@@ -80,9 +85,7 @@ class _Eligibility(CustomChange):
         self.terms = terms
         self.tc = tc
         self.rewards = rewards
-        self.keys = [
-            StateKey("sample", f"{window.name} eligibility {part}", tc) for part in ("pos", "neg")
-        ]
+        self.keys = [eligibility_key(window.name, part, tc) for part in ("pos", "neg")]
         self.before = [window.left_for_samples(key) for key in self.keys]
         if window.start > 0 or all(part is None for part in self.before):
             self.rate = 0.0  # nothing to reward here; `carry` is called all the same

@@ -41,6 +41,15 @@ class PairRule(Rule):
             Term(h.lr_pre, window.post.trace(h.tc_post, h.trace_mode), window.pre),
         )
 
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+        """Returns the rates and decays of one step."""
+        share = reduction(h.batch_reduction).share(batch)
+        if share is None or h.lr_post == h.lr_pre == 0:  # then nothing is applied
+            return None
+        decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
+        rates = share * h.lr_post, share * h.lr_pre
+        return PairSTDP(*rates, *decays, nearest=h.trace_mode == "nearest")
+
 
 class STDP(PairRule):
     r"""Pair-based spike-timing-dependent plasticity.
@@ -116,16 +125,8 @@ class STDP(PairRule):
         return self.pairs(window, h) if h.pairing == "symmetric" else [_SinglePairs(window, h)]
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns the constants for the loop in C that learns online."""
-        how = reduction(h.batch_reduction)
-        if not how.adds or h.pairing != "symmetric":
-            return None
-        if h.lr_post == h.lr_pre == 0:  # then nothing is applied
-            return None
-        scale = 1 / batch if how.averages else 1.0
-        decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
-        rates = scale * h.lr_post, scale * h.lr_pre
-        return PairSTDP(*rates, *decays, nearest=h.trace_mode == "nearest")
+        """Returns the rates and decays of one step."""
+        return super().loop_constants(h, batch) if h.pairing == "symmetric" else None
 
 
 class _SinglePairs(CustomChange):

@@ -9,8 +9,10 @@ from typing_extensions import Self
 from lightning_accum.cells.fields import field
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.traces import TraceMode
+from lightning_accum.functional.reductions import reduction
+from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.base import Rule
+from lightning_accum.sparse.neurons import PairSTDP
 
 
 class TripletSTDP(Rule):
@@ -84,3 +86,16 @@ class TripletSTDP(Rule):
             Term(h.lr_pre_pair, o1, pre),
             Term(h.lr_pre_triplet, o1, pre * r2),
         )
+
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+        """Returns the rates and decays of one step."""
+        share = reduction(h.batch_reduction).share(batch)
+        rates = h.lr_post_pair, h.lr_pre_pair, h.lr_post_triplet, h.lr_pre_triplet
+        if share is None or not any(rates):  # then nothing is applied
+            return None
+        times = h.tc_pre_fast, h.tc_post_fast, h.tc_pre_slow, h.tc_post_slow
+        post, pre, triplet_post, triplet_pre = (share * rate for rate in rates)
+        fast_pre, fast_post, slow_pre, slow_post = (decay_factor(tc, h.dt) for tc in times)
+        pairs = PairSTDP(post, pre, fast_pre, fast_post, nearest=h.trace_mode == "nearest")
+        pairs = pairs._replace(triplet_post=triplet_post, triplet_pre=triplet_pre)
+        return pairs._replace(slow_pre=slow_pre, slow_post=slow_post)

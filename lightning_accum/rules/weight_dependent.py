@@ -12,8 +12,10 @@ from typing_extensions import Self
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.bounds import Room
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.rules.stdp import PairRule
+from lightning_accum.sparse.neurons import PairSTDP
 
 
 class WeightDependentSTDP(PairRule):
@@ -94,3 +96,12 @@ class WeightDependentSTDP(PairRule):
             replace(term, transform=partial(torch.mul, factors[term.rate > 0]))
             for term in self.pairs(window, h)
         ]
+
+    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+        """Returns the rates and decays of one step, and the room that the weight has."""
+        pairs, width = super().loop_constants(h, batch), h.w_max - h.w_min
+        rise, fall = (
+            Room(limit, width, power, most=1.0) if power else None
+            for limit, power in ((h.w_max, h.power_pos), (h.w_min, h.power_neg))
+        )
+        return None if pairs is None else pairs._replace(rise=rise, fall=fall)

@@ -1,4 +1,4 @@
-"""The kernel's loops over the steps of neurons, of which one also learns by pair STDP.
+"""The kernel's loops over the steps of neurons, of which one also learns by pairs of spikes.
 
 The plain forms are each neuron's own step, and :func:`lightning_accum.rules.online.learn_online`.
 """
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat import is_traced
+from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse.library import (
     At,
     Int,
@@ -189,13 +190,28 @@ _ROOM = 1 << 16
 
 
 class PairSTDP(NamedTuple):
-    """The constants of pair-based STDP, for one step and the whole batch."""
+    """The constants of one step of STDP by pairs of spikes, and of rules that add factors to it."""
 
     rate_post: float  # factor of the presynaptic traces on a postsynaptic spike
     rate_pre: float  # factor of the postsynaptic traces on a presynaptic spike
     decay_pre: float  # factor by which presynaptic traces shrink in a step
     decay_post: float  # factor by which postsynaptic traces shrink in a step
     nearest: bool  # whether a spike sets its trace to one, instead of adding one
+    # what else each spike is multiplied by: its own side's slow trace just before the step
+    triplet_post: float = 0.0
+    triplet_pre: float = 0.0
+    slow_pre: float | None = None  # factor by which slow traces shrink; None if there are none
+    slow_post: float | None = None
+    rise: Room | None = None  # what potentiation is multiplied by
+    fall: Room | None = None  # what depression is multiplied by
+    reward: float | None = None  # factor of the reward; None if there is none
+    tc_eligibility: float | None = None  # time constant of what waits for it, in ms
+    eligibility: float = 0.0  # factor by which that shrinks in a step
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are pairs only, whose changes do not depend on the weight or a reward."""
+        return self[5:] == PairSTDP(*self[:5])[5:]
 
 
 class SpikingNeurons(NamedTuple):
@@ -223,6 +239,10 @@ class OnlineState(NamedTuple):
     theta: Tensor  # the rise of the threshold, [N]
     pre: Tensor  # presynaptic traces, [B, E]
     post: Tensor  # postsynaptic traces, [B, N]
+    pre_slow: Tensor | None = None  # slow traces, likewise
+    post_slow: Tensor | None = None
+    pos: Tensor | None = None  # both parts of the eligibility, [B, N, E]
+    neg: Tensor | None = None
 
 
 def run_online(
@@ -233,6 +253,7 @@ def run_online(
     rule: PairSTDP,  # the constants of the rule
     state: OnlineState,  # the state before the first step
     limits: tuple[float, float] | None = None,  # between which all weights are
+    reward: Tensor | None = None,  # [T, B]
 ) -> tuple[Tensor, Tensor, OnlineState] | None:
     """Returns spikes, the new weight as ``[E, N]`` and the state; changes none of its arguments.
 
@@ -240,76 +261,104 @@ def run_online(
     """
     steps, batch, inputs = raster.shape
     size, dtype = len(weight), weight.dtype
-    most = max(steps * batch * max(inputs, size), inputs * size)
+    largest = max(steps * batch * max(inputs, size), inputs * size)
     kernel = kernel_for(dtype)
-    if kernel is None or not 0 < most < 2**31:
+    if kernel is None or not size or not 0 < largest < 2**31:
         return None
-    room = max(_ROOM, batch * size)
-    transposed = weight.detach().t().clone(memory_format=torch.contiguous_format)
-    v, hold, theta, pre, post = (
-        _copy(value, shape, dtype)
-        for value, shape in zip(
-            (state.v, state.hold, state.theta, state.pre.t(), state.post),
-            ((batch, size), (batch, size), (size,), (inputs, batch), (batch, size)),
-            strict=True,
-        )
-    )
-    powers = (rule.decay_pre ** torch.arange(steps + 1, dtype=torch.float64)).to(dtype)
-    spikes = torch.empty(steps, batch, size, dtype=torch.bool)
-    low, high = limits or (0.0, 0.0)
-    tensors = {
-        "raster": _copy(raster, (steps, batch, inputs), torch.bool),
-        "spikes": spikes,
-        "weight": transposed,
-        "bias": None if bias is None else _copy(bias.detach(), (size,), dtype),
-        **{"v": v, "hold": hold, "theta": theta, "pre": pre, "post": post, "powers": powers},
-        "current": torch.empty(size, dtype=dtype),
-        "last": torch.empty(inputs, dtype=torch.int32),
-        **{name: torch.empty(room, dtype=torch.int32) for name in ("samples", "columns", "times")},
-        "starts": torch.empty(steps + 1, dtype=torch.int32),
-        "ins": torch.empty(batch * inputs, dtype=torch.int32),
-        "read": torch.empty(inputs, dtype=torch.bool),
+    own = _copies(raster, weight, bias, state, reward)
+    own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool)
+    for name, decay in ("powers", rule.decay_pre), ("powers_slow", rule.slow_pre or 1.0):
+        own[name] = (decay ** torch.arange(steps + 1, dtype=torch.float64)).to(dtype)
+    ends = {name: f"{name}_end" for name in own if name in ("pre", "pre_slow")}
+    own |= {end: torch.empty_like(own[name]) for name, end in ends.items()}
+    most = min(max(_ROOM, batch * size), steps * batch * size)
+    task = _Online(steps, batch, inputs, size, most, *pointers(*map(own.get, _TENSORS)))
+    _set_constants(task, neurons, rule, limits)
+    threads = threads_among(-(-size // 16), steps * batch * size) if neurons.losers is None else 1
+    values, places = 2 * batch * inputs + 3 * size + 2 * most, 3 * most + 2 * inputs + steps + 1
+    room = values * dtype.itemsize + 4 * places + 13 * 64
+    with Scratch() as scratch:
+        memory = work_memory(scratch, threads * room)
+        kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
+    own["hold"].clamp_(min=0)
+    after = {name: own[ends.get(name, name)] for name in OnlineState._fields if name in own}
+    for name in _BY_INPUT & after.keys():
+        after[name] = after[name].movedim(0, -1).contiguous()
+    return own["spikes"], own["weight"], OnlineState(**after)
+
+
+def _copies(
+    raster: Tensor, weight: Tensor, bias: Tensor | None, state: OnlineState, reward: Tensor | None
+) -> dict[str, Tensor]:
+    """Returns contiguous copies on the CPU, whose shapes are checked before C reads them."""
+    (steps, batch, inputs), size = raster.shape, len(weight)
+    shapes = {
+        **{"raster": raster.shape, "weight": (size, inputs), "reward": (steps, batch)},
+        **dict.fromkeys(("bias", "theta"), (size,)),
+        **dict.fromkeys(("v", "hold", "post", "post_slow"), (batch, size)),
+        **dict.fromkeys(("pre", "pre_slow"), (batch, inputs)),
+        **dict.fromkeys(("pos", "neg"), (batch, size, inputs)),
     }
-    task = _Online(
-        **{"steps": steps, "batch": batch, "inputs": inputs, "neurons": size, "room": room},
-        **dict(zip(tensors, pointers(*tensors.values()), strict=True)),
-        drive=(1 - neurons.decay) * neurons.rest,
-        **{name: getattr(neurons, name) for name in _OF_NEURONS},
-        **{name: getattr(rule, name) for name in _OF_RULE},
-        low=low,
-        high=high,
-        bounded=limits is not None,
-        losers=-1 if neurons.losers is None else neurons.losers,
-    )
-    kernel.run_online(ctypes.byref(task))
-    hold.clamp_(min=0)
-    after = OnlineState(v, hold, theta, pre.t().contiguous(), post)
-    return spikes, transposed, after
+    given = {"raster": raster, "weight": weight, "bias": bias, "reward": reward}
+    found = {}
+    for name, value in {**given, **state._asdict()}.items():
+        if value is None:
+            continue
+        if value.shape != shapes[name]:
+            raise ValueError(
+                f"Argument `{name}` of the compiled loop should have shape {shapes[name]}. Found"
+                f" {tuple(value.shape)}."
+            )
+        value = value.detach().movedim(-1, 0) if name in _BY_INPUT else value.detach()
+        dtype = torch.bool if name == "raster" else weight.dtype
+        found[name] = value.to("cpu", dtype, memory_format=torch.contiguous_format, copy=True)
+    return found
 
 
-_OF_NEURONS = ("decay", "threshold", "period", "decay_theta", "theta_plus")
-_OF_RULE = ("rate_post", "rate_pre", "decay_post", "nearest")
+def _set_constants(
+    task: _Online, neurons: SpikingNeurons, rule: PairSTDP, limits: tuple[float, float] | None
+) -> None:
+    """Sets the numbers that the loop in C is told."""
+    for name in ("decay", "threshold", "period", "decay_theta", "theta_plus"):
+        setattr(task, name, getattr(neurons, name))
+    for name in ("decay_post", "rate_post", "rate_pre", "triplet_post", "triplet_pre"):
+        setattr(task, name, getattr(rule, name))
+    task.drive = (1 - neurons.decay) * neurons.rest
+    task.slow_post, task.eligibility = rule.slow_post or 0.0, rule.eligibility
+    task.low, task.high = limits or (0.0, 0.0)
+    rooms = rule.rise, rule.fall
+    task.rise, task.fall = (_Room(*room or ()) for room in rooms)
+    task.nearest, task.bounded = rule.nearest, limits is not None
+    steady = rule.reward is None and rule.slow_pre is None  # all changes of a trace have one sign
+    task.direct = rule.tc_eligibility is None and rooms == (None, None) and (steady or not limits)
+    task.losers = -1 if neurons.losers is None else neurons.losers
+
+
+_BY_INPUT = {"weight", "pre", "pre_slow", "pos", "neg"}  # whose inputs come first in C
+_TENSORS = (
+    *("raster", "spikes", "weight", "bias", "v", "hold", "theta", "pre", "pre_slow"),
+    *("pre_end", "pre_slow_end", "post", "post_slow", "pos", "neg", "powers", "powers_slow"),
+    "reward",
+)
+
+
+class _Room(ctypes.Structure):
+    """The arguments of a `Room`; all are zero for none."""
+
+    _fields_ = tuple((name, Real) for name in Room._fields)
 
 
 class _Online(ctypes.Structure):
-    """The arguments of the C function, in its order."""
+    """The arguments of the C function, in its order; its work memory is a thread's own."""
 
     _fields_ = (
-        *((n, Int) for n in ("steps", "batch", "inputs", "neurons", "room")),
-        *((n, At) for n in ("raster", "spikes", "weight", "bias", "v", "hold")),
-        *((n, At) for n in ("theta", "pre", "post", "powers", "current", "last")),
-        *((n, At) for n in ("samples", "columns", "times", "starts", "ins", "read")),
+        *((n, Int) for n in ("steps", "batch", "inputs", "neurons", "most")),
+        *((n, At) for n in _TENSORS),
         *((n, Real) for n in ("decay", "drive", "threshold", "period", "decay_theta")),
-        *((n, Real) for n in ("theta_plus", "decay_post", "rate_post", "rate_pre")),
+        *((n, Real) for n in ("theta_plus", "decay_post", "slow_post", "eligibility")),
+        *((n, Real) for n in ("rate_post", "rate_pre", "triplet_post", "triplet_pre")),
         *((n, Real) for n in ("low", "high")),
-        *((n, ctypes.c_int32) for n in ("nearest", "bounded", "losers")),
+        *((n, _Room) for n in ("rise", "fall")),
+        *((n, ctypes.c_int32) for n in ("nearest", "bounded", "direct", "losers")),
+        ("memory", At * 12),
     )
-
-
-def _copy(value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Returns a contiguous copy on the CPU, whose shape is checked before C reads it."""
-    if value.shape != shape:
-        raise ValueError(
-            f"Argument of the compiled loop should have shape {shape}. Found {tuple(value.shape)}."
-        )
-    return value.detach().to("cpu", dtype, copy=True).contiguous()

@@ -22,7 +22,7 @@ from lightning_accum._state import (
     check_that,
     named,
 )
-from lightning_accum.functional.bounds import FullBounding, HalfBounding
+from lightning_accum.functional.bounds import FullBounding, HalfBounding, Room
 from lightning_accum.functional.reductions import Reduction, ReductionFn
 from lightning_accum.functional.reductions import reduction as find_reduction
 from lightning_accum.sparse.products import Write
@@ -492,6 +492,11 @@ class Accumulator(CheckedState):
     def limits(self) -> tuple[float | None, float | None]:
         """The lower and the upper limit, ``None`` for a side without."""
         return self._bounds.limits
+
+    @property
+    def rooms(self) -> tuple[Room | None, Room | None] | None:
+        """The rooms of which both parts take a share; ``None`` if a bound is a user's own."""
+        return self._bounds.rooms
 
     def sibling(self) -> Accumulator:
         """Returns an empty accumulator for the same parameter, which shares the bounds."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from lightning_accum._checks import check_finite, name_of
 from lightning_accum._state import ANYTHING, MAPPING, TEXT, check_state, check_that, list_of
 from lightning_accum.functional import bounds as built_in
+from lightning_accum.functional.bounds import Room
 
 Side: TypeAlias = Literal["full", "upper", "lower"]
 _LIMITS: dict[Side, tuple[str, ...]] = {
@@ -58,6 +59,19 @@ class Bound:
                 f" {tuple(param.shape)}. Found {found}."
             )
         return result
+
+    def rooms(self, side: Side) -> dict[Side, Room]:
+        """Returns the room of each part, for a function of this package."""
+        sides: tuple[Side, ...] = ("upper", "lower") if side == "full" else (side,)
+        options, found = self.options, {}
+        for each, limit in zip(sides, self.limits, strict=True):
+            own = options.get(f"{each}_power")
+            power = (
+                0.0 if "sharp" in self.name else options.get("power", 1.0) if own is None else own
+            )
+            wide = self.limits[0] - self.limits[-1] if side == "full" else options.get("range", 1.0)
+            found[each] = Room(limit, float(wide) if "scaled" in self.name else 1.0, float(power))
+        return found
 
     def takes(self, name: str) -> bool:
         """Returns whether the function takes a keyword other than the arguments of every bound."""
@@ -189,6 +203,16 @@ class Bounds(dict[Side, Bound]):
         if "lower" in self:
             (lower,) = self["lower"].limits
         return lower, upper
+
+    @property
+    def rooms(self) -> tuple[Room | None, Room | None] | None:
+        """The rooms of which both parts take a share; ``None`` if a bound is a user's own."""
+        found: dict[Side, Room] = {}
+        for side, bound in self.items():
+            if not bound.is_built_in:
+                return None
+            found |= bound.rooms(side)
+        return found.get("upper"), found.get("lower")
 
     def change(self, param: Tensor, pos: Tensor | None, neg: Tensor | None) -> Tensor | None:
         """Returns the bounded change of a parameter as a new tensor; ``None`` for empty parts."""

@@ -1,71 +1,251 @@
-/* Simulates a layer of integrate-and-fire neurons, and learns by pair STDP after each step.
+/* Simulates a layer of integrate-and-fire neurons, and learns by pairs of spikes after each step.
 
    sparse/neurons.py checks every argument; the plain form is rules/online.py.
 
    A postsynaptic spike changes a weight of every input. These changes wait in a list until the
    input's weights are read, so that a row of weights stays in the cache while its changes are made:
-   few inputs spike in a step. */
+   few inputs spike in a step. Threads divide the neurons among them, and no result depends on their
+   number. */
 
 #include <stdint.h>
 #include <string.h>
+#include <tgmath.h>
+
+#include "threads.h"
 
 typedef struct {
-    int64_t steps, batch, inputs, neurons, room;
+    double limit, range, power, most; /* no range: changes do not depend on the weight */
+} room;
+
+typedef struct {
+    int64_t steps, batch, inputs, neurons, most; /* most: spikes that may wait */
     const uint8_t *raster; /* [T, B, E], 0 or 1 */
     uint8_t *spikes;       /* [T, B, N] */
     REAL *weight;          /* [E, N], the transposed weight */
     const REAL *bias;      /* [N], or null */
     REAL *v, *hold;        /* [B, N] */
     REAL *theta;           /* [N], the rise of the threshold */
-    REAL *pre;             /* [E, B], the presynaptic traces at the step `last` of each input */
-    REAL *post;            /* [B, N], the postsynaptic traces */
-    const REAL *powers;    /* [T + 1], powers of decay_pre */
-    /* work memory */
-    REAL *current;         /* [N] */
-    int32_t *last;         /* [E] */
-    int32_t *samples, *columns, *times; /* [room] the waiting postsynaptic spikes */
-    int32_t *starts;       /* [T + 1] the first of them in each step */
-    int32_t *ins;          /* [B * E] the presynaptic spikes of a step */
-    uint8_t *read;         /* [E] whether an input spikes in this step */
+    REAL *pre, *pre_slow;  /* [E, B], the presynaptic traces at the step `last` of each input */
+    REAL *pre_end, *pre_slow_end;                   /* [E, B] receive them */
+    REAL *post, *post_slow;                         /* [B, N], the postsynaptic traces */
+    REAL *pos, *neg;                                /* [E, B, N], the eligibility, or null */
+    const REAL *powers, *powers_slow;               /* [T + 1], of the presynaptic decays */
+    const REAL *reward;                             /* [T, B], or null */
     double decay, drive, threshold, period, decay_theta, theta_plus;
-    double decay_post, rate_post, rate_pre, low, high;
-    int32_t nearest, bounded, losers; /* losers: steps for which they are held; -1: none */
+    double decay_post, slow_post, eligibility; /* decays */
+    double rate_post, rate_pre, triplet_post, triplet_pre, low, high;
+    room rise, fall;
+    int32_t nearest, bounded, direct; /* direct: changes are added to the weights at once */
+    int32_t losers;                   /* steps for which they are held; -1: none */
+    /* work memory of a thread, and the number of its neurons */
+    int64_t width;
+    REAL *current, *up, *down;          /* [width] */
+    REAL *raised, *lowered;             /* [most] what waiting postsynaptic spikes multiply */
+    int32_t *samples, *columns, *times; /* [most] where these are */
+    int32_t *starts;                    /* [T + 1] the first of them in each step */
+    int32_t *last, *rows;               /* [E]; rows: the inputs that spike in a step */
 } online;
+
+/* Where the changes of an input's weights are summed, the next sample's `next` further. */
+typedef struct {
+    REAL *up, *down;
+    int64_t next;
+} sums;
+
+static sums sums_of(const online *x, int64_t e)
+{
+    const int64_t row = e * x->neurons, all = row * x->batch;
+    if (x->pos) return (sums){x->pos + all, x->neg + all, x->neurons};
+    if (x->direct) return (sums){x->weight + row, 0, 0};
+    return (sums){x->up, x->down, 0};
+}
 
 static void clamp(REAL *w, int64_t n, REAL low, REAL high)
 {
     for (int64_t i = 0; i < n; i++) w[i] = w[i] < low ? low : w[i] > high ? high : w[i];
 }
 
+static void add_row(REAL *restrict sum, REAL factor, const REAL *restrict values, int64_t n)
+{
+    for (int64_t i = 0; factor && i < n; i++) sum[i] += factor * values[i];
+}
+
+static inline REAL share_of(const room *r, REAL distance)
+{
+    if (r->range == 0) return 1;
+    REAL x = distance / (REAL)r->range;
+    x = x < 0 ? 0 : x > (REAL)r->most ? (REAL)r->most : x;
+    return r->power == 1 ? x : r->power == 0 ? (REAL)(x > 0) : pow(x, (REAL)r->power);
+}
+
+/* Changes an input's weights by the sums of some columns, and empties these. */
+static inline void apply(const online *x, int64_t e, int64_t begin, int64_t end)
+{
+    REAL *restrict w = x->weight + e * x->neurons, *restrict up = x->up, *restrict down = x->down;
+    const room rise = x->rise, fall = x->fall;
+    for (int64_t n = begin; n < end; n++) {
+        w[n] += share_of(&rise, (REAL)rise.limit - w[n]) * up[n] -
+                share_of(&fall, w[n] - (REAL)fall.limit) * down[n];
+        up[n] = down[n] = 0;
+    }
+    if (x->bounded) clamp(w + begin, end - begin, (REAL)x->low, (REAL)x->high);
+}
+
+/* Finds what a spike multiplies the other side's trace by, in both parts. */
+static inline void amounts(const online *x, double rate, double triplet, const REAL *slow,
+                           int64_t at, REAL *up, REAL *down)
+{
+    const REAL third = slow ? (REAL)triplet * *slow : 0;
+    const REAL factor = x->reward && !x->pos ? x->reward[at] : 1;
+    REAL pos = (REAL)(rate > 0 ? rate : 0) + (third > 0 ? third : 0);
+    REAL neg = (REAL)(rate < 0 ? -rate : 0) + (third < 0 ? -third : 0);
+    *up = factor < 0 ? -factor * neg : factor * pos;
+    *down = factor < 0 ? -factor * pos : factor * neg;
+    if (x->direct) *up -= *down;
+}
+
+/* Adds the changes of an input's weights by the postsynaptic spikes from `begin` to `end`. */
+static void add_posts(const online *x, sums s, int64_t e, int64_t begin, int64_t end)
+{
+    const REAL *restrict trace = x->pre + e * x->batch, *restrict raised = x->raised;
+    const REAL *restrict powers = x->powers, *restrict lowered = x->lowered;
+    const int32_t *restrict samples = x->samples, *restrict columns = x->columns;
+    const int32_t *restrict times = x->times, last = x->last[e];
+    REAL *restrict up = s.up, *restrict down = s.down;
+    if (!down) /* then samples have one sum */
+        for (int64_t k = begin; k < end; k++)
+            up[columns[k]] += raised[k] * powers[times[k] - last] * trace[samples[k]];
+    else
+        for (int64_t k = begin; k < end; k++) {
+            const int64_t at = samples[k] * s.next + columns[k];
+            const REAL pre = powers[times[k] - last] * trace[samples[k]];
+            up[at] += raised[k] * pre;
+            down[at] += lowered[k] * pre;
+        }
+}
+
+static void decay_row(const online *x, int64_t e, REAL factor)
+{
+    const sums s = sums_of(x, e);
+    for (int64_t b = 0; b < x->batch; b++)
+        for (int64_t n = b * s.next; n < b * s.next + x->width; n++)
+            s.up[n] *= factor, s.down[n] *= factor;
+}
+
+/* Changes an input's weights by the rewards of a step, times what is eligible. */
+static void reward_row(const online *x, int64_t e, int64_t t)
+{
+    const sums s = sums_of(x, e);
+    int some = 0;
+    for (int64_t b = 0; b < x->batch; b++) {
+        const REAL reward = x->reward[t * x->batch + b], size = reward < 0 ? -reward : reward;
+        const REAL *pos = (reward < 0 ? s.down : s.up) + b * s.next;
+        const REAL *neg = (reward < 0 ? s.up : s.down) + b * s.next;
+        add_row(x->up, size, pos, x->width);
+        add_row(x->down, size, neg, x->width);
+        some |= size != 0;
+    }
+    if (some) apply(x, e, 0, x->width);
+}
+
+/* Takes what is eligible of an input through the steps after its `last`. */
+static void settle_eligible(const online *x, int64_t e, int64_t until)
+{
+    REAL factor = 1;
+    for (int64_t t = x->last[e] + 1; t <= until; t++) {
+        int some = x->starts[t] < x->starts[t + 1];
+        for (int64_t b = 0; b < x->batch; b++) some |= x->reward[t * x->batch + b] != 0;
+        factor *= (REAL)x->eligibility;
+        if (!some) continue;
+        decay_row(x, e, factor);
+        factor = 1;
+        add_posts(x, sums_of(x, e), e, x->starts[t], x->starts[t + 1]);
+        reward_row(x, e, t);
+    }
+    if (factor != 1) decay_row(x, e, factor);
+}
+
+/* Makes the changes of the steps `until` one that wait for an input, and brings its traces to the
+   step `t`. */
+static void settle(const online *x, int64_t e, int64_t t, int64_t until)
+{
+    const int64_t B = x->batch, last = x->last[e], waiting = x->starts[until + 1];
+    int64_t k = x->starts[last + 1];
+    if (last == t) return;
+    if (x->pos) settle_eligible(x, e, until);
+    else if (x->direct && k < waiting) {
+        add_posts(x, sums_of(x, e), e, k, waiting);
+        if (x->bounded) clamp(x->weight + e * x->neurons, x->width, (REAL)x->low, (REAL)x->high);
+    } else
+        while (k < waiting) {
+            const int64_t end = x->starts[x->times[k] + 1];
+            add_posts(x, sums_of(x, e), e, k, end);
+            for (; k < end; k++) apply(x, e, x->columns[k], x->columns[k] + 1);
+        }
+    for (int64_t b = e * B; b < (e + 1) * B; b++) x->pre[b] *= x->powers[t - last];
+    for (int64_t b = e * B; x->pre_slow && b < (e + 1) * B; b++)
+        x->pre_slow[b] *= x->powers_slow[t - last];
+    x->last[e] = (int32_t)t;
+}
+
+/* Makes the changes of a step in the weights of an input that spikes in it. */
+static void learn(const online *x, int64_t e, int64_t t, int64_t waiting)
+{
+    const int64_t B = x->batch;
+    const uint8_t *spikes = x->raster + t * B * x->inputs + e;
+    const sums s = sums_of(x, e);
+    REAL *trace = x->pre + e * B, *slow = x->pre_slow ? x->pre_slow + e * B : 0, up, down;
+    if (x->pos) decay_row(x, e, (REAL)x->eligibility);
+    for (int64_t b = 0; b < B; b++)
+        if (spikes[b * x->inputs]) trace[b] = x->nearest ? 1 : trace[b] + 1;
+    add_posts(x, s, e, x->starts[t], waiting);
+    for (int64_t b = 0; b < B; b++) {
+        if (!spikes[b * x->inputs]) continue;
+        const REAL *post = x->post + b * x->neurons;
+        amounts(x, x->rate_pre, x->triplet_pre, slow ? slow + b : 0, t * B + b, &up, &down);
+        add_row(s.up + b * s.next, up, post, x->width);
+        if (s.down) add_row(s.down + b * s.next, down, post, x->width);
+        if (slow) slow[b] = x->nearest ? 1 : slow[b] + 1;
+    }
+    if (x->pos) reward_row(x, e, t);
+    else if (!x->direct) apply(x, e, 0, x->width);
+    else if (x->bounded)
+        clamp(x->weight + e * x->neurons, x->width, (REAL)x->low, (REAL)x->high);
+}
+
+/* Lets at most one neuron spike, and silences the others. */
+static void take_winner(const online *x, REAL *v, REAL *hold, uint8_t *spikes)
+{
+    const REAL losers = (REAL)x->losers, threshold = (REAL)x->threshold;
+    const int64_t N = x->width;
+    int64_t best = 0;
+    REAL most = v[0] - (threshold + x->theta[0]);
+    for (int64_t n = 1; n < N; n++) {
+        REAL excess = v[n] - (threshold + x->theta[n]);
+        if (excess > most) best = n, most = excess;
+    }
+    memset(spikes, 0, (size_t)N);
+    if (most < 0) return;
+    spikes[best] = 1;
+    for (int64_t n = 0; n < N; n++) {
+        if (n == best) continue;
+        v[n] = 0;
+        hold[n] = hold[n] > losers ? hold[n] : losers;
+    }
+}
+
 static void integrate(const online *x, REAL *v, REAL *hold, uint8_t *spikes)
 {
-    const int64_t N = x->neurons;
+    const int64_t N = x->width;
     const REAL *theta = x->theta, *current = x->current;
-    const REAL decay = (REAL)x->decay, threshold = (REAL)x->threshold;
-    const REAL period = (REAL)x->period, losers = (REAL)x->losers;
+    const REAL decay = (REAL)x->decay, threshold = (REAL)x->threshold, period = (REAL)x->period;
     for (int64_t n = 0; n < N; n++) {
         REAL now = current[n] + decay * v[n];
         v[n] = hold[n] > 0 ? 0 : now;
         hold[n] -= 1;
         spikes[n] = v[n] >= threshold + theta[n];
     }
-    if (losers >= 0 && N) {
-        int64_t best = 0;
-        REAL most = v[0] - (threshold + theta[0]);
-        for (int64_t n = 1; n < N; n++) {
-            REAL excess = v[n] - (threshold + theta[n]);
-            if (excess > most) best = n, most = excess;
-        }
-        memset(spikes, 0, (size_t)N);
-        if (most >= 0) {
-            spikes[best] = 1;
-            for (int64_t n = 0; n < N; n++) {
-                if (n == best) continue;
-                v[n] = 0;
-                hold[n] = hold[n] > losers ? hold[n] : losers;
-            }
-        }
-    }
+    if (x->losers >= 0) take_winner(x, v, hold, spikes);
     for (int64_t n = 0; n < N; n++) {
         if (!spikes[n]) continue;
         v[n] = 0;
@@ -73,93 +253,120 @@ static void integrate(const online *x, REAL *v, REAL *hold, uint8_t *spikes)
     }
 }
 
-/* Makes the changes of an input's weights by the postsynaptic spikes from `begin` to `end`. */
-static void change(const online *x, int64_t e, int64_t begin, int64_t end)
+/* Sums the current of a sample; returns the number of inputs that are known to spike in the step. */
+static int64_t sum_current(const online *x, int64_t t, int64_t b, int64_t rows)
 {
-    REAL *w = x->weight + e * x->neurons;
-    const REAL *trace = x->pre + e * x->batch;
-    const int32_t last = x->last[e];
-    const REAL rate = (REAL)x->rate_post;
-    for (int64_t k = begin; k < end; k++)
-        w[x->columns[k]] += rate * x->powers[x->times[k] - last] * trace[x->samples[k]];
-}
-
-/* Makes the changes that wait for an input, and brings its traces to the step `t`. */
-static void settle(const online *x, int64_t e, int64_t t, int64_t waiting)
-{
-    if (x->last[e] == t) return;
-    int64_t begin = x->last[e] < 0 ? 0 : x->starts[x->last[e] + 1];
-    if (begin < waiting) {
-        change(x, e, begin, waiting);
-        if (x->bounded) clamp(x->weight + e * x->neurons, x->neurons, (REAL)x->low, (REAL)x->high);
+    const int64_t E = x->inputs;
+    const uint8_t *raster = x->raster + (t * x->batch + b) * E;
+    const REAL drive = (REAL)x->drive;
+    REAL *restrict current = x->current;
+    for (int64_t n = 0; n < x->width; n++) current[n] = drive + (x->bias ? x->bias[n] : 0);
+    for (int64_t at = 0; at < E; at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, raster + at, (size_t)(E - at < 8 ? E - at : 8));
+        for (; word; word &= word - 1) {
+            const int64_t e = at + __builtin_ctzll(word) / 8;
+            const REAL *w = x->weight + e * x->neurons;
+            if (x->last[e] != t) {
+                x->rows[rows++] = (int32_t)e;
+                settle(x, e, t, t - 1);
+            }
+            for (int64_t n = 0; n < x->width; n++) current[n] += w[n];
+        }
     }
-    REAL power = x->powers[t - x->last[e]];
-    for (int64_t b = 0; b < x->batch; b++) x->pre[e * x->batch + b] *= power;
-    x->last[e] = (int32_t)t;
+    return rows;
 }
 
-void run_online(const online *x)
+/* Notes the spikes of a sample, which change the weights of all inputs; returns how many wait. */
+static int64_t note_spikes(const online *x, int64_t t, int64_t b, int64_t waiting)
 {
-    const int64_t B = x->batch, E = x->inputs, N = x->neurons;
-    const REAL drive = (REAL)x->drive, decay_post = (REAL)x->decay_post;
-    const REAL rate_pre = (REAL)x->rate_pre, decay_theta = (REAL)x->decay_theta;
-    const REAL rise = (REAL)(x->theta_plus / (double)(x->batch ? x->batch : 1));
+    const uint8_t *spikes = x->spikes + (t * x->batch + b) * x->neurons;
+    REAL *post = x->post + b * x->neurons;
+    REAL *slow = x->post_slow ? x->post_slow + b * x->neurons : 0;
+    for (int64_t n = 0; n < x->width; n++) {
+        if (!spikes[n]) continue;
+        amounts(x, x->rate_post, x->triplet_post, slow ? slow + n : 0, t * x->batch + b,
+                x->raised + waiting, x->lowered + waiting);
+        post[n] = x->nearest ? 1 : post[n] + 1;
+        if (slow) slow[n] = x->nearest ? 1 : slow[n] + 1;
+        x->samples[waiting] = (int32_t)b;
+        x->times[waiting] = (int32_t)t;
+        x->columns[waiting++] = (int32_t)n;
+    }
+    return waiting;
+}
+
+static void run_steps(const online *x)
+{
+    const int64_t B = x->batch, E = x->inputs, N = x->neurons, width = x->width;
+    const REAL decay_post = (REAL)x->decay_post, decay_slow = (REAL)x->slow_post;
+    const REAL decay_theta = (REAL)x->decay_theta;
+    const REAL rise = (REAL)(x->theta_plus / (double)(B ? B : 1));
     int64_t waiting = 0;
     for (int64_t e = 0; e < E; e++) x->last[e] = -1;
     for (int64_t t = 0; t < x->steps; t++) {
-        const uint8_t *raster = x->raster + t * B * E;
-        uint8_t *spikes = x->spikes + t * B * N;
-        int64_t n_in = 0;
-        if (waiting + B * N > x->room) { /* then everything is settled, and the list begins anew */
-            for (int64_t e = 0; e < E; e++) settle(x, e, t - 1, waiting);
+        int64_t rows = 0;
+        if (waiting + B * width > x->most) { /* then all is settled, and the list begins anew */
+            for (int64_t e = 0; e < E; e++) settle(x, e, t - 1, t - 1);
             waiting = 0;
         }
-        x->starts[t] = (int32_t)waiting;
-        const int64_t first = waiting;
-        memset(x->read, 0, (size_t)E);
-        for (int64_t i = 0; i < B * N; i++) x->post[i] *= decay_post;
+        const int64_t first = x->starts[t] = (int32_t)waiting;
         for (int64_t b = 0; b < B; b++) {
-            REAL *current = x->current;
-            for (int64_t n = 0; n < N; n++) current[n] = drive + (x->bias ? x->bias[n] : 0);
-            for (int64_t at = 0; at < E; at += 8) {
-                uint64_t word = 0;
-                memcpy(&word, raster + b * E + at, (size_t)(E - at < 8 ? E - at : 8));
-                for (; word; word &= word - 1) {
-                    const int64_t e = at + __builtin_ctzll(word) / 8;
-                    settle(x, e, t, first);
-                    const REAL *w = x->weight + e * N;
-                    for (int64_t n = 0; n < N; n++) current[n] += w[n];
-                    x->ins[n_in++] = (int32_t)(b * E + e);
-                    x->read[e] = 1;
-                }
-            }
-            integrate(x, x->v + b * N, x->hold + b * N, spikes + b * N);
-            for (int64_t n = 0; n < N; n++) {
-                if (!spikes[b * N + n]) continue;
-                REAL *trace = x->post + b * N + n;
-                *trace = x->nearest ? 1 : *trace + 1;
-                x->samples[waiting] = (int32_t)b;
-                x->times[waiting] = (int32_t)t;
-                x->columns[waiting++] = (int32_t)n;
-            }
+            for (int64_t n = b * N; n < b * N + width; n++) x->post[n] *= decay_post;
+            for (int64_t n = b * N; x->post_slow && n < b * N + width; n++)
+                x->post_slow[n] *= decay_slow;
+            rows = sum_current(x, t, b, rows);
+            integrate(x, x->v + b * N, x->hold + b * N, x->spikes + (t * B + b) * N);
+            waiting = note_spikes(x, t, b, waiting);
         }
-        for (int64_t k = 0; k < n_in; k++) {
-            REAL *trace = x->pre + x->ins[k] % E * B + x->ins[k] / E;
-            *trace = x->nearest ? 1 : *trace + 1;
-        }
-        for (int64_t n = 0; n < N; n++) x->theta[n] *= decay_theta;
+        for (int64_t n = 0; n < width; n++) x->theta[n] *= decay_theta;
         for (int64_t k = first; k < waiting; k++) x->theta[x->columns[k]] += rise;
-        for (int64_t e = 0; e < E; e++)
-            if (x->read[e]) change(x, e, first, waiting);
-        for (int64_t k = 0; k < n_in; k++) {
-            REAL *w = x->weight + x->ins[k] % E * N;
-            const REAL *trace = x->post + x->ins[k] / E * N;
-            for (int64_t n = 0; n < N; n++) w[n] += rate_pre * trace[n];
-        }
+        for (int64_t k = 0; k < rows; k++) learn(x, x->rows[k], t, waiting);
         x->starts[t + 1] = (int32_t)waiting;
-        if (x->bounded)
-            for (int64_t e = 0; e < E; e++)
-                if (x->read[e]) clamp(x->weight + e * N, N, (REAL)x->low, (REAL)x->high);
     }
-    for (int64_t e = 0; e < E; e++) settle(x, e, x->steps - 1, waiting);
+    for (int64_t e = 0; e < E; e++) settle(x, e, x->steps - 1, x->steps - 1);
+}
+
+static void *lend(char **memory, int64_t count, size_t size)
+{
+    void *lent = *memory;
+    *memory += (count * (int64_t)size + 63) / 64 * 64;
+    return lent;
+}
+
+#define BLOCK 16 /* neurons that one thread has together */
+
+static void run_columns(const void *task, int64_t begin, int64_t end, void *memory)
+{
+    online x = *(const online *)task;
+    const int64_t first = begin * BLOCK, all = x.inputs * x.batch;
+    char *free = memory;
+    x.width = (end * BLOCK < x.neurons ? end * BLOCK : x.neurons) - first;
+    REAL **own[] = {&x.weight, &x.v, &x.hold, &x.theta, &x.post, &x.post_slow, &x.pos, &x.neg};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (*own[i]) *own[i] += first;
+    x.spikes += first;
+    if (x.bias) x.bias += first;
+    x.pre = memcpy(lend(&free, all, sizeof(REAL)), x.pre, (size_t)all * sizeof(REAL));
+    if (x.pre_slow)
+        x.pre_slow = memcpy(lend(&free, all, sizeof(REAL)), x.pre_slow, (size_t)all * sizeof(REAL));
+    REAL **values[] = {&x.current, &x.up, &x.down};
+    for (int i = 0; i < 3; i++)
+        *values[i] = memset(lend(&free, x.width, sizeof(REAL)), 0, (size_t)x.width * sizeof(REAL));
+    x.raised = lend(&free, x.most, sizeof(REAL)), x.lowered = lend(&free, x.most, sizeof(REAL));
+    int32_t **places[] = {&x.samples, &x.columns, &x.times};
+    for (int i = 0; i < 3; i++) *places[i] = lend(&free, x.most, sizeof(int32_t));
+    x.last = lend(&free, x.inputs, sizeof(int32_t)), x.rows = lend(&free, x.inputs, sizeof(int32_t));
+    x.starts = lend(&free, x.steps + 1, sizeof(int32_t));
+    x.starts[0] = 0;
+    run_steps(&x);
+    if (begin) return;
+    memcpy(x.pre_end, x.pre, (size_t)all * sizeof(REAL));
+    if (x.pre_slow) memcpy(x.pre_slow_end, x.pre_slow, (size_t)all * sizeof(REAL));
+}
+
+int run_online(const online *x, char *memory, int64_t size, int threads)
+{
+    divide(run_columns, x, (x->neurons + BLOCK - 1) / BLOCK, memory, size, threads);
+    return DONE;
 }
