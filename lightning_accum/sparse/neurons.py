@@ -206,7 +206,7 @@ class PairSTDP(NamedTuple):
     fall: Room | None = None  # what depression is multiplied by
     reward: float | None = None  # factor of the reward; None if there is none
     tc_eligibility: float | None = None  # time constant of what waits for it, in ms
-    eligibility: float = 0.0  # factor by which that shrinks in a step
+    eligibility: float = 1.0  # factor by which that shrinks in a step
 
     @property
     def is_plain(self) -> bool:
@@ -267,7 +267,8 @@ def run_online(
         return None
     own = _copies(raster, weight, bias, state, reward)
     own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool)
-    for name, decay in ("powers", rule.decay_pre), ("powers_slow", rule.slow_pre or 1.0):
+    decays = rule.decay_pre, rule.slow_pre or 1.0, rule.eligibility
+    for name, decay in zip(("powers", "powers_slow", "waits"), decays, strict=True):
         own[name] = (decay ** torch.arange(steps + 1, dtype=torch.float64)).to(dtype)
     ends = {name: f"{name}_end" for name in own if name in ("pre", "pre_slow")}
     own |= {end: torch.empty_like(own[name]) for name, end in ends.items()}
@@ -275,8 +276,9 @@ def run_online(
     task = _Online(steps, batch, inputs, size, most, *pointers(*map(own.get, _TENSORS)))
     _set_constants(task, neurons, rule, limits)
     threads = threads_among(-(-size // 16), steps * batch * size) if neurons.losers is None else 1
-    values, places = 2 * batch * inputs + 3 * size + 2 * most, 3 * most + 2 * inputs + steps + 1
-    room = values * dtype.itemsize + 4 * places + 13 * 64
+    values = 2 * batch * inputs + 3 * size + 2 * most
+    places = 3 * most + (3 + batch) * inputs + steps + 1
+    room = values * dtype.itemsize + 4 * places + 15 * 64
     with Scratch() as scratch:
         memory = work_memory(scratch, threads * room)
         kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
@@ -324,7 +326,7 @@ def _set_constants(
     for name in ("decay_post", "rate_post", "rate_pre", "triplet_post", "triplet_pre"):
         setattr(task, name, getattr(rule, name))
     task.drive = (1 - neurons.decay) * neurons.rest
-    task.slow_post, task.eligibility = rule.slow_post or 0.0, rule.eligibility
+    task.slow_post = rule.slow_post or 0.0
     task.low, task.high = limits or (0.0, 0.0)
     rooms = rule.rise, rule.fall
     task.rise, task.fall = (_Room(*room or ()) for room in rooms)
@@ -338,7 +340,7 @@ _BY_INPUT = {"weight", "pre", "pre_slow", "pos", "neg"}  # whose inputs come fir
 _TENSORS = (
     *("raster", "spikes", "weight", "bias", "v", "hold", "theta", "pre", "pre_slow"),
     *("pre_end", "pre_slow_end", "post", "post_slow", "pos", "neg", "powers", "powers_slow"),
-    "reward",
+    *("waits", "reward"),
 )
 
 
@@ -355,10 +357,10 @@ class _Online(ctypes.Structure):
         *((n, Int) for n in ("steps", "batch", "inputs", "neurons", "most")),
         *((n, At) for n in _TENSORS),
         *((n, Real) for n in ("decay", "drive", "threshold", "period", "decay_theta")),
-        *((n, Real) for n in ("theta_plus", "decay_post", "slow_post", "eligibility")),
+        *((n, Real) for n in ("theta_plus", "decay_post", "slow_post")),
         *((n, Real) for n in ("rate_post", "rate_pre", "triplet_post", "triplet_pre")),
         *((n, Real) for n in ("low", "high")),
         *((n, _Room) for n in ("rise", "fall")),
         *((n, ctypes.c_int32) for n in ("nearest", "bounded", "direct", "losers")),
-        ("memory", At * 12),
+        ("memory", At * 14),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lightning_accum as la
+import lightning_accum.functional as F
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.functional import bound_upper_sharp
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import online
 from lightning_accum.rules.online import learn_online, why_step_by_step
@@ -22,8 +23,46 @@ from lightning_accum.sparse.library import library
 
 def layer_of(inputs: int, neurons: nn.Module, size: int, bias: bool = False) -> la.Serial:
     layer = la.Serial(Linear(inputs, size, bias=bias), neurons).double()
-    torch.nn.init.uniform_(layer.connection.weight, 0.1, 0.5)
+    torch.nn.init.uniform_(layer.connection.weight, 0.1, 0.48)
     return layer
+
+
+def pair_rule(kind: type[la.Rule], post: float, pre: float, **options: object) -> la.Rule:
+    """A rule of pairs, whose options are those that all of them have, and ``tc_post``."""
+    if kind is la.TripletSTDP:
+        options["tc_post_fast"] = options.pop("tc_post", 20.0)
+        return kind(post, -2 * pre, pre, 3 * pre, **options)
+    own = {
+        la.WeightDependentSTDP: {"power_pos": 0.7, "power_neg": 0.0, "w_max": 0.9},
+        la.MSTDPET: {"tc_eligibility": 5.0},
+    }
+    return kind(post, pre, **own.get(kind, {}), **options)
+
+
+FAMILY = [la.STDP, la.TripletSTDP, la.WeightDependentSTDP, la.MSTDP, la.MSTDPET]
+BOUNDS: list[Callable[[la.Updater], object]] = [
+    lambda updater: None,
+    # no sum of rates is a limit, or a limit the threshold
+    lambda updater: updater.register_constraint(la.Clamp(0.0937, 0.487)),
+    lambda updater: updater.weight.fullbound(F.bound_multiplicative, 1.1, -0.9),
+    lambda updater: updater.weight.upperbound(F.bound_upper_power, 1.1, power=0.6),
+    lambda updater: updater.weight.lowerbound(F.bound_lower_scaled_multiplicative, -0.4, range=2.0),
+    lambda updater: updater.weight.fullbound(F.bound_scaled_power, 1.3, -0.5, upper_power=2.0),
+    lambda updater: (
+        updater.weight.fullbound(F.bound_sharp, 0.4837, 0.0031),
+        updater.register_constraint(la.Clamp(max=0.487)),
+    ),
+]
+
+
+def rewards(kind: type[la.Rule], form: str, steps: int, batch: int) -> dict[str, object]:
+    """What a rule is given: a reward of some form, if it takes one."""
+    if kind not in (la.MSTDP, la.MSTDPET):
+        return {}
+    generator = torch.Generator().manual_seed(1)
+    each = torch.randn(steps, batch, generator=generator, dtype=torch.float64)
+    each *= torch.rand(steps, batch, generator=generator) < 0.5
+    return {"reward": {"number": 0.7, "sample": each[0], "step": each}[form]}
 
 
 def learner_of(layer: la.Serial, **options: object) -> la.STDP:
@@ -37,11 +76,13 @@ def raster(steps: int, batch: int, inputs: int, share: float = 0.3, seed: int = 
     return torch.rand(steps, batch, inputs, generator=generator) < share
 
 
-def step_by_step(rule: la.Rule, layer: nn.Module, inputs: Tensor) -> Tensor:
-    outputs = []
-    for step in inputs:
+def step_by_step(rule: la.Rule, layer: nn.Module, inputs: Tensor, **given: object) -> Tensor:
+    outputs, reward = [], given.get("reward")
+    for t, step in enumerate(inputs):
         outputs.append(layer(step))
-        rule()
+        if isinstance(reward, Tensor) and reward.ndim == 2:
+            given["reward"] = reward[t : t + 1]
+        rule(**given)
         rule.update()
     return torch.stack(outputs)
 
@@ -77,6 +118,8 @@ def same_everywhere(ours: tuple[la.STDP, la.Serial], plain: tuple[la.STDP, la.Se
     shape=st.tuples(*(st.integers(1, most) for most in (20, 4, 20, 9))),
     share=st.sampled_from([0.0, 0.05, 0.4, 1.0]),
     rates=st.tuples(*[st.sampled_from([0.05, -0.03, 0.0])] * 2),
+    kind=st.sampled_from(FAMILY),
+    reward=st.sampled_from(["number", "sample", "step"]),
     rule=st.fixed_dictionaries(
         {
             "trace_mode": st.sampled_from(["cumulative", "nearest"]),
@@ -94,25 +137,64 @@ def same_everywhere(ours: tuple[la.STDP, la.Serial], plain: tuple[la.STDP, la.Se
             "inhibition": st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(3)]),
         }
     ),
-    clamp=st.booleans(),
+    bound=st.sampled_from(BOUNDS),
     bias=st.booleans(),
 )
-def test_the_loop_equals_calls_step_by_step(shape, share, rates, rule, neurons, clamp, bias):
+def test_the_loop_equals_calls_step_by_step(
+    shape, share, rates, kind, reward, rule, neurons, bound, bias
+):
     steps, batch, inputs, size = shape
     layer = layer_of(inputs, AdaptiveLIF(size, **neurons), size, bias)
-    if clamp:
-        la.attach_updater(layer.connection, "weight").register_constraint(
-            la.Clamp(0.0937, 0.487)
-        )  # no sum of which is the threshold
     other = copy.deepcopy(layer)
-    rates = {"lr_post": rates[0], "lr_pre": rates[1]}
-    pairs = [(learner_of(each, **rates, **rule), each) for each in (layer, other)]
+    pairs = [(pair_rule(kind, *rates, **rule), each) for each in (layer, other)]
+    for learner, each in pairs:
+        bound(la.attach_updater(each.connection, "weight"))
+        learner.register_cell("cell", each.cell)
+    given = rewards(kind, reward, steps, batch)
     for seed in range(2):  # the second sequence goes on where the first one ended
         x = raster(steps, batch, inputs, share, seed).double()
-        found = learn_online(*pairs[0], x)
-        expected = step_by_step(*pairs[1], x)
+        found = learn_online(*pairs[0], x, **given)
+        expected = step_by_step(*pairs[1], x, **given)
         assert torch.equal(found, expected)
         same_everywhere(*pairs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bound", BOUNDS[:3])
+@pytest.mark.parametrize("kind", FAMILY)
+def test_the_family_runs_in_the_loop_in_both_dtypes(compiled, kind, bound, dtype):
+    layer = layer_of(11, LIF(5), 5).to(dtype)
+    other, x = copy.deepcopy(layer), raster(30, 3, 11).to(dtype)
+    rule, twin = (pair_rule(kind, 0.01, -0.007) for _ in range(2))
+    given = rewards(kind, "step", 30, 3)
+    for learner, each in ((rule, layer), (twin, other)):
+        bound(la.attach_updater(each.connection, "weight"))
+        learner.register_cell("cell", each.cell)
+    why = why_step_by_step(rule, layer, x, **given)
+    assert (why is None) == (bound is not BOUNDS[2] or kind is not la.WeightDependentSTDP), why
+    assert torch.equal(learn_online(rule, layer, x, **given), step_by_step(twin, other, x, **given))
+    torch.testing.assert_close(layer.state_dict(), other.state_dict())
+    torch.testing.assert_close(rule.state_dict(), twin.state_dict())
+    assert compiled == [why is None]
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_no_result_depends_on_the_number_of_threads(compiled, kind):
+    found, threads = [], torch.get_num_threads()
+    x, given = raster(300, 2, 9, 0.2).double(), rewards(kind, "step", 300, 2)
+    layer = layer_of(9, AdaptiveLIF(70, theta_plus=0.1), 70)
+    for number in (1, 2, 3):
+        twin, rule = copy.deepcopy(layer), pair_rule(kind, 0.01, -0.007)
+        rule.register_cell("cell", twin.cell)
+        torch.set_num_threads(number)
+        try:
+            spikes = learn_online(rule, twin, x, **given)
+        finally:
+            torch.set_num_threads(threads)
+        found.append((spikes, twin.state_dict(), rule.state_dict()))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    torch.testing.assert_close(found[2], found[0], rtol=0, atol=0)
+    assert compiled == [True] * 3
 
 
 def test_a_long_sequence_settles_spikes_that_wait(compiled, monkeypatch):
@@ -150,7 +232,7 @@ def unsuited() -> dict[str, tuple[la.Serial, la.Rule, Tensor]]:
     layer.neuron.register_forward_hook(lambda *args: None)
     cases["something else watches"] = layer, rule, x
     layer = layer_of(5, LIF(3), 3)
-    own = partial(bound_upper_sharp)  # which the loop does not know
+    own = partial(F.bound_upper_sharp)  # which the loop does not know
     la.attach_updater(layer.connection, "weight").weight.upperbound(own, 1.0)
     cases["a bound"] = layer, learner_of(layer), x
     layer = layer_of(5, LIF(3), 3)
@@ -234,15 +316,60 @@ def test_updates_come_after_every_few_steps(every, time_dim):
     torch.testing.assert_close(layer.connection.weight, other.connection.weight)
 
 
-def test_a_reward_reaches_the_rule():
+def test_each_step_has_its_own_reward_also_step_by_step(compiled):
     layer = layer_of(5, LIF(3), 3)
-    rule = la.MSTDP(0.02, -0.01)
+    other, reward = copy.deepcopy(layer), torch.randn(10, 2)
+    rules = la.MSTDPET(0.02, -0.01), la.MSTDPET(0.02, -0.01)
+    for rule, each in zip(rules, (layer, other), strict=True):
+        rule.register_cell("cell", each.cell)
+    x = raster(10, 2, 5).double()
+    learn_online(rules[0], layer, x, reward=reward, update_every=4)
+    for piece, own in zip(x.split(4), reward.split(4), strict=True):
+        [*map(other, piece)]
+        rules[1](reward=own)
+        rules[1].update()
+    torch.testing.assert_close(layer.state_dict(), other.state_dict())
+    before = copy.deepcopy(layer.state_dict())
+    with pytest.raises(
+        ValueError, match=r"`reward` should be a number.*\[10, 2\]. Found \[2, 10\]"
+    ):
+        learn_online(rules[0], layer, x, reward=reward.T)
+    torch.testing.assert_close(layer.state_dict(), before, rtol=0, atol=0)
+    assert compiled == []
+
+
+@pytest.mark.parametrize("reward", [None, float("nan"), torch.ones(3), "good"])
+def test_a_reward_that_does_not_fit_is_refused_as_step_by_step(compiled, reward):
+    layer, rule = layer_of(5, LIF(3), 3), la.MSTDP(0.02, -0.01)
     rule.register_cell("cell", layer.cell)
-    before = layer.connection.weight.clone()
-    learn_online(rule, layer, raster(10, 2, 5).double(), reward=0.0)
-    assert torch.equal(layer.connection.weight, before)
-    learn_online(rule, layer, raster(10, 2, 5).double(), reward=1.0)
-    assert not torch.equal(layer.connection.weight, before)
+    with pytest.raises((ValueError, la.NonFiniteUpdateError)):
+        learn_online(rule, layer, raster(10, 2, 5, 0.9).double(), reward=reward)
+    assert compiled == [False]
+
+
+def test_a_reward_of_zero_changes_nothing_and_keeps_traces():
+    layers = [layer_of(5, LIF(3), 3)]
+    layers.append(copy.deepcopy(layers[0]))
+    before, x = layers[0].connection.weight.clone(), raster(10, 2, 5).double()
+    states = []
+    for layer, reward in zip(layers, (0.0, torch.zeros(2)), strict=True):
+        rule = la.MSTDP(0.02, -0.01)
+        rule.register_cell("cell", layer.cell)
+        step_by_step(rule, layer, x, reward=reward)
+        assert torch.equal(layer.connection.weight, before)
+        states.append(rule.state_dict())
+        assert len(rule.state_of("cell").carried) == 2
+    torch.testing.assert_close(*states)
+
+
+def test_a_rule_with_terms_of_its_own_has_no_loop(compiled):
+    class Doubled(la.STDP):
+        def terms(self, window, h):
+            return [*super().terms(window, h)] * 2
+
+    layer, rule = layer_of(5, LIF(3), 3), Doubled(0.02, -0.01)
+    rule.register_cell("cell", layer.cell)
+    assert "no `Doubled`" in str(why_step_by_step(rule, layer, raster(4, 2, 5).double()))
 
 
 def test_a_rule_in_evaluation_mode_is_told():

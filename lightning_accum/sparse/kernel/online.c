@@ -29,10 +29,10 @@ typedef struct {
     REAL *pre_end, *pre_slow_end;                   /* [E, B] receive them */
     REAL *post, *post_slow;                         /* [B, N], the postsynaptic traces */
     REAL *pos, *neg;                                /* [E, B, N], the eligibility, or null */
-    const REAL *powers, *powers_slow;               /* [T + 1], of the presynaptic decays */
+    const REAL *powers, *powers_slow, *waits; /* [T + 1], of presynaptic decays, of eligibility's */
     const REAL *reward;                             /* [T, B], or null */
     double decay, drive, threshold, period, decay_theta, theta_plus;
-    double decay_post, slow_post, eligibility; /* decays */
+    double decay_post, slow_post;
     double rate_post, rate_pre, triplet_post, triplet_pre, low, high;
     room rise, fall;
     int32_t nearest, bounded, direct; /* direct: changes are added to the weights at once */
@@ -44,6 +44,7 @@ typedef struct {
     int32_t *samples, *columns, *times; /* [most] where these are */
     int32_t *starts;                    /* [T + 1] the first of them in each step */
     int32_t *last, *rows;               /* [E]; rows: the inputs that spike in a step */
+    int32_t *heads, *nexts;             /* [E], [E, B], the samples in which they do; -1: none */
 } online;
 
 /* Where the changes of an input's weights are summed, the next sample's `next` further. */
@@ -104,11 +105,12 @@ static inline void amounts(const online *x, double rate, double triplet, const R
     if (x->direct) *up -= *down;
 }
 
-/* Adds the changes of an input's weights by the postsynaptic spikes from `begin` to `end`. */
-static void add_posts(const online *x, sums s, int64_t e, int64_t begin, int64_t end)
+/* Adds what the postsynaptic spikes from `begin` to `end` change of an input's weights in step `t`. */
+static void add_posts(const online *x, int64_t e, int64_t t, int64_t begin, int64_t end)
 {
+    const sums s = sums_of(x, e);
     const REAL *restrict trace = x->pre + e * x->batch, *restrict raised = x->raised;
-    const REAL *restrict powers = x->powers, *restrict lowered = x->lowered;
+    const REAL *restrict powers = x->powers, *restrict lowered = x->lowered, *waits = x->waits;
     const int32_t *restrict samples = x->samples, *restrict columns = x->columns;
     const int32_t *restrict times = x->times, last = x->last[e];
     REAL *restrict up = s.up, *restrict down = s.down;
@@ -118,7 +120,7 @@ static void add_posts(const online *x, sums s, int64_t e, int64_t begin, int64_t
     else
         for (int64_t k = begin; k < end; k++) {
             const int64_t at = samples[k] * s.next + columns[k];
-            const REAL pre = powers[times[k] - last] * trace[samples[k]];
+            const REAL pre = powers[times[k] - last] * trace[samples[k]] * waits[t - times[k]];
             up[at] += raised[k] * pre;
             down[at] += lowered[k] * pre;
         }
@@ -148,21 +150,19 @@ static void reward_row(const online *x, int64_t e, int64_t t)
     if (some) apply(x, e, 0, x->width);
 }
 
-/* Takes what is eligible of an input through the steps after its `last`. */
+/* Takes what is eligible of an input through the steps after its `last`, from reward to reward. */
 static void settle_eligible(const online *x, int64_t e, int64_t until)
 {
-    REAL factor = 1;
-    for (int64_t t = x->last[e] + 1; t <= until; t++) {
-        int some = x->starts[t] < x->starts[t + 1];
+    int64_t done = x->last[e];
+    for (int64_t t = done + 1; t <= until; t++) {
+        int some = t == until;
         for (int64_t b = 0; b < x->batch; b++) some |= x->reward[t * x->batch + b] != 0;
-        factor *= (REAL)x->eligibility;
         if (!some) continue;
-        decay_row(x, e, factor);
-        factor = 1;
-        add_posts(x, sums_of(x, e), e, x->starts[t], x->starts[t + 1]);
+        decay_row(x, e, x->waits[t - done]);
+        add_posts(x, e, t, x->starts[done + 1], x->starts[t + 1]);
         reward_row(x, e, t);
+        done = t;
     }
-    if (factor != 1) decay_row(x, e, factor);
 }
 
 /* Makes the changes of the steps `until` one that wait for an input, and brings its traces to the
@@ -174,12 +174,12 @@ static void settle(const online *x, int64_t e, int64_t t, int64_t until)
     if (last == t) return;
     if (x->pos) settle_eligible(x, e, until);
     else if (x->direct && k < waiting) {
-        add_posts(x, sums_of(x, e), e, k, waiting);
+        add_posts(x, e, t, k, waiting);
         if (x->bounded) clamp(x->weight + e * x->neurons, x->width, (REAL)x->low, (REAL)x->high);
     } else
         while (k < waiting) {
             const int64_t end = x->starts[x->times[k] + 1];
-            add_posts(x, sums_of(x, e), e, k, end);
+            add_posts(x, e, x->times[k], k, end);
             for (; k < end; k++) apply(x, e, x->columns[k], x->columns[k] + 1);
         }
     for (int64_t b = e * B; b < (e + 1) * B; b++) x->pre[b] *= x->powers[t - last];
@@ -192,15 +192,13 @@ static void settle(const online *x, int64_t e, int64_t t, int64_t until)
 static void learn(const online *x, int64_t e, int64_t t, int64_t waiting)
 {
     const int64_t B = x->batch;
-    const uint8_t *spikes = x->raster + t * B * x->inputs + e;
+    const int32_t head = x->heads[e], *nexts = x->nexts + e * B;
     const sums s = sums_of(x, e);
     REAL *trace = x->pre + e * B, *slow = x->pre_slow ? x->pre_slow + e * B : 0, up, down;
-    if (x->pos) decay_row(x, e, (REAL)x->eligibility);
-    for (int64_t b = 0; b < B; b++)
-        if (spikes[b * x->inputs]) trace[b] = x->nearest ? 1 : trace[b] + 1;
-    add_posts(x, s, e, x->starts[t], waiting);
-    for (int64_t b = 0; b < B; b++) {
-        if (!spikes[b * x->inputs]) continue;
+    if (x->pos) decay_row(x, e, x->waits[1]);
+    for (int32_t b = head; b >= 0; b = nexts[b]) trace[b] = x->nearest ? 1 : trace[b] + 1;
+    add_posts(x, e, t, x->starts[t], waiting);
+    for (int32_t b = head; b >= 0; b = nexts[b]) {
         const REAL *post = x->post + b * x->neurons;
         amounts(x, x->rate_pre, x->triplet_pre, slow ? slow + b : 0, t * B + b, &up, &down);
         add_row(s.up + b * s.next, up, post, x->width);
@@ -269,8 +267,11 @@ static int64_t sum_current(const online *x, int64_t t, int64_t b, int64_t rows)
             const REAL *w = x->weight + e * x->neurons;
             if (x->last[e] != t) {
                 x->rows[rows++] = (int32_t)e;
+                x->heads[e] = -1;
                 settle(x, e, t, t - 1);
             }
+            x->nexts[e * x->batch + b] = x->heads[e];
+            x->heads[e] = (int32_t)b;
             for (int64_t n = 0; n < x->width; n++) current[n] += w[n];
         }
     }
@@ -356,7 +357,9 @@ static void run_columns(const void *task, int64_t begin, int64_t end, void *memo
     x.raised = lend(&free, x.most, sizeof(REAL)), x.lowered = lend(&free, x.most, sizeof(REAL));
     int32_t **places[] = {&x.samples, &x.columns, &x.times};
     for (int i = 0; i < 3; i++) *places[i] = lend(&free, x.most, sizeof(int32_t));
-    x.last = lend(&free, x.inputs, sizeof(int32_t)), x.rows = lend(&free, x.inputs, sizeof(int32_t));
+    int32_t **inputs[] = {&x.last, &x.rows, &x.heads};
+    for (int i = 0; i < 3; i++) *inputs[i] = lend(&free, x.inputs, sizeof(int32_t));
+    x.nexts = lend(&free, all, sizeof(int32_t));
     x.starts = lend(&free, x.steps + 1, sizeof(int32_t));
     x.starts[0] = 0;
     run_steps(&x);
