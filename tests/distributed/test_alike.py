@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from run_ranks import run_ranks
+
+SCRIPT, RANKS = "alike_run.py", [2]
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return run_ranks(Path(__file__).with_name("alike_run.py"), 2, tmp_path_factory.mktemp("alike"))
-
-
-def test_processes_that_are_alike_are_told_nothing(found: list[dict[str, Any]]) -> None:
-    assert [each["alike"] for each in found] == [{"raised": "enough", "warned": []}] * 2
+def test_processes_that_are_alike_are_told_nothing(found: Any) -> None:
+    assert [each["alike"] for each in found[2]] == [{"raised": "enough", "warned": []}] * 2
 
 
 @pytest.mark.parametrize(
@@ -28,9 +23,9 @@ def test_processes_that_are_alike_are_told_nothing(found: list[dict[str, Any]]) 
     ],
 )
 def test_other_cells_or_settings_raise_in_every_process(
-    found: list[dict[str, Any]], case: str, what: str, first: str, second: str
+    found: Any, case: str, what: str, first: str, second: str
 ) -> None:
-    for each in found:
+    for each in found[2]:
         said = each[case]["raised"]
         assert f"All processes of a fit should have the same {what}." in said
         before, after = said.split("in process 0")
@@ -40,33 +35,33 @@ def test_other_cells_or_settings_raise_in_every_process(
 
 
 @pytest.mark.parametrize("case", ["same", "loaded"])
-def test_processes_of_a_loop_that_are_alike_learn(found: list[dict[str, Any]], case: str) -> None:
-    assert [each["loops"][case] for each in found] == [{"raised": "", "moved": True}] * 2
+def test_processes_of_a_loop_that_are_alike_learn(found: Any, case: str) -> None:
+    assert [each["loops"][case] for each in found[2]] == [{"raised": "", "moved": True}] * 2
 
 
 @pytest.mark.parametrize(
     ("case", "what", "of_one"), [("seeds", "weights", "checksum"), ("layers", "cells", "[2, 3]")]
 )
 def test_other_weights_or_cells_raise_in_every_process_of_a_loop(
-    found: list[dict[str, Any]], case: str, what: str, of_one: str
+    found: Any, case: str, what: str, of_one: str
 ) -> None:
-    for each in found:
+    for each in found[2]:
         said = each["loops"][case]["raised"]
         assert f"should have the same {what}." in said
         assert of_one in said
         assert not each["loops"][case]["moved"]
 
 
-def test_a_process_that_records_nothing_is_told(found: list[dict[str, Any]]) -> None:
-    first, second = (each["fits"] for each in found)
+def test_a_process_that_records_nothing_is_told(found: Any) -> None:
+    first, second = (each["fits"] for each in found[2])
     assert first["none rests"] == second["none rests"] == first["second rests"] == []
     (said,) = second["second rests"]
     assert "Cell `a` should record activity in each process of a fit." in said
     assert "`weight` changed" in said
 
 
-def test_processes_that_all_record_nothing_are_told_once(found: list[dict[str, Any]]) -> None:
-    first, second = (each["fits"]["all rest"] for each in found)
+def test_processes_that_all_record_nothing_are_told_once(found: Any) -> None:
+    first, second = (each["fits"]["all rest"] for each in found[2])
     (said,) = first
     assert "Cell `a` should record activity for `Hebb` to learn from." in said
     assert second == []

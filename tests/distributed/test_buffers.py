@@ -8,19 +8,14 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from buffers_run import Model
-from run_ranks import run_ranks
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from lightning_accum.callbacks import AverageBuffers
 
+SCRIPT, RANKS = "buffers_run.py", (1, 2)
+
 Found = dict[int, list[dict[str, dict[str, torch.Tensor]]]]
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder, script = tmp_path_factory.mktemp("buffers"), Path(__file__).with_name("buffers_run.py")
-    return {ranks: run_ranks(script, ranks, folder) for ranks in (1, 2)}
 
 
 @pytest.mark.parametrize("name", ["one step a batch", "one step a batch, wrapped"])

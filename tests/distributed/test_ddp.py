@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from ddp_run import OWN_WAYS, runs
-from run_ranks import run_ranks
 
-SCRIPT = Path(__file__).with_name("ddp_run.py")
+SCRIPT, RANKS = "ddp_run.py", (1, 2, 4)
+
 NAMES = [name for name, *_ in runs()]
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list]:
-    folder = tmp_path_factory.mktemp("ddp")
-    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2, 4)} | {0: [folder]}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -36,7 +30,8 @@ def test_every_rule_has_learned(found: dict[int, list]):
     assert len(weights) == len(NAMES)  # each has done something else
 
 
-def test_a_maximum_over_samples_is_refused(found: dict[int, list]):
+@pytest.mark.usefixtures("found")
+def test_a_maximum_over_samples_is_refused(folder: Path):
     for rank in range(2):
-        said = (found[0][0] / f"refused by {rank}").read_text()
+        said = (folder / f"refused by {rank}").read_text()
         assert "`batch_reduction` of cell `enc` should be 'mean' or 'sum'" in said

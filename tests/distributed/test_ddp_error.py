@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from ddp_error_run import FEEDBACK, Deep, Model
-from run_ranks import run_ranks
 from values import differences
 
-SCRIPT = Path(__file__).with_name("ddp_error_run.py")
+SCRIPT, RANKS = "ddp_error_run.py", (1, 2)
+
 LEARNED = ("fc.weight", "fc.bias", "lif.recurrent.weight", "readout.weight")
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("error")
-    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)}
 
 
 @pytest.mark.parametrize("feedback", FEEDBACK)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from ddp_optimizers_run import FITS
-from run_ranks import run_ranks
 from torch.testing import assert_close
 
-SCRIPT = Path(__file__).with_name("ddp_optimizers_run.py")
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("ddp_optimizers")
-    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)}
+SCRIPT, RANKS = "ddp_optimizers_run.py", (1, 2)
 
 
 @pytest.mark.parametrize("name", FITS)

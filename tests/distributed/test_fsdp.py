@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed.fsdp
-from run_ranks import run_ranks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.testing import assert_close
+
+SCRIPT, RANKS = "fsdp_run.py", (1, 2)
 
 if not hasattr(torch.cpu.Stream, "record_event"):
     pytest.skip("torch 2.6 does not run FSDP2 on a CPU", allow_module_level=True)
 
-SCRIPT = Path(__file__).with_name("fsdp_run.py")
 FITS = ("AdaBelief", "Noam", "RAdam", "alone", "of the whole")
 RESUMED = ("resumed from one file", "resumed from distributed")
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("fsdp")
-    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)} | {0: [folder]}
 
 
 @pytest.mark.parametrize("name", [*FITS, *RESUMED])
@@ -49,10 +42,11 @@ def test_a_resumed_fit_ends_as_one_that_was_left_alone(found: dict[int, list]):
                 assert torch.equal(found[2][0][name][key], value)
 
 
-def test_pictures_are_of_whole_parameters(found: dict[int, list]):
+@pytest.mark.usefixtures("found")
+def test_pictures_are_of_whole_parameters(folder: Path):
     histograms = []
     for ranks in (1, 2):
-        events = EventAccumulator(str(found[0][0] / str(ranks)), {"histograms": 0, "images": 0})
+        events = EventAccumulator(str(folder / str(ranks)), {"histograms": 0, "images": 0})
         events.Reload()
         tags = events.Tags()
         assert "fields/enc/weight" in tags["images"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from run_ranks import run_ranks
 from torch.testing import assert_close
 
-SCRIPT = Path(__file__).with_name("logged_run.py")
+SCRIPT, RANKS = "logged_run.py", (1, 2)
 
 
-def test_two_ranks_log_what_one_process_does(tmp_path: Path) -> None:
-    (alone,), (first, second) = (run_ranks(SCRIPT, ranks, tmp_path) for ranks in (1, 2))
+def test_two_ranks_log_what_one_process_does(found: dict[int, list]) -> None:
+    (alone,), (first, second) = found[1], found[2]
     assert set(alone["monitored"]) == {
         "change_ratio/enc.weight", "updates/enc.bias/ratio",
         *(f"updates/enc.{name}/{statistic}" for name in ("weight", "bias")

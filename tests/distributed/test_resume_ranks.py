@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
-from run_ranks import run_ranks
 from values import differences
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
 
-SCRIPT = Path(__file__).with_name("resume_run.py")
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("resume")
-    return {ranks: run_ranks(SCRIPT, ranks, folder) for ranks in (1, 2)}  # two go on from one
+SCRIPT, RANKS = "resume_run.py", (1, 2)  # two go on from one
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
