@@ -195,12 +195,7 @@ class CellTrainerCallback(Callback):
             fit.recording.begin_batch()
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any
     ) -> None:
         """Evaluates the rule, and applies updates if they are due."""
         fit, every = self._running, self.plan.batches_between(trainer)

@@ -92,15 +92,11 @@ class OnlineProbe(Callback):
             total = _Total(self.time_dim)
             self._monitors[name] = OutputMonitor(modules[name], "", total, eval_update=True)
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the hooks."""
         self._monitors = {}
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Removes the hooks; Lightning calls no ``teardown``."""
-        self._monitors = {}
+    on_exception = teardown  # which Lightning does not call then
 
     def _begin(self, *args: Any, **kwargs: Any) -> None:
         for monitor in self._monitors.values():

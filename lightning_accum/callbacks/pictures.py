@@ -144,15 +144,11 @@ class UpdatePictures(Callback):
             for each, prefix in pairs:
                 each.add_watcher(_Painter(self, trainer, canvas, prefix))
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the methods that Lightning set."""
         remove_lent(self)
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Removes the methods that Lightning set; it calls no ``teardown``."""
-        remove_lent(self)
+    on_exception = teardown  # which Lightning does not call then
 
     def __getstate__(self) -> dict[str, Any]:
         return own_state(self)

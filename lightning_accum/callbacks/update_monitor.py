@@ -107,21 +107,12 @@ class UpdateMonitor(Callback):
                 )
         self._run = _MonitoredFit(self, trainer)
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, *args: Any) -> None:
         """Notes that the values of this batch are not logged yet."""
         assert self._run is not None
         self._run.logged_at = None
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         """Logs what was measured, if this is a logging step."""
         assert self._run is not None
         self._run.logged_at = batches_that_stepped(trainer)
@@ -132,21 +123,14 @@ class UpdateMonitor(Callback):
         if self._run is not None and self.summary and trainer.is_global_zero:
             self._run.summarize()
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the hooks from the optimizers."""
-        self._release()
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Removes the hooks from the optimizers; Lightning calls no ``teardown``."""
-        self._release()
-
-    def _release(self) -> None:
         if self._run is not None:
             self._run.watch.remove()
         self._run = None
         remove_lent(self)
+
+    on_exception = teardown  # which Lightning does not call then
 
     def __getstate__(self) -> dict[str, Any]:
         return {**own_state(self), "_run": None}

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from lightning_accum.observe.monitor import Monitor, OutputMonitor, find_attribute
+from lightning_accum.observe.monitor import Monitor, find_attribute
 
 
 @final
@@ -109,7 +109,9 @@ class GradientMonitor(Monitor):
             " that depends on each, before the rule."
         )
 
-    _value = OutputMonitor._value
+    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+        (result,) = rest
+        return result
 
     def _begin(self) -> None:
         """Forgets all calls."""
