@@ -50,17 +50,11 @@ Values: TypeAlias = Mapping[str, Tensor | float]
 
 
 class Activity(NamedTuple):
-    """The activity of a cell's neuron in a window.
+    """The activity of a cell's neuron in a window."""
 
-    Attributes:
-        window: the output of the neuron in this process, ``[T, B, ...]``.
-        counts: the number of spikes of each neuron, ``[N]``, summed over processes.
-        slots: the number of steps times samples, summed over processes.
-    """
-
-    window: Tensor
-    counts: Tensor
-    slots: int
+    window: Tensor  # the output of the neuron in this process, `[T, B, ...]`
+    counts: Tensor  # the number of spikes of each neuron, `[N]`, summed over processes
+    slots: int  # the number of steps times samples, summed over processes
 
     @property
     def rates(self) -> Tensor:
@@ -98,24 +92,14 @@ def _summed_over_processes(found: dict[str, Activity]) -> dict[str, Activity]:
 
 
 class Before(NamedTuple):
-    """A parameter before an update.
-
-    Attributes:
-        cell: name of the cell.
-        name: name of the parameter.
-        param: the parameter, which the update changes.
-        value: a copy of the whole parameter.
-        parts: the potentiating and the depressing part of the pending change, until it is applied
-            and others are accumulated.
-        limits: the lower and the upper limit of the parameter.
-    """
+    """A parameter of a cell before an update."""
 
     cell: str
     name: str
-    param: Tensor
-    value: Tensor
-    parts: tuple[Tensor | None, Tensor | None]
-    limits: tuple[float | None, float | None]
+    param: Tensor  # which the update changes
+    value: Tensor  # a copy of the whole parameter
+    parts: tuple[Tensor | None, Tensor | None]  # pending; valid until others are accumulated
+    limits: tuple[float | None, float | None]  # the lower and the upper one
 
     def after(self) -> Tensor:
         """Returns the current value of the whole parameter; every process has to call this."""

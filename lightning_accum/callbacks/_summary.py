@@ -26,27 +26,16 @@ _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silen
 
 
 class _Sums(NamedTuple):
-    """Sums over the updates that were measured.
+    """Sums over the updates that were measured."""
 
-    Attributes:
-        ratios: of ratios that are finite; that of weights that were all zero is infinite.
-        finite: the number of these.
-        pos: of the norms of potentiating parts.
-        neg: of the norms of depressing parts.
-        lost: of the change that had no effect, but for updates with an `lr` of 0.
-        wanted: of the change that should have been made by the same updates.
-        moved: of the norms of the updates.
-        updates: the number of updates.
-    """
-
-    ratios: float
-    finite: float
-    pos: float
-    neg: float
-    lost: float
-    wanted: float
-    moved: float
-    updates: float
+    ratios: float  # that are finite; that of weights that were all zero is infinite
+    finite: float  # the number of these
+    pos: float  # the norms of potentiating parts
+    neg: float  # the norms of depressing parts
+    lost: float  # the change that had no effect, but for updates with an `lr` of 0
+    wanted: float  # the change that should have been made by the same updates
+    moved: float  # the norms of the updates
+    updates: float  # their number
 
 
 class _Updates:

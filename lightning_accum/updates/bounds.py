@@ -26,15 +26,10 @@ _LIMITS: dict[Side, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """A bounding function with the limits and options that it is called with.
+    """A bounding function with the limits and options that it is called with."""
 
-    Args:
-        fn: ``fn(param, update, limit, **options)`` for one part, or
-            ``fn(param, pos, neg, max, min, **options)`` for both.
-        limits: the limits, in the order of the call.
-        options: the keywords.
-    """
-
+    # `fn(param, update, limit, **options)` for one part, or
+    # `fn(param, pos, neg, max, min, **options)` for both
     fn: Callable[..., Tensor]
     limits: tuple[float, ...]
     options: dict[str, Any]

@@ -118,17 +118,11 @@ _CALL: Callable[[partial[Any]], Any] = partial.__call__
 
 
 class Change(NamedTuple):
-    """A checked change of several parameters.
-
-    Args:
-        targets: the parameters.
-        calls: functions of torch that apply it.
-        counts: by name, how often changes have been dropped when it is applied.
-    """
+    """A checked change of several parameters."""
 
     targets: list[Target]
-    calls: list[partial[Any]]
-    counts: dict[str, Tensor]
+    calls: list[partial[Any]]  # functions of torch that apply it
+    counts: dict[str, Tensor]  # by name, how often changes have been dropped when it is applied
 
 
 def checked_change(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:

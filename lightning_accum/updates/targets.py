@@ -16,23 +16,14 @@ from lightning_accum.updates.accumulator import Accumulator
 
 
 class Target(NamedTuple):
-    """A parameter for which a change is pending, for one call of its updater.
-
-    Args:
-        name: the parameter's name.
-        param: the parameter.
-        accumulator: holds the change.
-        sharded: whether the parameter is spread over processes.
-        factor: multiplies the bounded change.
-        options: keywords for the bounds that take them.
-    """
+    """A parameter for which a change is pending, for one call of its updater."""
 
     name: str
     param: Tensor
     accumulator: Accumulator
-    sharded: bool = False
-    factor: float = 1.0
-    options: Mapping[str, Any] = MappingProxyType({})
+    sharded: bool = False  # whether the parameter is spread over processes
+    factor: float = 1.0  # of the bounded change
+    options: Mapping[str, Any] = MappingProxyType({})  # for the bounds that take them
 
 
 def parameter_of(module: nn.Module, name: str) -> Tensor | None:
