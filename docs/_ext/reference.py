@@ -94,7 +94,7 @@ _BETWEEN_PARTS = {
     "updates": {
         *("sibling", "takes", "is_free", "hold", "stacked", "note_combined", "record_parts"),
         *("known_parts", "emptying_calls", "apply_stacked", "combined", "combines", "sums"),
-        *("known_parent", "checked_names", "call_at_end"),
+        *("known_parent", "checked_names", "call_at_end", "rooms"),
     },
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),

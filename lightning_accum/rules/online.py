@@ -42,13 +42,22 @@ def learn_online(
     that the next step uses. Traces pass from step to step, also from sequence to sequence, until
     ``rule.clear()``; the neurons keep their state until they are reset.
 
-    One compiled loop runs the sequence if the layer is :class:`~lightning_accum.Serial` of a linear
-    connection and :class:`~lightning_accum.nn.LIF` or :class:`~lightning_accum.nn.AdaptiveLIF`
-    neurons on the CPU, the rule is :class:`STDP` of its weight only, the input is spikes,
-    ``update_every`` is 1, and the updater has no bound, no constraint but
-    :class:`~lightning_accum.Clamp`, and nothing else watches the layer. Otherwise the layer and the
-    rule are called step by step, which gives the same result up to rounding;
-    :func:`why_step_by_step` says why.
+    One compiled loop runs the sequence if all of these hold:
+
+    * The layer is :class:`~lightning_accum.Serial`, of a linear connection and
+      :class:`~lightning_accum.nn.LIF` or :class:`~lightning_accum.nn.AdaptiveLIF` neurons, on the
+      CPU, in float32 or float64; neurons inhibit each other by
+      :class:`~lightning_accum.nn.WinnerTakeAll`, or not at all. The input is spikes.
+    * The rule is :class:`STDP`, :class:`TripletSTDP`, :class:`WeightDependentSTDP`, :class:`MSTDP`
+      or :class:`MSTDPET`, of its weight only, by a sum or mean over the batch. Spikes are paired
+      ``"symmetric"``.
+    * The updater has no constraint but one :class:`~lightning_accum.Clamp`, and bounds of this
+      package only, or none if the rule's changes depend on the weight already.
+    * ``update_every`` is 1, and nothing else watches the layer.
+
+    Otherwise the layer and the rule are called step by step, which gives the same result up to
+    rounding; :func:`why_step_by_step` says why. Threads divide the neurons among them, unless these
+    inhibit each other; no result depends on their number.
 
     Args:
         rule: the rule, with the layer's cell registered.
@@ -57,16 +66,16 @@ def learn_online(
             if it has ``time_dim=0``.
         inputs: ``[T, B, ...]``, time first.
         update_every: number of steps from one update to the next.
-        **given: passed unchanged to the rule in each call, such as a ``reward`` ``[B]``; if it
-            differs from step to step, call the layer and the rule in a loop instead.
+        **given: passed unchanged to the rule in each call. A ``reward`` ``[T, B]`` has one for each
+            step and sample of the sequence, and is divided among the calls.
 
     Returns:
         The layer's output ``[T, B, ...]``.
 
     Raises:
-        ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, the rule
-            has no cells or belongs to a callback, or several processes train together: they would
-            learn apart.
+        ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, rewards
+            of steps do not fit them, the rule has no cells or belongs to a callback, or several
+            processes train together: they would learn apart.
 
     Example:
         >>> import torch
@@ -147,7 +156,7 @@ def _check_reward(reward: object, inputs: Tensor, update_every: int) -> None:
 
 
 def _given_in(given: dict[str, Any], inputs: Tensor, start: int, steps: int) -> dict[str, Any]:
-    """Returns what a rule is given in the call for some steps: of all rewards, those of its own."""
+    """Returns what a rule is given in the call for some steps, such as the rewards of these."""
     reward = given.get("reward")
     if isinstance(reward, Tensor) and reward.shape == inputs.shape[:2]:
         return {**given, "reward": reward[start : start + steps]}
@@ -162,6 +171,9 @@ def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor, **given: Any)
         layer: the modules of the rule's cells.
         inputs: ``[T, B, ...]``, time first.
         **given: what the rule is given, such as a ``reward``.
+
+    Returns:
+        The first reason that was found, as a sentence.
 
     Example:
         >>> import torch

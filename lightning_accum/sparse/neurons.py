@@ -320,7 +320,7 @@ def _copies(
 def _set_constants(
     task: _Online, neurons: SpikingNeurons, rule: PairSTDP, limits: tuple[float, float] | None
 ) -> None:
-    """Sets the numbers that the loop in C is told."""
+    """Sets the numbers of the loop in C."""
     for name in ("decay", "threshold", "period", "decay_theta", "theta_plus"):
         setattr(task, name, getattr(neurons, name))
     for name in ("decay_post", "rate_post", "rate_pre", "triplet_post", "triplet_pre"):
