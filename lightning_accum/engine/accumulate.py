@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -55,10 +56,7 @@ def terms_of(
     piece: slice | None = None,
 ) -> Piece:
     """Returns the changes that a rule makes of some steps; nothing has changed yet."""
-    dtype = torch.float32
-    for target in targets:
-        dtype = torch.promote_types(dtype, target.param.dtype)
-    sources = {}
+    dtype, sources = dtype_of(targets), {}
     for name, recorded in recording.signals.items():
         activity, events = recorded if piece is None else recorded.part(piece)
         sources[name] = Activity(
@@ -71,6 +69,11 @@ def terms_of(
     start = 0 if piece is None else piece.start
     windows = [_window(recording, target, sources, start, carried) for target in targets]
     return Piece(sources, [terms(window) for window in windows])
+
+
+def dtype_of(targets: Sequence[Target]) -> torch.dtype:
+    """Returns the dtype in which changes of parameters are computed, float32 or wider."""
+    return reduce(torch.promote_types, (each.param.dtype for each in targets), torch.float32)
 
 
 def accumulate(
@@ -100,6 +103,7 @@ def accumulate(
         for source in found.sources.values():
             carried.update(source.carry(of_samples=recording.carries or not ends))
         carried.update(after)
+    carried = {**carried, **recording.left} if recording.carries else carried
     for target, total in zip(targets, sums, strict=True):
         if total is not target.accumulator:
             target.accumulator.accumulate(total.pos, total.neg)
@@ -136,6 +140,7 @@ def _window(
         tensors=recording.tensors,
         carried=carried,
         states=states,
+        levels=recording.levels,
         prepared=recording.prepared,
     )
 

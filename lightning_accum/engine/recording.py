@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from lightning_accum.engine.state import Carried
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.sparse.events import Events
 from lightning_accum.updates.accumulator import Accumulator
@@ -91,6 +92,8 @@ class Recording:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)  # others of the connection
     inputs: dict[str, Any] = field(default_factory=dict)  # of the rule's call, such as a reward
     carries: bool = False  # whether values that belong to samples pass to the next window
+    levels: Mapping[str, Tensor] = field(default_factory=dict)  # of neuromodulators, [T, B]
+    left: Carried = field(default_factory=dict)  # what these leave for the next window
     prepared: Any = None  # what the rule computed of the whole window
 
     def activity(self, name: str) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ class Window:
         tensors: other tensors of the connection, which the rule named in ``reads``.
         carried: what the previous window left.
         states: other signals of the cell that the rule records, by name; see :meth:`state`.
+        levels: those of the rule's neuromodulators, by name; see :meth:`modulator`.
         prepared: what the rule's ``prepare`` returned for the whole window.
     """
 
@@ -48,7 +50,9 @@ class Window:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     carried: Carried = field(default_factory=dict)
     states: Mapping[str, Signal] = field(default_factory=dict)
+    levels: Mapping[str, Tensor] = field(default_factory=dict)
     prepared: Any = None
+    places: Iterator[int] = field(default_factory=count)  # of what changes carry, in their order
 
     def left_for_samples(self, key: StateKey) -> Tensor | None:
         """Returns what the previous window left for each sample, in the parameter's shape.
@@ -79,6 +83,28 @@ class Window:
                 f" `{name}`: return it from the rule's `states`."
             )
         return self.states[name]
+
+    def modulator(self, name: str) -> Tensor:
+        """Returns the level of a neuromodulator that the rule has as a hyperparameter.
+
+        Args:
+            name: the name of the hyperparameter, such as ``"dopamine"``.
+
+        Returns:
+            ``[T, B]`` for all steps of the whole window; ``level[window.steps]`` has those of this
+            piece.
+
+        Raises:
+            KeyError: if the rule has none of that name.
+        """
+        self.inputs.get(name)  # what was released has been read
+        if name not in self.levels:
+            raise KeyError(
+                f"Argument `name` should be among {[*self.levels]}, the rule's hyperparameters that"
+                f" are a Neuromodulator. Found `{name}`: annotate it in the class, as in `{name}:"
+                " Neuromodulator = Neuromodulator(tc=200.0)`."
+            )
+        return self.levels[name]
 
     @property
     def one(self) -> Signal:

@@ -21,6 +21,7 @@ from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP
 from lightning_accum.rules.mstdp import MSTDP, MSTDPET
+from lightning_accum.rules.neuromodulator import Neuromodulator
 from lightning_accum.rules.oja import Oja
 from lightning_accum.rules.online import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT
@@ -53,6 +54,7 @@ __all__ = [
     "InhibitorySTDP",
     "KernelSTDP",
     "LearnedFeedback",
+    "Neuromodulator",
     "Oja",
     "RandomFeedback",
     "RateFit",

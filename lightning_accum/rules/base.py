@@ -20,6 +20,7 @@ from lightning_accum.engine.accumulate import (
     Backend,
     Evaluation,
     accumulate,
+    dtype_of,
     pieces_of,
     terms_of,
 )
@@ -41,6 +42,7 @@ from lightning_accum.rules._recorded_signals import (
     both_sides,
     state_of,
 )
+from lightning_accum.rules.neuromodulator import with_levels
 from lightning_accum.sparse.neurons import PairSTDP
 
 
@@ -261,6 +263,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         if known is None:
             tensors = {each: getattr(cell.connection, each).detach() for each in plan.reads}
             recording = Recording(signals, h.dt, plan.unit_dim, tensors, inputs, carry)
+            if modulators := plan.modulators:
+                recording = with_levels(recording, modulators, state.carried, dtype_of(targets))
             factors = self._factors(inputs, recording, h)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             terms = plan.checking(partial(self._changes, h=h), type(self).__name__)
@@ -321,7 +325,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
         """Returns, by name, what every change is multiplied by, or functions that return it."""
-        return dict(inputs.unnoted()) if inputs else {}
+        return {**dict(inputs.unnoted()), **recording.levels}
 
     def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the kind of a parameter's product; a subclass may have another."""

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from typing_extensions import Self
 
+from lightning_accum.cells.fields import field
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import decay_factor
+from lightning_accum.rules.neuromodulator import Neuromodulator, optional_modulator
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.stdp import PairRule
 from lightning_accum.sparse.neurons import PairSTDP
@@ -29,6 +31,8 @@ class MSTDP(PairRule):
 
     Args:
         lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
+        reward: a :class:`Neuromodulator`, if rewards release one, whose level is then :math:`r(t)`;
+            rewards themselves are when ``None``.
         **options: those of :class:`Rule`.
 
     Example:
@@ -49,6 +53,8 @@ class MSTDP(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
+    reward: Neuromodulator | None = field(default=None, kw_only=True, converter=optional_modulator)
+
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the reward."""
         return reward_modulated(window, self.pairs(window, h))
@@ -56,7 +62,8 @@ class MSTDP(PairRule):
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the rates and decays of one step, to be multiplied by the reward."""
         pairs = super().loop_constants(h, batch)
-        return None if pairs is None else pairs._replace(reward=1.0)
+        return None if pairs is None or h.reward is not None else pairs._replace(reward=1.0)
+
 
 class MSTDPET(PairRule):
     r"""Pair STDP whose changes wait for the reward in an eligibility trace.
@@ -77,6 +84,8 @@ class MSTDPET(PairRule):
     Args:
         lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
         tc_eligibility: time constant :math:`\tau_e` of the eligibility trace, in ms.
+        reward: a :class:`Neuromodulator`, if rewards release one, whose level is then :math:`r(t)`;
+            rewards themselves are when ``None``.
         **options: those of :class:`Rule`.
 
     Example:
@@ -99,6 +108,7 @@ class MSTDPET(PairRule):
     """
 
     tc_eligibility: float = 25.0
+    reward: Neuromodulator | None = field(default=None, kw_only=True, converter=optional_modulator)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the discounted future reward."""
@@ -108,7 +118,7 @@ class MSTDPET(PairRule):
         """Returns what becomes eligible in one step of a sample, and the factor of the reward."""
         pairs, tc = super().loop_constants(h, batch), h.tc_eligibility
         share = reduction(h.batch_reduction).share(batch)
-        if pairs is None or share is None:
+        if pairs is None or share is None or h.reward is not None:
             return None
         pairs = pairs._replace(rate_post=h.lr_post / tc, rate_pre=h.lr_pre / tc)
         decay = decay_factor(tc, h.dt)

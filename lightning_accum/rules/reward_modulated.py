@@ -14,10 +14,15 @@ from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, adde
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor, reverse_trace
+from lightning_accum.rules.neuromodulator import given_value
 
 
 def reward_modulated(
-    window: Window, terms: Sequence[Term], reward: object = None, tc: float | None = None
+    window: Window,
+    terms: Sequence[Term],
+    reward: object = None,
+    tc: float | None = None,
+    modulator: str | None = None,
 ) -> list[Change]:
     r"""Scales the changes of terms by a reward, at once or through their eligibility trace.
 
@@ -38,14 +43,17 @@ def reward_modulated(
         reward: a number, or a tensor ``[B]`` or ``[T, B]``; the ``reward`` of the rule's call when
             ``None``.
         tc: time constant :math:`\tau` of the eligibility trace, in ms; at once when ``None``.
+        modulator: the name of a :class:`Neuromodulator` among the rule's hyperparameters, whose
+            level is the reward; ``"reward"`` when ``None``, if the rule has it.
 
     Returns:
         Changes to return from the rule's ``terms``.
 
     Raises:
-        ValueError: if the reward is something else.
+        ValueError: if the reward is something else, or given together with a modulator.
+        KeyError: if the rule has no such modulator.
     """
-    rewards = _reward(window, window.inputs.get("reward") if reward is None else reward)
+    rewards = _reward(window, reward, modulator)
     if tc is None and not isinstance(rewards, Tensor) and rewards:  # by 0, no trace would be used
         return [replace(term, rate=term.rate * rewards) for term in terms]
     if not isinstance(rewards, Tensor):
@@ -66,9 +74,10 @@ def reward_modulated(
     return found
 
 
-def eligibility_key(param: str, part: str, tc: float) -> StateKey:
+def eligibility_key(param: str, part: str, tc: float, place: int = 0) -> StateKey:
     """Returns the name of one part, ``"pos"`` or ``"neg"``, of a parameter's eligibility."""
-    return StateKey("sample", f"{param} eligibility {part}", tc)
+    kind = f"{param} eligibility" + (f" {place + 1}" if place else "")
+    return StateKey("sample", f"{kind} {part}", tc)
 
 
 class _Eligibility(CustomChange):
@@ -85,7 +94,8 @@ class _Eligibility(CustomChange):
         self.terms = terms
         self.tc = tc
         self.rewards = rewards
-        self.keys = [eligibility_key(window.name, part, tc) for part in ("pos", "neg")]
+        place = next(window.places)
+        self.keys = [eligibility_key(window.name, part, tc, place) for part in ("pos", "neg")]
         self.before = [window.left_for_samples(key) for key in self.keys]
         if window.start > 0 or all(part is None for part in self.before):
             self.rate = 0.0  # nothing to reward here; `carry` is called all the same
@@ -117,38 +127,24 @@ class _Eligibility(CustomChange):
         return after
 
 
-def _reward(window: Window, reward: object) -> float | Tensor:
+def _reward(window: Window, reward: object, modulator: str | None) -> float | Tensor:
     """Returns the reward as a number, or as a tensor ``[total steps, B or 1]``."""
-    if isinstance(reward, (int, float)):
-        return float(reward)
-    steps, batch = window.total, window.post.activity.shape[1]
-    shape = tuple(reward.shape) if isinstance(reward, Tensor) else None
-    if not isinstance(reward, Tensor) or shape not in ((), (batch,), (steps, batch)):
-        remedy = _remedy(reward, shape, steps, batch)
+    if reward is not None and modulator is not None:
         raise ValueError(
-            f"Argument `reward` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
-            f" [{steps}, {batch}]. Found {type(reward).__name__ if shape is None else list(shape)}:"
-            f" {remedy}."
+            "Arguments `reward` and `modulator` should not both be given. Found"
+            f" `modulator = {modulator!r}` and a reward: multiply it by"
+            f" `window.modulator({modulator!r})`, and give the product as `reward`."
         )
-    found: Tensor = reward.detach().to(_like(window))
+    if modulator is not None or (reward is None and "reward" in window.levels):
+        reward = window.modulator(modulator or "reward")
+    elif reward is None:
+        reward = window.inputs.get("reward")
+    steps, batch = window.total, window.post.activity.shape[1]
+    found = given_value("reward", reward, steps, batch)
+    if not isinstance(found, Tensor):
+        return found
+    found = found.detach().to(_like(window))
     return found.expand(steps, -1 if found.ndim else 1)
-
-
-def _remedy(reward: object, shape: tuple[int, ...] | None, steps: int, batch: int) -> str:
-    """Returns how to mend a reward that does not fit a window."""
-    if reward is None:
-        return "call the rule as `rule(reward=...)`, or give the callback `input_keys=('reward',)`"
-    if shape is None:
-        return "convert it, `torch.as_tensor(reward)`"
-    if shape == (batch, steps):
-        return "time is its first dimension, so call `reward.transpose(0, 1)`"
-    if len(shape) == 2 and shape[1] == batch:
-        return (
-            f"give only the rewards of the window's steps ({steps}), as by"
-            f" `rule(reward=reward[t : t + {steps}])` in a loop, or call the rule once, after all"
-            " steps"
-        )
-    return "give a number for each sample of the window"
 
 
 def _like(window: Window) -> Tensor:

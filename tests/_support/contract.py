@@ -356,6 +356,11 @@ CASES: dict[str, Case] = {
         learn_anew,
     ),
     "MSTDPET": Case(lambda: learner(la.MSTDPET(0.3, -0.1)), learn, learn_anew),
+    "Neuromodulator": Case(
+        lambda: learner(la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0))),
+        learn,
+        learn_anew,
+    ),
     "TripletSTDP": Case(lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)), learn, learn_anew),
     "InhibitorySTDP": Case(lambda: learner(la.InhibitorySTDP(0.3)), learn, learn_anew),
     "WeightDependentSTDP": Case(

@@ -29,6 +29,7 @@ RULES: dict[str, Callable[..., la.Rule]] = {
     "TripletSTDP": lambda **o: la.TripletSTDP(0.3, 0.2, -0.2, -0.1, **o),
     "MSTDP": lambda **o: la.MSTDP(**PAIR, **o),
     "MSTDPET": lambda **o: la.MSTDPET(**PAIR, **o),
+    "MSTDPET, released": lambda **o: la.MSTDPET(**PAIR, reward=la.Neuromodulator(9.0, 0.5), **o),
     "KernelSTDP": lambda **o: la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1), **o),
     "DelayAdjustedSTDP": lambda **o: la.DelayAdjustedSTDP(0.3, -0.2, **{**o, "params": ["weight"]}),
     "Homeostasis": lambda **o: la.Homeostasis(0.1, 200.0, **o),

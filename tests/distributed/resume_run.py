@@ -3,6 +3,7 @@ FOLDER`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,27 +47,41 @@ class Model(pl.LightningModule):
         self.readout = MaxRateClassifier(OUTPUTS, 3)
         self.double()
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
         images, labels = batch
         spikes = self.encoder(images) if self.noise else images.expand(8, -1, -1) > 0.5
         if not self.noise:
             self.lif.reset()
         out = self.lif(self.fc(spikes.double()))
         self.readout.update(out.mean(0), labels)
+        return {"reward": out.mean(2) - 0.1}
 
     def configure_optimizers(self) -> None:
         return None
 
 
-def fit(path: Path, rank: int, ranks: int, resume: bool, noise: bool) -> dict[str, Any]:
+def stdp(how: str) -> la.Rule:
+    return la.STDP(0.03, -0.02, time_dim=0, batch_reduction=how)
+
+
+def modulated(how: str) -> la.Rule:
+    dopamine = la.Neuromodulator(20.0, baseline=0.1)
+    return la.MSTDPET(0.3, -0.2, time_dim=0, batch_reduction=how, reward=dopamine)
+
+
+def fit(
+    path: Path, rank: int, ranks: int, resume: bool, noise: bool,
+    make: Callable[[str], la.Rule] = stdp,
+) -> dict[str, Any]:  # fmt: skip
     """What a process ends with: all of its model, and what its callback keeps."""
     model = Model(10 + rank if noise else None)
     how = "mean" if noise else "sum"
     callback = CellTrainerCallback(
-        la.STDP(0.03, -0.02, time_dim=0, batch_reduction=how),
+        make(how),
         cells={"enc": la.CellSpec("fc", "lif")},
         apply_every_n_batches=3,
         carry=noise,
+        input_keys=("reward",) if make is modulated else (),
     )
     run = trainer(ranks, callback, *([] if resume else [Saver(path, STOP)]))
     run.fit(model, pieces(rank, ranks), **resuming(path if resume else None))
@@ -78,6 +93,8 @@ def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
     return {
         "whole": fit(own, rank, ranks, resume=False, noise=True),
         "resumed": fit(own, rank, ranks, resume=True, noise=True),
+        "modulated": fit(own, rank, ranks, False, True, modulated),
+        "modulated, resumed": fit(own, rank, ranks, True, True, modulated),
         "of one": fit(alone, rank, ranks, resume=ranks > 1, noise=False),  # two go on from one
     }
 

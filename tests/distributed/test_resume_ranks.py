@@ -12,10 +12,13 @@ from lightning_accum.callbacks import CellTrainerCallback
 SCRIPT, RANKS = "resume_run.py", (1, 2)  # two go on from one
 
 
+@pytest.mark.parametrize("names", [("whole", "resumed"), ("modulated", "modulated, resumed")])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_every_process_ends_with_every_bit(found: dict[int, list], ranks: int):
+def test_every_process_ends_with_every_bit(found: dict[int, list], ranks: int, names: tuple):
     for mine in found[ranks]:
-        assert differences(mine["whole"], mine["resumed"]) == []
+        whole, resumed = (mine[name] for name in names)
+        assert differences(whole, resumed) == []
+        assert ("released" in str(whole)) == ("modulated" in names)
 
 
 def test_processes_had_something_of_their_own(found: dict[int, list]):

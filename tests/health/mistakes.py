@@ -174,6 +174,8 @@ mistake("Normalize keeps the weights below the threshold", "active", "`enc`", "f
     prepare=constrained(la.Normalize(1e-3)))
 mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
     inputs=("reward",), step=rewarded(lambda i: torch.zeros(BATCH)))
+mistake("nothing releases the neuromodulator", "active", "`enc`", "`reward`", "always 0",
+    rule=lambda net: la.MSTDP(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0)))
 mistake("the reward is False", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
     step=rewarded(lambda i: False), inputs=("reward",))
 

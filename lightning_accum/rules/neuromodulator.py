@@ -1,0 +1,143 @@
+"""Neuromodulators: what a rule's call releases decays, and multiplies terms while it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_finite
+from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.signal import Activity
+from lightning_accum.engine.state import Carried
+from lightning_accum.functional.traces import decay_factor
+
+
+@final
+@dataclass(frozen=True)
+class Neuromodulator:
+    r"""A substance, such as dopamine, whose level multiplies the changes of a rule.
+
+    .. math::
+        m(t) = b + g\, d(t), \qquad d(t) = e^{-\Delta t / \tau}\, d(t - \Delta t) + q(t)
+
+    with the level :math:`m` and the release :math:`q`. It is a hyperparameter of a rule, and the
+    argument of its name in the rule's call is released: a tensor ``[T, B]`` step by step; a number,
+    or ``[B]``, once, in the last step of the window, because the call comes after all steps. A call
+    without the argument releases nothing.
+
+    :class:`MSTDP` and :class:`MSTDPET` take one as ``reward``. Any other rule lists those that it
+    has among its hyperparameters; its terms are multiplied by one in :func:`reward_modulated`, or
+    read its level by :meth:`~lightning_accum.engine.Window.modulator`.
+
+    Each sample has its own level, which passes from window to window as traces do: until
+    ``rule.clear()``, unless the rule has ``carry=False``. It is saved with the rule.
+
+    Args:
+        tc: time constant :math:`\tau` of the decay, in ms.
+        baseline: the level :math:`b` when nothing was released. A negative one stands for what is
+            expected: with less, changes have the opposite sign.
+        gain: what each unit that is released adds to the level, :math:`g`.
+
+    Raises:
+        ValueError: if ``tc`` is not positive, or a number is not finite.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import Neuromodulator, Rule, Serial, Term
+        >>> from lightning_accum.rules import reward_modulated
+        >>> class Dopamine(Rule):
+        ...     dopamine: Neuromodulator = Neuromodulator(tc=200.0)
+        ...     def terms(self, window, h):
+        ...         terms = [Term(0.1, window.post, window.pre)]
+        ...         return reward_modulated(window, terms, modulator="dopamine")
+        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
+        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> rule = Dopamine()
+        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> for released in (1.0, 0.0):  # a spike on both sides in each of two steps
+        ...     _ = layer(torch.ones(1, 1))
+        ...     rule(dopamine=released)
+        >>> unit.cell.updater.weight.pos  # 0.1 (1 + exp(-1 / 200))
+        tensor([[0.1995]])
+
+    Source:
+        Izhikevich 2007, "Solving the distal reward problem through linkage of STDP and dopamine
+        signaling", doi:10.1093/cercor/bhl152, eq. 3.
+    """
+
+    tc: float
+    baseline: float = 0.0
+    gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_finite(tc=self.tc, baseline=self.baseline, gain=self.gain)
+        decay_factor(self.tc)  # checks that it is positive
+
+
+def optional_modulator(value: object) -> Neuromodulator | None:
+    """Returns the ``reward`` of a rule, which should be a neuromodulator or ``None``."""
+    if value is None or isinstance(value, Neuromodulator):
+        return value
+    raise TypeError(
+        "Argument `reward` of a rule should be a Neuromodulator that rewards release, or None."
+        f" Found `{type(value).__name__}`: give the reward itself to each call,"
+        " `rule(reward=...)`, and here, if its effect should last, `Neuromodulator(tc=200.0)`."
+    )
+
+
+def with_levels(
+    recording: Recording,
+    modulators: Mapping[str, Neuromodulator],
+    carried: Carried,
+    dtype: torch.dtype,
+) -> Recording:
+    """Returns the recording with the levels of neuromodulators, by name."""
+    post, levels, left = recording.activity("post"), {}, {}
+    for name, each in modulators.items():
+        given = dict.get(recording.inputs, name)  # a term that reads the level notes it as read
+        released = post.new_zeros(post.shape[:2], dtype=dtype)
+        if given is not None:
+            given = given_value(name, given, *post.shape[:2])
+            whole = isinstance(given, Tensor) and given.ndim == 2
+            (released if whole else released[-1]).copy_(torch.as_tensor(given).detach())
+        source = Activity(released, recording.dt, carried, f"released {name}", dtype)
+        trace = source.values(decay_factor(each.tc, recording.dt), "cumulative")
+        levels[name] = each.baseline + each.gain * trace
+        left.update(source.carry())
+    return replace(recording, levels=levels, left=left)
+
+
+def given_value(name: str, value: object, steps: int, batch: int) -> float | Tensor:
+    """Returns what a call gave for a window, which should be a number, ``[B]`` or ``[T, B]``."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    shape = tuple(value.shape) if isinstance(value, Tensor) else None
+    if not isinstance(value, Tensor) or shape not in ((), (batch,), (steps, batch)):
+        raise ValueError(
+            f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
+            f" [{steps}, {batch}]. Found {type(value).__name__ if shape is None else list(shape)}:"
+            f" {_remedy(name, value, shape, steps, batch)}."
+        )
+    return value
+
+
+def _remedy(name: str, value: object, shape: tuple[int, ...] | None, steps: int, batch: int) -> str:
+    """Returns how to mend what does not fit a window."""
+    if value is None:
+        return f"call the rule as `rule({name}=...)`, or give the callback `input_keys=('{name}',)`"
+    if shape is None:
+        return f"convert it, `torch.as_tensor({name})`"
+    if shape == (batch, steps):
+        return f"time is its first dimension, so call `{name}.transpose(0, 1)`"
+    if len(shape) == 2 and shape[1] == batch:
+        return (
+            f"give only what belongs to the window's steps ({steps}), as by"
+            f" `rule({name}={name}[t : t + {steps}])` in a loop, or call the rule once, after all"
+            " steps"
+        )
+    return "give a number for each sample of the window"

@@ -1,0 +1,240 @@
+"""Neuromodulators: released, they decay, and multiply terms, however windows are cut."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from rasters import layer, raster, show
+from torch import Tensor
+
+import lightning_accum as la
+from lightning_accum import MSTDP, MSTDPET, Neuromodulator, Term, get_updater, learn_online
+from lightning_accum.rules import reward_modulated
+
+PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
+DOPAMINE, SEROTONIN = Neuromodulator(30.0, -0.2, 0.5), Neuromodulator(7.0, 0.3, -1.0)
+TAU, DT, STEPS, BATCH = 20.0, 0.5, 24, 2
+
+
+class Both(la.Rule):
+    """One term with either modulator, eligible for equally long, and one with their product."""
+
+    dopamine: Neuromodulator = DOPAMINE
+    serotonin: Neuromodulator = SEROTONIN
+
+    def terms(self, window, h):
+        up = [Term(0.3, window.post, window.pre.trace(12.0))]
+        down = [Term(-0.2, window.post.trace(8.0), window.pre)]
+        product = window.modulator("dopamine") * window.modulator("serotonin")
+        return [
+            *reward_modulated(window, up, modulator="dopamine", tc=TAU),
+            *reward_modulated(window, down, tc=TAU, modulator="serotonin"),
+            *reward_modulated(window, [*up, *down], product),
+        ]
+
+
+def naive(pre: Tensor, post: Tensor, released: dict[str, Tensor], kind: str, rests: int) -> Any:
+    """Both parts of the mean change, synapse by synapse, from rest every ``rests`` steps."""
+    left = {tc: math.exp(-DT / tc) for tc in (8.0, 12.0, TAU, DOPAMINE.tc, SEROTONIN.tc)}
+    parts = torch.zeros(2, BATCH, post.shape[2], pre.shape[2], dtype=torch.float64)
+    for b in range(BATCH):
+        for o in range(post.shape[2]):
+            for i in range(pre.shape[2]):
+                for t in range(STEPS):
+                    if t % rests == 0:
+                        x = y = up = down = first = second = 0.0
+                    s, r = float(pre[t, b, i]), float(post[t, b, o])
+                    x, y = left[12.0] * x + s, left[8.0] * y + r
+                    now_up, now_down = 0.3 * r * x, 0.2 * y * s
+                    up = left[TAU] * up + now_up / TAU
+                    down = left[TAU] * down + now_down / TAU
+                    first = left[DOPAMINE.tc] * first + float(released["dopamine"][t, b])
+                    second = left[SEROTONIN.tc] * second + float(released["serotonin"][t, b])
+                    d, z = -0.2 + 0.5 * first, 0.3 - second
+                    products = {
+                        "Both": [(d * DT, up, 0.0), (z * DT, 0.0, down), (d * z, now_up, now_down)],
+                        "MSTDP": [(d, now_up, now_down)],
+                        "MSTDPET": [(d * DT, up, down)],
+                    }[kind]
+                    for level, good, bad in products:
+                        good, bad = (good, bad) if level > 0 else (bad, good)
+                        parts[0, b, o, i] += abs(level) * good
+                        parts[1, b, o, i] += abs(level) * bad
+    return parts.mean(1)
+
+
+RULES = {
+    "Both": lambda **o: Both(dt=DT, **o),
+    "MSTDP": lambda **o: MSTDP(**PAIR, dt=DT, reward=DOPAMINE, **o),
+    "MSTDPET": lambda **o: MSTDPET(**PAIR, dt=DT, tc_eligibility=TAU, reward=DOPAMINE, **o),
+}
+
+
+def activity(seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    pre, post = (raster(STEPS, BATCH, n, density=0.3, seed=seed + n) for n in (3, 2))
+    generator = torch.Generator().manual_seed(seed)
+    names = ("dopamine", "serotonin")
+    return pre, post, {n: torch.randn(STEPS, BATCH, generator=generator).double() for n in names}
+
+
+def given(kind: str, released: dict[str, Tensor]) -> dict[str, Tensor]:
+    return released if kind == "Both" else {"reward": released["dopamine"]}
+
+
+@pytest.mark.parametrize("backend", ["auto", "plain"])
+@pytest.mark.parametrize("cuts", [[], [12], [5, 6, 17], range(1, STEPS)], ids=str)
+@pytest.mark.parametrize("kind", RULES)
+def test_equals_a_loop_over_steps_and_synapses(kind: str, cuts: list[int], backend: str) -> None:
+    pre, post, released = activity()
+    model, rule = layer(3, 2), RULES[kind](backend=backend)
+    rule.register_cell("cell", model.cell)
+    for lo, hi in zip([0, *cuts], [*cuts, STEPS], strict=True):
+        show(model, pre[lo:hi], post[lo:hi])
+        rule(**given(kind, {name: each[lo:hi] for name, each in released.items()}))
+    weight, expected = get_updater(model.connection).weight, naive(*activity(), kind, STEPS)
+    for found, part in zip((weight.pos, weight.neg), expected, strict=True):
+        torch.testing.assert_close(found, part, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_nothing_stays_where_nothing_is_carried(kind: str) -> None:
+    pre, post, released = activity(1)
+    for clears in (False, True):
+        model, rule = layer(3, 2), RULES[kind](carry=clears)
+        unit = rule.register_cell("cell", model.cell)
+        for at in (slice(0, 12), slice(12, 24)):
+            show(model, pre[at], post[at])
+            rule(**given(kind, {name: each[at] for name, each in released.items()}))
+            assert any("released" in key.kind for key in unit.state.carried) == clears
+            rule.clear()
+            assert not unit.state.carried
+        weight, expected = get_updater(model.connection).weight, naive(*activity(1), kind, 12)
+        for found, part in zip((weight.pos, weight.neg), expected, strict=True):
+            torch.testing.assert_close(found, part, rtol=1e-12, atol=1e-12)
+
+
+def test_a_long_window_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pre, post, released = activity()
+    found = []
+    for size in (10 << 20, 40):
+        monkeypatch.setattr("lightning_accum.engine.accumulate._PIECE_ELEMENTS", size)
+        model, rule = layer(3, 2), Both(dt=DT)
+        rule.register_cell("cell", model.cell)
+        for _ in range(2):
+            show(model, pre, post)
+            rule(**released)
+        found.append(get_updater(model.connection).weight.pos)
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+def change(rule: la.Rule, *calls: dict[str, Any]) -> Tensor:
+    """The change by a window before each call."""
+    pre, post, _ = activity()
+    model = layer(3, 2)
+    rule.register_cell("cell", model.cell)
+    for call in calls:
+        show(model, pre, post)
+        rule(**call)
+    return get_updater(model.connection).weight.update(model.connection.weight)
+
+
+def test_a_call_releases_in_the_last_step_of_its_window() -> None:
+    per_sample, steps = torch.tensor([1.0, -2.0]), torch.zeros(STEPS, BATCH)
+    steps[-1] = per_sample
+    rewarded = MSTDPET(**PAIR, reward=Neuromodulator(30.0))
+    calls = [[{"reward": each}, {}] for each in (per_sample, steps, per_sample.long())]
+    once, stepwise, whole = (change(copy.deepcopy(rewarded), *each) for each in calls)
+    assert once.any()
+    assert torch.equal(once, stepwise)
+    assert torch.equal(once, whole)
+    number, tensor = (change(copy.deepcopy(rewarded), {"reward": r}) for r in (2, steps * 0 + 2.0))
+    assert not torch.allclose(number, tensor)
+    assert torch.equal(number, change(rewarded, {"reward": torch.full((BATCH,), 2.0)}))
+
+
+def test_a_baseline_multiplies_where_nothing_is_released() -> None:
+    resting = change(MSTDP(**PAIR, reward=Neuromodulator(30.0, baseline=0.5)), {}, {})
+    torch.testing.assert_close(resting, change(MSTDP(**PAIR), *[{"reward": 0.5}] * 2))
+
+
+def test_learns_online_from_what_each_call_releases() -> None:
+    results = []
+    for online in (True, False):
+        torch.manual_seed(0)
+        model = la.Serial(torch.nn.Linear(3, 2, bias=False), la.nn.LIF(2, v_threshold=0.1))
+        rule = MSTDPET(0.3, -0.1, reward=Neuromodulator(5.0))
+        rule.register_cell("cell", model.cell)
+        inputs = raster(20, 2, 3).float()
+        if online:
+            learn_online(rule, model, inputs, reward=0.5)
+        for step in () if online else inputs:
+            model(step)
+            rule(reward=0.5)
+            rule.update()
+        results.append(model.connection.weight.detach())
+    assert torch.equal(*results)
+
+
+def test_cells_may_have_their_own() -> None:
+    pre, post, _ = activity()
+    rule, models = MSTDP(**PAIR, reward=Neuromodulator(5.0)), [layer(3, 2) for _ in range(2)]
+    rule.register_cell("one", models[0].cell)
+    rule.register_cell("two", models[1].cell, reward=Neuromodulator(5.0, gain=2.0))
+    for model in models:
+        show(model, pre, post)
+    rule(reward=torch.ones(STEPS, BATCH))
+    one, two = (get_updater(model.connection).weight.pos for model in models)
+    torch.testing.assert_close(2 * one, two)
+
+
+class Unread(la.Rule):
+    """Has a modulator, and reads another one."""
+
+    dopamine: Neuromodulator = DOPAMINE
+    read: str | None = None
+
+    def terms(self, window, h):
+        terms = [Term(0.3, window.post, window.pre)]
+        return terms if h.read is None else reward_modulated(window, terms, 1.0, modulator=h.read)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Neuromodulator(0.0), ValueError, "`tc` should be a positive time constant"),
+        (lambda: Neuromodulator(math.inf), ValueError, "`tc` should be finite"),
+        (lambda: Neuromodulator(5.0, gain=math.nan), ValueError, "`gain` should be finite"),
+        (lambda: MSTDP(0.1, 0.1, reward=5.0), TypeError, r"Found `float`: give .* `Neuromodulator"),
+        (lambda: change(Both(), {"dopamine": torch.ones(3)}), ValueError, "`dopamine` should be a"),
+        (lambda: change(Both(), {"dopamine": "much"}), ValueError, r"torch.as_tensor\(dopamine\)"),
+        (lambda: change(Unread(read="dopamine"), {}), ValueError, "should not both be given"),
+    ],
+)
+def test_refuses_what_makes_no_sense(make: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_named() -> None:
+    rule = Unread()
+    change(rule, {"dopamine": 1.0})
+    assert rule.unread == ["dopamine"]
+    both = Both()
+    change(both, {"dopamine": 1.0, "serotonine": 2.0})
+    assert both.unread == ["serotonine"]
+
+
+class Misnamed(la.Rule):
+    dopamine: Neuromodulator = DOPAMINE
+
+    def terms(self, window, h):
+        return reward_modulated(window, [Term(0.1, window.post, window.pre)], modulator="dopa")
+
+
+def test_a_name_that_is_not_a_modulator_is_refused() -> None:
+    with pytest.raises(KeyError, match=r"among \['dopamine'\]"):
+        change(Misnamed(), {})
