@@ -21,6 +21,7 @@ import nest
 
 OUT = Path(__file__).resolve().parent.parent / "tests" / "references" / "nest.json"
 PRE, POST, STEPS = 4, 4, 400
+LAST = 10  # further steps, without spikes
 TAU_PLUS, TAU_MINUS, TAU_SLOW = 16.8, 33.7, 114.0
 POWERS = {"additive": (0, 0), "multiplicative": (1, 1), "van Rossum": (0, 1), "Gütig": (0.4, 0.4)}
 # By name: NEST's synapse, and its settings; those of the postsynaptic neuron are in `archive`.
@@ -48,6 +49,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "vogels_sprekeler_synapse": (
         "vogels_sprekeler_synapse", {"eta": 0.01, "alpha": 0.12, "tau": 20.0, "Wmax": 10.0}
     ),
+    **{
+        f"stdp_dopamine_synapse{name}": (
+            "stdp_dopamine_synapse",
+            {"A_plus": 0.001, "A_minus": 0.0012, "tau_c": 60.0, "tau_n": 25.0, "b": b, "Wmax": 10.0},
+        )
+        for name, b in (("", 0.0), (", baseline", 0.04))
+    },
 }  # fmt: skip
 
 
@@ -79,11 +87,15 @@ def run(synapse: str, settings: dict[str, Any], resolution: float, seed: int) ->
         nest.Connect(sources, copies, "one_to_one", {"delay": resolution})
         parrots.append(copies)
     tau = {} if synapse == "vogels_sprekeler_synapse" else {"tau_plus": TAU_PLUS}
-    if synapse.endswith("_hom"):
+    more = {}
+    if synapse == "stdp_dopamine_synapse":
+        more["dopamine"], transmitter = dopamine(resolution, seed + 3)
+        more["steps"] = STEPS + LAST - 1  # the first spikes come a step after the beginning
+        tau["volume_transmitter"] = transmitter
+    common = synapse.endswith(("_hom", "_dopamine_synapse"))
+    if common:
         nest.SetDefaults(synapse, {**settings, **tau})
-        own = {}
-    else:
-        own = {**settings, **tau}
+    own = {} if common else {**settings, **tau}
     numbers, before = random.Random(seed + 2), []
     for target in parrots[1]:
         row = [round(numbers.uniform(0.4, 0.6), 3) for _ in range(PRE)]
@@ -92,13 +104,25 @@ def run(synapse: str, settings: dict[str, Any], resolution: float, seed: int) ->
             spec = {"synapse_model": synapse, "weight": weight, "delay": delay,
                     "receptor_type": 1, **own}  # fmt: skip
             nest.Connect(source, target, "one_to_one", spec)
-    nest.Simulate((STEPS + 10) * resolution)
+    nest.Simulate((STEPS + LAST) * resolution)
     after = table(*parrots)
     return {
         "synapse": synapse, "settings": settings, "dt": resolution, "steps": STEPS + 1,
         "tau_plus": TAU_PLUS, **archive, "pre": pre, "post": post, "before": before,
-        "after": after,
+        "after": after, **more,
     }  # fmt: skip
+
+
+def dopamine(resolution: float, seed: int) -> tuple[list[list[int]], Any]:
+    """Spikes of two neurons by step, and the transmitter that they reach a step later."""
+    transmitter = nest.Create("volume_transmitter")
+    released = [[step for step in each if step % 3] for each in trains(seed, 2, 0)]
+    times = [[round((step - 1) * resolution, 6) for step in each] for each in released]
+    sources = nest.Create("spike_generator", 2, [{"spike_times": each} for each in times])
+    neurons = nest.Create("parrot_neuron", 2)
+    nest.Connect(sources, neurons, "one_to_one", {"delay": resolution})
+    nest.Connect(neurons, transmitter, syn_spec={"delay": resolution})
+    return released, transmitter
 
 
 SEQUENCE, UPDATES, WIDTH, OUTPUTS = 40, 10, 5, 2

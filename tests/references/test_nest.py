@@ -68,6 +68,18 @@ def inhibitory(case: dict[str, Any]) -> la.Rule:
     return la.InhibitorySTDP(s["eta"], target, s["tau"], dt=case["dt"])
 
 
+def modulated(case: dict[str, Any]) -> la.Rule:
+    s, dt = case["settings"], case["dt"]
+    both = 1 / s["tau_c"] + 1 / s["tau_n"]
+    # NEST integrates the decay within a step, of the product and of the eligibility.
+    product, alone = (-math.expm1(-dt * rate) / rate / dt for rate in (both, 1 / s["tau_c"]))
+    dopamine = la.Neuromodulator(
+        s["tau_n"], -s["b"] * s["tau_c"] * alone, s["tau_c"] / s["tau_n"] * product
+    )
+    taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"], "tc_eligibility": s["tau_c"]}
+    return la.MSTDPET(s["A_plus"], -s["A_minus"], **taus, reward=dopamine, dt=dt)
+
+
 def nearest(pairing: str) -> Make:
     def make(case: dict[str, Any]) -> la.Rule:
         return la.STDP(**pair(case), trace_mode="nearest", pairing=pairing, dt=case["dt"])
@@ -85,6 +97,7 @@ RULES: dict[str, Make] = {
         **pair(case), power=case["settings"]["mu"], dt=case["dt"]
     ),
     "vogels_sprekeler_synapse": inhibitory,
+    "stdp_dopamine_synapse": modulated,
 }
 
 
@@ -105,9 +118,10 @@ def learned(rule: la.Rule, case: dict[str, Any], length: int) -> Tensor:
     model, before = layer(pre.shape[-1], post.shape[-1]), tensor(case["before"])
     model.connection.weight.data.copy_(before)
     rule.register_cell("cell", model.cell)
-    for x, y in zip(pre.split(length), post.split(length), strict=True):
+    released = raster(case.get("dopamine", []), case["steps"]).sum(-1)
+    for x, y, r in zip(*(each.split(length) for each in (pre, post, released)), strict=True):
         show(model, x, y)
-        rule()
+        rule(**({"reward": r} if "dopamine" in case else {}))
         rule.update()
     return model.connection.weight.detach() - before
 
