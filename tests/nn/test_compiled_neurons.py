@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from compiled import currents, threads
 from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast
@@ -32,11 +33,6 @@ CASES: dict[str, Any] = {
 def _without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_by_kernel", "has_kernel"):
         monkeypatch.setattr(_fast, name, lambda *_: False)
-
-
-def _current(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64) * 0.6 + 0.3
 
 
 def _pair(kind: type, size: int, **options: Any) -> tuple[Any, Any]:
@@ -63,9 +59,9 @@ def test_same_as_without(name: str) -> None:
     compiled, eager = _pair(kind, 11, **options)
     before = _graphs()
     for steps in (BLOCK + 3, BLOCK, 3 * BLOCK, BLOCK - 1, 0, 2 * BLOCK + 1):  # the state carries on
-        _agree(compiled, eager, _current(steps, 3, 11, seed=steps))
+        _agree(compiled, eager, currents(steps, 3, 11, seed=steps))
     assert _graphs() > before
-    current = _current(4 * BLOCK + 9, 3, 11)
+    current = currents(4 * BLOCK + 9, 3, 11)
     assert 0 < eager(current).mean() < 1
     compiled(current)
     _agree(compiled.eval(), eager.eval(), current)
@@ -80,7 +76,7 @@ def test_where_there_is_a_kernel_nothing_is_compiled(name, monkeypatch) -> None:
     monkeypatch.undo()
     kind, options = CASES[name]
     compiled, eager = _pair(kind, 11, **options)
-    before, current = _graphs(), _current(4 * BLOCK + 1, 3, 11)
+    before, current = _graphs(), currents(4 * BLOCK + 1, 3, 11)
     assert torch.equal(compiled(current), eager(current))
     assert torch.equal(compiled.voltage, eager.voltage)
     assert _graphs() == before
@@ -91,27 +87,27 @@ def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind: type) -> 
     compiled, eager = _pair(kind, 6, refractory=2.0)
     before = _graphs()
     for batch in (4, 7, 1, 6, 2, BLOCK):
-        _agree(compiled, eager, _current(2 * BLOCK + batch, batch, 6))
+        _agree(compiled, eager, currents(2 * BLOCK + batch, batch, 6))
     assert 1 <= _graphs() - before <= 3  # for the first batch, for one sample, and for any
     made = _graphs()
     for batch in range(1, 40):
-        _agree(compiled, eager, _current(BLOCK + batch % 23, batch, 6, seed=batch))
-    _agree(compiled, eager, _current(BLOCK, 0, 6))
+        _agree(compiled, eager, currents(BLOCK + batch % 23, batch, 6, seed=batch))
+    _agree(compiled, eager, currents(BLOCK, 0, 6))
     assert _graphs() == made
 
 
 def test_inputs_in_memory_of_any_kind_share_what_is_compiled() -> None:
     compiled, eager = _pair(LIF, 12)
-    block = _current(BLOCK, 3, 12)
+    block = currents(BLOCK, 3, 12)
     kept = block.clone()
     _agree(compiled, eager, block)
     made = _graphs()
-    _agree(compiled, eager, _current(2, 5, BLOCK, 3, 12)[1, 2])
-    _agree(compiled, eager, _current(12, 3, BLOCK).permute(2, 1, 0))
-    _agree(compiled, eager, _current(BLOCK, 1, 12).expand(-1, 3, -1))
-    _agree(compiled, eager, _current(BLOCK, 3, 12).requires_grad_())
+    _agree(compiled, eager, currents(2, 5, BLOCK, 3, 12)[1, 2])
+    _agree(compiled, eager, currents(12, 3, BLOCK).permute(2, 1, 0))
+    _agree(compiled, eager, currents(BLOCK, 1, 12).expand(-1, 3, -1))
+    _agree(compiled, eager, currents(BLOCK, 3, 12).requires_grad_())
     shaped, plain = _pair(LIF, (2, 2, 3))
-    _agree(shaped, plain, _current(BLOCK, 3, 2, 2, 3))
+    _agree(shaped, plain, currents(BLOCK, 3, 2, 2, 3))
     assert _graphs() == made
     assert torch.equal(block, kept)
 
@@ -119,13 +115,13 @@ def test_inputs_in_memory_of_any_kind_share_what_is_compiled() -> None:
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16])
 def test_spike_dtype(dtype: torch.dtype) -> None:
     compiled, eager = _pair(LIF, 5, spike_dtype=dtype)
-    _agree(compiled, eager, _current(BLOCK + 2, 3, 5))
-    assert compiled(_current(BLOCK, 3, 5)).dtype == dtype
+    _agree(compiled, eager, currents(BLOCK + 2, 3, 5))
+    assert compiled(currents(BLOCK, 3, 5)).dtype == dtype
 
 
 def test_narrow_input() -> None:
     compiled, eager = _pair(LIF, 5)
-    for raster in (_current(BLOCK, 3, 5) > 0.5, _current(BLOCK, 3, 5).round().bfloat16()):
+    for raster in (currents(BLOCK, 3, 5) > 0.5, currents(BLOCK, 3, 5).round().bfloat16()):
         compiled.reset()
         eager.reset()
         _agree(compiled, eager, raster)
@@ -133,20 +129,16 @@ def test_narrow_input() -> None:
 
 def test_a_large_layer_by_several_threads() -> None:
     compiled, eager = _pair(LIF, SERIAL // 2 + 1)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        _agree(compiled, eager, _current(BLOCK, 2, SERIAL // 2 + 1))
-    finally:
-        torch.set_num_threads(threads)
+    with threads(2):
+        _agree(compiled, eager, currents(BLOCK, 2, SERIAL // 2 + 1))
 
 
 def test_into_and_out_of_inference_mode() -> None:
     compiled, eager = _pair(AdaptiveLIF, 4)
     with torch.inference_mode():
-        _agree(compiled, eager, _current(BLOCK, 3, 4))
-    _agree(compiled, eager, _current(BLOCK, 3, 4, seed=1))
-    outside = _current(BLOCK, 3, 4, seed=2)
+        _agree(compiled, eager, currents(BLOCK, 3, 4))
+    _agree(compiled, eager, currents(BLOCK, 3, 4, seed=1))
+    outside = currents(BLOCK, 3, 4, seed=2)
     with torch.inference_mode():
         _agree(compiled, eager, outside)
 
@@ -156,7 +148,7 @@ def test_theta_is_changed_in_place_and_autograd_knows() -> None:
     theta = compiled.theta
     factor = torch.ones(5, requires_grad=True)
     product = (factor * theta).sum()
-    compiled(_current(BLOCK, 3, 5))
+    compiled(currents(BLOCK, 3, 5))
     assert compiled.theta is theta
     assert (theta > 0).any()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -166,7 +158,7 @@ def test_theta_is_changed_in_place_and_autograd_knows() -> None:
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_a_copy_continues(copied: Any) -> None:
     compiled, eager = _pair(AdaptiveLIF, 5, theta_plus=0.3)
-    current = _current(BLOCK + 4, 3, 5)
+    current = currents(BLOCK + 4, 3, 5)
     _agree(compiled, eager, current)
     other = copied(compiled)
     _agree(compiled, eager, current)
@@ -180,7 +172,7 @@ def test_a_copy_continues(copied: Any) -> None:
 def test_one_step_a_call_is_not_compiled() -> None:
     before = _graphs()
     compiled, eager = _pair(LIF, 8, time_dim=None)
-    for current in _current(2 * BLOCK, 3, 8):
+    for current in currents(2 * BLOCK, 3, 8):
         _agree(compiled, eager, current)
     assert _graphs() == before
 
@@ -189,7 +181,7 @@ def test_within_a_module_that_is_compiled() -> None:
     compiled, eager = _pair(AdaptiveLIF, 9)
     net = torch.nn.Sequential(torch.nn.Identity(), compiled)
     whole = torch.compile(net, backend="eager")
-    current = _current(BLOCK, 3, 9)
+    current = currents(BLOCK, 3, 9)
     assert torch.equal(whole(current), eager(current))
     compiled.compile(backend="eager")  # which Module has from torch
     assert torch.equal(compiled(current), eager(current))
@@ -202,11 +194,11 @@ def test_inhibition_is_not_compiled(kind: type, inhibition: Any) -> None:
         kind(5, compile=True, inhibition=inhibition)
     compiled, eager = _pair(kind, 5)
     compiled.inhibition = eager.inhibition = inhibition
-    _agree(compiled, eager, _current(BLOCK, 3, 5))
+    _agree(compiled, eager, currents(BLOCK, 3, 5))
 
 
 def test_without_a_compiler() -> None:
-    lif, current = LIF(17, time_dim=0, compile=True), _current(BLOCK, 3, 17)
+    lif, current = LIF(17, time_dim=0, compile=True), currents(BLOCK, 3, 17)
     with (
         torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")}),
         pytest.raises(RuntimeError, match=r"Found `compile = True`, and that it fails"),
@@ -218,7 +210,7 @@ def test_without_a_compiler() -> None:
 
 def test_in_single_precision_next_to_all_spikes_are_the_same() -> None:
     compiled, eager = _pair(AdaptiveLIF, 200, theta_plus=0.3, refractory=2.0)
-    current = _current(10 * BLOCK, 8, 200).float()
+    current = currents(10 * BLOCK, 8, 200).float()
     spikes, expected = compiled(current), eager(current)
     assert 0.05 < expected.mean() < 0.5
     assert (spikes != expected).float().mean() < 1e-3

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from compiled import currents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -12,11 +13,6 @@ from torch import Tensor
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
 
 SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 3), st.integers(1, 4))
-
-
-def _current(shape: tuple[int, ...], seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64) * 0.6 + 0.3
 
 
 def naive(
@@ -86,7 +82,7 @@ def test_matches_the_naive_recurrence(
     theta_plus: float | None,
     tc_theta: float,
 ) -> None:
-    current = _current(shape, seed)
+    current = currents(*shape, seed=seed)
     v_threshold, v_reset, v_rest = potentials
     shared: dict[str, Any] = {
         "tc_mem": 7.0,
@@ -123,12 +119,12 @@ def test_matches_the_naive_recurrence(
 def test_periods_are_in_ms() -> None:
     fast = LIF(1, tc_mem=10.0, refractory=1.0, dt=0.5, time_dim=0)
     slow = LIF(1, tc_mem=20.0, refractory=2.0, dt=1.0, time_dim=0)
-    current = _current((40, 2, 1), 0)
+    current = currents(40, 2, 1, seed=0)
     assert torch.equal(fast(current), slow(current))
 
 
 def test_any_layer_shape() -> None:
-    current = _current((6, 2, 12), 1)
+    current = currents(6, 2, 12, seed=1)
     flat = LIF(12, time_dim=0, inhibition=WinnerTakeAll(1))
     image = LIF((3, 2, 2), time_dim=0, inhibition=WinnerTakeAll(1))
     assert torch.equal(image(current.view(6, 2, 3, 2, 2)).view(6, 2, 12), flat(current))
@@ -139,14 +135,14 @@ def test_any_layer_shape() -> None:
 
 
 def test_another_batch_size_starts_from_rest() -> None:
-    current = _current((20, 3, 5), 3)
+    current = currents(20, 3, 5, seed=3)
     used, fresh = LIF(5, time_dim=0), LIF(5, time_dim=0)
     used(current)
     assert torch.equal(used(current[:, :2]), fresh(current[:, :2]))
 
 
 def test_output_is_not_shared_with_the_state() -> None:
-    lif, current = LIF(5, time_dim=0), _current((4, 3, 5), 4)
+    lif, current = LIF(5, time_dim=0), currents(4, 3, 5, seed=4)
     first = lif(current)
     kept, voltage = first.clone(), lif.voltage
     lif(current)
@@ -158,7 +154,7 @@ def test_output_is_not_shared_with_the_state() -> None:
 
 
 def test_input_is_not_changed() -> None:
-    current = _current((4, 3, 5), 4)
+    current = currents(4, 3, 5, seed=4)
     kept = current.clone()
     LIF(5, time_dim=0, inhibition=WinnerTakeAll(1))(current)
     assert torch.equal(current, kept)
@@ -166,7 +162,7 @@ def test_input_is_not_changed() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_spikes_have_the_dtype_of_the_input(dtype: torch.dtype) -> None:
-    current = _current((4, 3, 5), 5).to(dtype)
+    current = currents(4, 3, 5, seed=5).to(dtype)
     spikes = LIF(5, time_dim=0)(current)
     assert spikes.dtype == dtype
     boolean = LIF(5, time_dim=0, spike_dtype=torch.bool)(current)
@@ -189,14 +185,14 @@ def test_half_precision_integrates_small_currents() -> None:
 
 def test_no_gradient_passes() -> None:
     lif, weight = LIF(5, time_dim=0), torch.rand(5, requires_grad=True)
-    spikes = lif(_current((4, 3, 5), 6).float() * weight)
+    spikes = lif(currents(4, 3, 5, seed=6).float() * weight)
     assert not spikes.requires_grad
     assert lif.voltage is not None
     assert not lif.voltage.requires_grad
 
 
 def test_theta_is_learned_in_training_alone() -> None:
-    current = _current((20, 3, 5), 10)
+    current = currents(20, 3, 5, seed=10)
     lif = AdaptiveLIF(5, theta_plus=0.3, time_dim=0)
     buffer = lif.theta
     lif.eval()

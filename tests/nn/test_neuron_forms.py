@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from compiled import currents
 from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
@@ -17,11 +18,6 @@ NEURONS: dict[str, tuple[type[Neurons], dict[str, Any]]] = {
     "adaptive": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0}),
 }
 POTENTIALS = [(1.0, 0.0, 0.0), (1.0, -0.5, 0.0), (-50.0, -50.8, -50.3)]
-
-
-def _current(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64) * 0.6 + 0.3
 
 
 def _plain(neurons: Any, current: Tensor) -> Tensor:
@@ -54,12 +50,12 @@ def check_the_loops(name, refractory, inhibition, potentials, training):
         inhibition=LateralInhibition(inhibition) if inhibition == 0.4 else inhibition,
         **options,
     ).double()
-    fast(_current(9, 3, 5, seed=1))  # in training, so that the threshold has risen
+    fast(currents(9, 3, 5, seed=1))  # in training, so that the threshold has risen
     fast.train(training)
     plain = copy.deepcopy(fast)
     total = 0.0
     for steps in (1, 3, 4, 33):
-        current = _current(steps, 3, 5, seed=steps)
+        current = currents(steps, 3, 5, seed=steps)
         spikes, expected = fast(current), _plain(plain, current)
         assert torch.equal(spikes, expected), (potentials, training)
         total += float(expected.sum())
@@ -81,7 +77,7 @@ def test_traced_neurons_take_plain_steps(name, spike_dtype):
     traced = copy.deepcopy(fast)
     compiled = torch.compile(traced, backend="eager")
     for seed in range(3):
-        current = _current(6, 3, 5, seed=seed)
+        current = currents(6, 3, 5, seed=seed)
         spikes, expected = compiled(current), fast(current)
         assert spikes.dtype == expected.dtype
         assert torch.equal(spikes, expected)
@@ -95,6 +91,6 @@ def test_a_step_leaves_the_state_before_it(name):
     neurons: Any = kind(5, refractory=2.0, inhibition=WinnerTakeAll(2), **options).double()
     state = neurons._load(torch.ones(3, 5, dtype=torch.float64))
     before = copy.deepcopy(state)
-    _, after = neurons._step(_current(3, 5), state)
+    _, after = neurons._step(currents(3, 5), state)
     torch.testing.assert_close(state, before, rtol=0, atol=0)
     assert after.v is not state.v

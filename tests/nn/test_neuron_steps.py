@@ -10,21 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from compiled import currents, needs_kernel
 from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, WinnerTakeAll
-from lightning_accum.sparse.library import has_kernel
 
 STEPS = 4
-
-needs_kernel = pytest.mark.skipif(
-    not has_kernel(torch.device("cpu"), torch.float64), reason="needs the compiled kernel"
-)
-
-
-def currents(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=dtype) * 0.6 + 0.3
 
 
 class Pair:

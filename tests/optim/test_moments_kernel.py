@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import needs_kernel, threads
 from optimizer_cases import CASES, give_gradients, parameters, run
 from turns import turns
 
@@ -13,23 +14,18 @@ from lightning_accum.sparse import tensor_lists
 from lightning_accum.sparse.library import library
 from lightning_accum.sparse.tensor_lists import Places, step_moments
 
-needs_kernel = pytest.mark.skipif(
-    library(torch.float32) is None, reason="needs the compiled kernel"
-)
 # Empty, a number, less and more than a piece, and enough for a second thread.
 SIZES = ((0,), (), (5,), (3, 7), (4097,), (300, 1001))
 FORMS = ["radam", "radam-still", "adabelief", "adabelief-amsgrad", "adabelief-rectified"]
 
 
 @needs_kernel
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("form", FORMS)
-def test_it_steps_as_lists_of_tensors_do(form, dtype, threads, monkeypatch):
-    before = torch.get_num_threads()
+def test_it_steps_as_lists_of_tensors_do(form, dtype, count, monkeypatch):
     decay = WeightDecay(0.1, weight_decouple=form.startswith("radam"))
-    try:
-        torch.set_num_threads(threads)
+    with threads(count):
         params, others = parameters(dtype, shapes=SIZES), parameters(dtype, shapes=SIZES)
         options = {"maximize": True, "weight_decay": decay, "lr": 0.01}
         run(CASES[form](others, foreach=True, **options), others, 9)
@@ -40,8 +36,6 @@ def test_it_steps_as_lists_of_tensors_do(form, dtype, threads, monkeypatch):
         assert all(p._version > v for p, v in zip(params, versions, strict=True))
         for one, two in zip(params[1:], others[1:], strict=True):
             assert (one - two).abs().max() <= 16 * torch.finfo(dtype).eps * two.abs().max()
-    finally:
-        torch.set_num_threads(before)
 
 
 NUMBERS = (1.0, 1.0, 0.0, 0.9, 0.99, 0.0, 0.1, 1.0, 1e-8)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from compiled import threads
 from optimizer_cases import CASES, give_gradients, parameters, run, same
 
 from lightning_accum.optim import Adam
@@ -60,9 +61,7 @@ def interrupted(call, at):
 
 @pytest.mark.parametrize("name", ["adam", "radam", "one-at-a-time"])
 def test_an_interrupt_leaves_the_threads_and_an_optimizer_that_goes_on(name):
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    with threads(2):
         came, at = True, 0
         while came:
             at += 1
@@ -76,30 +75,27 @@ def test_an_interrupt_leaves_the_threads_and_an_optimizer_that_goes_on(name):
             run(optimizer, params, 1, 1)
             assert not any(map(torch.equal, params, kept))
         assert at > 30
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_the_number_of_threads_is_given_back():
-    threads, seen = torch.get_num_threads(), []
-    params = parameters()
-    optimizer = Adam(params)
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
+    seen = []
+    for count in (1, 2):
+        with threads(count):
             single_threaded(lambda: seen.append(torch.get_num_threads()))
             single_threaded(lambda: seen.append(torch.is_inference_mode_enabled()))
             assert torch.get_num_threads() == count
-        assert seen == [1, True, 1, True]
-        run(optimizer, params, 2)
-        # a parameter of another dtype is found, and takes moments of its own dtype
-        params[1].data = params[1].data.float()
-        params[1].grad = None
-        params[1].grad = torch.ones(3, 5)
-        optimizer.step()
-        assert optimizer.state[params[1]]["exp_avg"].dtype == torch.float32
-        with pytest.raises(ZeroDivisionError):
-            single_threaded(lambda: 1 / 0)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
+            with pytest.raises(ZeroDivisionError):
+                single_threaded(lambda: 1 / 0)
+            assert torch.get_num_threads() == count
+    assert seen == [1, True, 1, True]
+
+
+def test_a_parameter_of_another_dtype_takes_moments_of_its_own():
+    params = parameters()
+    optimizer = Adam(params)
+    run(optimizer, params, 2)
+    params[1].data = params[1].data.float()
+    params[1].grad = None
+    params[1].grad = torch.ones(3, 5)
+    optimizer.step()
+    assert optimizer.state[params[1]]["exp_avg"].dtype == torch.float32

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from compiled import needs_kernel
 from torch import Tensor, nn
 
 import lightning_accum as la
 from lightning_accum.cells.trainer import Undo
 from lightning_accum.functional import bound_power
-from lightning_accum.sparse.library import has_kernel
 from lightning_accum.updates import NonFiniteUpdateError
 from lightning_accum.updates.attached import set_updater
 
@@ -83,10 +83,6 @@ RULES: dict[str, Callable[[str], la.Rule]] = {
     "Hebb": lambda backend: la.Hebb(0.1, backend=backend),
     "anti-Hebb": lambda backend: la.AntiHebb(0.1, backend=backend),
 }
-
-needs_kernel = pytest.mark.skipif(
-    not has_kernel(torch.device("cpu"), torch.float64), reason="needs the compiled kernel"
-)
 
 
 @pytest.mark.parametrize("name", RULES)

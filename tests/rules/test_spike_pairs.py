@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from compiled import needs_kernel, spikes, threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, raster, show
@@ -28,19 +29,12 @@ from lightning_accum.sparse import library
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.pairs import Latest, Visit, pair_events
 
-needs_kernel = pytest.mark.skipif(
-    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
-)
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0),
     "narrow": ExponentialKernel(0.3, 0.2, tc_post=0.01, tc_pre=1e6),
     "gaussian": GaussianKernel(0.3, width=5.0, offset=0.1),
     "function": lambda delta: torch.sin(delta) * torch.exp(-delta.abs() / 9),
 }
-
-
-def spikes(*shape: int, density: float, seed: int) -> Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < density
 
 
 @needs_kernel
@@ -136,13 +130,10 @@ def test_no_result_depends_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(library, "_SHARE", 1)
     post, pre = (Activity(spikes(20, 3, n, density=0.2, seed=n)) for n in (70, 300))
     pairs = SpikePairs(KERNELS["exponential"], Signal(post), Signal(pre), 5 * torch.rand(70, 300))
-    vjp, before, found = Synapses(nn.Linear(300, 70), "weight", ""), torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 5, 200):
-            torch.set_num_threads(threads)
+    vjp, found = Synapses(nn.Linear(300, 70), "weight", ""), []
+    for count in (1, 2, 5, 200):
+        with threads(count):
             found.append(pairs.summed(vjp))
-    finally:
-        torch.set_num_threads(before)
     assert all(torch.equal(a, b) for other in found for a, b in zip(found[0], other, strict=True))
 
 

@@ -1,12 +1,10 @@
 """The results of papers, each in one thread."""
 
 import pytest
-import torch
+from compiled import threads
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield

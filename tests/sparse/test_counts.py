@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import spikes
 from torch import Tensor
 from turns import turns
 
@@ -16,14 +17,10 @@ SHAPES = [
 ]
 
 
-def spikes(shape: tuple[int, ...], density: float = 0.3) -> Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(0)) < density
-
-
 @turns("shape", SHAPES)
 @turns("density", [0.0, 0.02, 0.3, 1.1])
 def test_counts_and_their_statistics_are_those_of_plain_torch(shape, density) -> None:
-    raster = spikes(shape, density)
+    raster = spikes(*shape, density=density)
     counts = fast_spike_counts(raster)
     assert torch.equal(counts, spike_counts(raster))
     slots = shape[0] * shape[1]
@@ -34,7 +31,7 @@ def test_counts_and_their_statistics_are_those_of_plain_torch(shape, density) ->
 
 
 def test_what_has_no_kernel_is_left_to_plain_torch() -> None:
-    raster = spikes((6, 4, 8))
+    raster = spikes(6, 4, 8)
     for each in (raster.float(), raster.transpose(0, 1), raster[:, :, ::2], raster.to(torch.int8)):
         assert torch.equal(fast_spike_counts(each), spike_counts(each))
     counts = spike_counts(raster)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from compiled import needs_kernel, numbers, spikes, threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -29,20 +30,9 @@ from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events
 
-needs_kernel = pytest.mark.skipif(
-    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
-)
 quick = settings(deadline=None, derandomize=True, max_examples=30)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
 T, B = 9, 3
-
-
-def numbers(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def spikes(*shape: int, seed: int) -> Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.3
 
 
 def folding(width: int = 6, classes: int = 2, dtype: torch.dtype = torch.float64) -> Folding:
@@ -153,14 +143,12 @@ def test_rows_that_the_kernel_does_not_fold_are_left_to_torch() -> None:
 @needs_kernel
 def test_no_folded_sum_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_SHARE", 64)
-    threads, totals = torch.get_num_threads(), []
     good, raster = folding(300, 3), Events(spikes(T * B, 5, seed=0))
-    for count in (1, 3):
-        torch.set_num_threads(count)
-        totals.append(torch.empty(300, 5, dtype=torch.float64))
-        source = Rows(good.potential.membrane, "reverse", 0.5, folding=good)
-        assert outer_sum_into(totals[-1], False, raster, [(1.0, source)])
-    torch.set_num_threads(threads)
+    source = Rows(good.potential.membrane, "reverse", 0.5, folding=good)
+    totals = [torch.empty(300, 5, dtype=torch.float64) for _ in range(2)]
+    for count, total in zip((1, 3), totals, strict=True):
+        with threads(count):
+            assert outer_sum_into(total, False, raster, [(1.0, source)])
     assert torch.equal(*totals)
 
 

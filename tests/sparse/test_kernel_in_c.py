@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import turns
+from compiled import needs_kernel, numbers, spikes, threads
 from forms import evaluated_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,9 +27,7 @@ from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.skipif(
-    not library.has_kernel(CPU, torch.float32), reason="needs the compiled kernel"
-)
+pytestmark = needs_kernel
 REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 sizes = {
@@ -39,14 +38,6 @@ sizes = {
     "density": st.sampled_from([0.0, 0.05, 0.5, 1.0]),
     "seed": st.integers(0, 99),
 }
-
-
-def spikes(*shape: int, density: float, seed: int) -> Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < density
-
-
-def numbers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -242,18 +233,16 @@ def many_threads(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     if request.param == "own threads":
         request.getfixturevalue("own_threads")
     monkeypatch.setattr(library, "_SHARE", 1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(5)
-    yield
-    torch.set_num_threads(before)
+    with threads(5):
+        yield
 
 
 @REALS
 def test_no_result_depends_on_the_number_of_threads(dtype, many_threads):
     found = [everything(dtype)]
-    for threads in (1, 2, 200):
-        torch.set_num_threads(threads)
-        found.append(everything(dtype))
+    for count in (1, 2, 200):
+        with threads(count):
+            found.append(everything(dtype))
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 import torch
+from compiled import needs_kernel, numbers, threads
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -17,9 +19,6 @@ from lightning_accum.sparse import library, neurons
 from lightning_accum.sparse.eligibility import Potential, fold_in_blocks, fold_steps
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
 
-needs_kernel = pytest.mark.skipif(
-    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
-)
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
 betas = st.sampled_from([0.0, 0.3])
@@ -42,10 +41,6 @@ class Own(Surrogate):
 
     def derivative(self, x: Tensor) -> Tensor:
         return torch.exp(-x.square())
-
-
-def numbers(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 def close(found: object, expected: object, dtype: torch.dtype) -> None:
@@ -173,17 +168,14 @@ def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
 @needs_kernel
 def test_no_result_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_SHARE", 64)
-    threads, found = torch.get_num_threads(), []
-    current = numbers(12, 5, 2000, seed=0)
-    for count in (1, 3):
-        torch.set_num_threads(count)
-        for recurrent in (False, True):
-            torch.manual_seed(0)
-            neurons = SurrogateLIF(2000, beta=0.1, recurrent=recurrent, time_dim=0).double()
+    found, current = [], numbers(12, 5, 2000, seed=0)
+    for count, recurrent in itertools.product((1, 3), (False, True)):
+        torch.manual_seed(0)
+        neurons = SurrogateLIF(2000, beta=0.1, recurrent=recurrent, time_dim=0).double()
+        with threads(count):
             neurons(current if not recurrent else current.mul(2.0))
             potential = Potential(neurons.membrane, neurons.threshold, Triangular())
             fold = fold_in_blocks(current.__getitem__, potential, torch.empty_like(current), 0.9)
-            found.append((neurons.membrane, neurons.threshold, *fold))
-    torch.set_num_threads(threads)
+        found.append((neurons.membrane, neurons.threshold, *fold))
     for one, several in zip(found[:2], found[2:], strict=True):
         assert all(map(torch.equal, one, several))

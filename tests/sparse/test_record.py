@@ -6,14 +6,12 @@ import math
 
 import pytest
 import torch
+from compiled import needs_kernel
 
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.sparse.events import Events, SpikeRows
 from lightning_accum.sparse.library import has_kernel
 
-needs_kernel = pytest.mark.skipif(
-    not has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
-)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 others = pytest.mark.parametrize("value", [0.5, 2.0, -1.0, math.nan, math.inf])
 
