@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
 from lightning_accum.accumulators import (
@@ -39,6 +41,15 @@ def ema(values: Tensor, decay: float = 0.9) -> Tensor:
 def stacked(found: Any) -> Any:
     """What an accumulator has found, the values of a list in one tensor."""
     return torch.stack(found) if isinstance(found, list) else found
+
+
+def written(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
+    """Steps and values of each tag in a folder of event files."""
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
 
 
 class Product(CustomAccumulator):

@@ -11,7 +11,7 @@ import torch
 from callback_helpers import trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from streams import written
 from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
@@ -121,9 +121,7 @@ def logging_trainer(path, *callbacks, **options):
 
 
 def events(path):
-    reader = EventAccumulator(str(path))
-    reader.Reload()
-    return {tag: [event.value for event in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+    return {tag: [value for _, value in found] for tag, found in written(path).items()}
 
 
 @pytest.fixture(scope="module")

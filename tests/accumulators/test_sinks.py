@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from streams import written
 from torch.utils.tensorboard import SummaryWriter
 
 from lightning_accum.accumulators import Log, Mean, Pipe, Scalar, Select, Source, Split, Sum
@@ -27,14 +27,6 @@ class Named(torch.nn.Module):
 
     def log(self, name, value):
         self.logged.append(name)
-
-
-def written(path):
-    reader = EventAccumulator(str(path))
-    reader.Reload()
-    return {
-        tag: [(e.step, e.value) for e in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]
-    }
 
 
 def test_log_goes_through_the_module_with_its_options():
