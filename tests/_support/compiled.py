@@ -1,4 +1,4 @@
-"""What tests of compiled loops share: a mark, inputs of one seed, and a number of threads."""
+"""Helpers of the tests of compiled loops: a mark, seeded inputs, and the number of threads."""
 
 from __future__ import annotations
 

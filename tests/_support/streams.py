@@ -39,7 +39,7 @@ def ema(values: Tensor, decay: float = 0.9) -> Tensor:
 
 
 def stacked(found: Any) -> Any:
-    """What an accumulator has found, the values of a list in one tensor."""
+    """Returns the result of an accumulator, with the values of a list in one tensor."""
     return torch.stack(found) if isinstance(found, list) else found
 
 
