@@ -216,6 +216,34 @@ def table(sources: Any, targets: Any) -> list[list[float]]:
     return found
 
 
+# By name: the settings of a synapse with short-term plasticity.
+SHORT_TERM = {
+    "depressing": {"U": 0.5, "u": 0.5, "tau_rec": 800.0, "tau_fac": 0.0},
+    "facilitating": {"U": 0.03, "u": 0.03, "tau_rec": 130.0, "tau_fac": 530.0},
+    "both": {"U": 0.3, "u": 0.3, "tau_rec": 60.0, "tau_fac": 90.0},
+}
+
+
+def short_term(settings: dict[str, float], resolution: float) -> dict[str, Any]:
+    """Shows spikes to synapses of weight 1, and records the weights of what they transmit."""
+    nest.ResetKernel()
+    nest.verbosity = nest.VerbosityLevel.ERROR
+    nest.resolution = resolution
+    spikes = trains(4, PRE, 0)
+    times = [[round(step * resolution, 6) for step in each] for each in spikes]
+    sources = nest.Create("spike_generator", PRE, [{"spike_times": each} for each in times])
+    inputs, outputs = nest.Create("parrot_neuron", PRE), nest.Create("parrot_neuron", PRE)
+    nest.Connect(sources, inputs, "one_to_one", {"delay": resolution})
+    seen = nest.Create("weight_recorder")
+    nest.CopyModel("tsodyks2_synapse", "seen_synapse", {"weight_recorder": seen})
+    spec = {"synapse_model": "seen_synapse", "weight": 1.0, "delay": resolution, **settings}
+    nest.Connect(inputs, outputs, "one_to_one", spec)
+    nest.Simulate((STEPS + 10) * resolution)
+    events = seen.get("events")
+    weights = [events["weights"][events["senders"] == each].tolist() for each in inputs.tolist()]
+    return {**settings, "dt": resolution, "steps": STEPS, "pre": spikes, "weights": weights}
+
+
 VOLTAGE = {"A_LTD": 1.4e-4, "A_LTP": 8e-5, "theta_minus": -70.6, "theta_plus": -55.3,
            "tau_u_bar_minus": 10.0, "tau_u_bar_plus": 7.0}  # fmt: skip
 TAU_X = 15.0
@@ -333,6 +361,11 @@ def main() -> None:
         "nest": nest.__version__, "brian2": brian2.__version__, "synapses": synapses,
         "eprop": networks, "clopath": [clopath(step) for step in (0.1, 0.05)],
         "rates": rules, "MSTDP": rewarded(),
+        "short_term": {
+            f"{name}, {resolution:g} ms": short_term(settings, resolution)
+            for name, settings in SHORT_TERM.items()
+            for resolution in (1.0, 0.1)
+        },
     }  # fmt: skip
     OUT.write_text(json.dumps(found) + "\n", encoding="utf-8")
     print(f"Wrote {OUT}.")

@@ -24,13 +24,22 @@ from lightning_accum.nn import (
     Competition,
     DelayedLinear,
     LeakyIntegrator,
+    ShortTermPlasticity,
     SurrogateLIF,
 )
 from lightning_accum.observe.hooks import Hook
 from lightning_accum.observe.tensors import shares_memory, tensors_in
 
 _BATCHES = 4  # that are watched
-_NATIVE = (LIF, AdaptiveLIF, SurrogateLIF, Competition, LeakyIntegrator, DelayedLinear)
+_NATIVE = (
+    LIF,
+    AdaptiveLIF,
+    SurrogateLIF,
+    Competition,
+    LeakyIntegrator,
+    DelayedLinear,
+    ShortTermPlasticity,
+)
 _PLAIN = (nn.Identity, nn.Sequential, nn.Dropout)  # a network may have several for each neuron
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
 

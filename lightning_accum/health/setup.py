@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.nn import LeakyIntegrator, PoissonEncoder
+from lightning_accum.nn import LeakyIntegrator, PoissonEncoder, ShortTermPlasticity
 
 # What schedulers call their length, in steps.
 _LENGTHS: dict[type[LRScheduler], str] = {
@@ -22,6 +22,7 @@ _LENGTHS: dict[type[LRScheduler], str] = {
     lr_scheduler.LinearLR: "total_iters",
     lr_scheduler.ConstantLR: "total_iters",
 }
+_STEPPED = PoissonEncoder, LeakyIntegrator, ShortTermPlasticity
 _ENDS = "T_max", "total_steps"  # a warm-up of `total_iters` may well be short
 
 
@@ -55,11 +56,11 @@ def twin(trainer: CellTrainer, name: str, other: CellTrainer) -> str:
 
 
 def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, str]]:
-    """Yields encoders and readouts whose ``dt`` is that of none of the cells."""
+    """Yields modules with a ``dt`` of their own that is that of none of the cells."""
     states = (getattr(state, "hyperparameters", None) for _, state in trainer.cells)
     known = sorted({float(h.dt) for h in states if h is not None and hasattr(h, "dt")})
     for path, module in model.named_modules():
-        if not known or not isinstance(module, (PoissonEncoder, LeakyIntegrator)):
+        if not known or not isinstance(module, _STEPPED):
             continue
         if not any(math.isclose(module.dt, dt) for dt in known):
             should = " or ".join(f"{dt:g}" for dt in known)

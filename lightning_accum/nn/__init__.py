@@ -12,6 +12,7 @@ from lightning_accum.nn.leaky_integrator import LeakyIntegrator
 from lightning_accum.nn.linear import DelayedLinear, Linear, RecurrentLinear
 from lightning_accum.nn.neuron import LIF, AdaptiveLIF
 from lightning_accum.nn.reward_baseline import RewardBaseline
+from lightning_accum.nn.short_term import ShortTermPlasticity
 from lightning_accum.nn.surrogate_lif import SurrogateLIF
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PoissonEncoder",
     "RecurrentLinear",
     "RewardBaseline",
+    "ShortTermPlasticity",
     "SurrogateLIF",
     "WinnerTakeAll",
 ]

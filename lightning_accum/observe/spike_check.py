@@ -126,7 +126,8 @@ class SpikeCheck:
             "look for NaN in the data, in the weights, and in what else the module is given."
             if found != found
             else "is a neuron's output missing in between? If input is meant to be real-valued,"
-            " pass `graded_input=True` to a rule that learns from an error or a gradient; for"
-            " others, use a rate-based rule."
+            " such as that of `ShortTermPlasticity`, pass `graded_input=True` to the rule: if it"
+            " learns from an error or a gradient, values count, and otherwise every value but 0 is"
+            " a spike; or use a rate-based rule."
         )
         return f"Activity of a rule on spikes should be 0 or 1. Found {found} {self.label}: {how}"

@@ -76,6 +76,9 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         backend: how terms are evaluated: ``"auto"`` chooses the cheapest way, ``"plain"`` evaluates
             the equation itself, sample by sample, and is slow.
         picker: finds the activity in a neuron's output; the output's first tensor when ``None``.
+        graded_input: whether a rule on spikes takes real values before the connection, such as
+            those of :class:`~lightning_accum.nn.ShortTermPlasticity`. Each value other than 0 then
+            counts as a spike; for a rule that learns from an error or a gradient, the value counts.
 
     Raises:
         TypeError: if an argument is unknown; the message has the nearest known name.
@@ -102,6 +105,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     carry: bool = field(default=True, hyperparameter=False)
     backend: Backend = field(default="auto", hyperparameter=False)
     picker: Picker | None = None
+    graded_input: bool = False
 
     spikes: ClassVar[bool] = True
     """Whether both sides are spikes, which are kept as booleans."""
@@ -320,7 +324,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def _recorded(self, cell: Cell, h: Self) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
-        sides = both_sides(cell, h, self.spikes, self._reads_input)
+        sides = both_sides(cell, h, self.spikes, self._reads_input and not h.graded_input)
         return *sides, *(state_of(cell, name, source) for name, source in self.states(h).items())
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:

@@ -21,8 +21,6 @@ class ThirdFactorRule(Rule, kw_only=True):
     # A hyperparameter that names an attribute `of_neuron` is that of the neuron when it is None;
     # one that is given should equal it.
 
-    graded_input: bool = False
-
     def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that a registered cell should have."""
         return ()
@@ -62,7 +60,7 @@ class ThirdFactorRule(Rule, kw_only=True):
         return {name: each.of_neuron for name, each in self._fields.items() if each.of_neuron}
 
     def _recorded(self, cell: Cell, h: Self) -> list[RecordedSignal]:
-        """Returns the signals to record; the input may be real-valued."""
+        """Returns the signals to record; a real-valued input counts by its values."""
         pre, *others = super()._recorded(cell, h)
         return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
 

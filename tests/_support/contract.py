@@ -407,6 +407,9 @@ CASES: dict[str, Case] = {
     ),
     "DelayedLinear": Case(lambda: lann.DelayedLinear(3, 2, 4.0, time_dim=0), forward(SEQUENCE)),
     "RecurrentLinear": Case(lambda: lann.RecurrentLinear(3), forward((4, 3))),
+    "ShortTermPlasticity": Case(
+        lambda: lann.ShortTermPlasticity(3, 0.3, 30.0, 50.0, time_dim=0), forward(SEQUENCE)
+    ),
     "LeakyIntegrator": Case(lambda: lann.LeakyIntegrator(3, time_dim=0), forward(SEQUENCE)),
     **{
         kind.__name__: Case(kind, lambda surrogate, i: surrogate.derivative(2 * rand(i, 5)))

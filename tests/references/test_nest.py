@@ -138,6 +138,18 @@ def test_weights_change_as_in_nest(name: str) -> None:
         assert error < 1e-12, (length, error)
 
 
+@pytest.mark.parametrize("name", NEST["short_term"])
+def test_synapses_release_as_in_nest(name: str) -> None:
+    case = NEST["short_term"][name]
+    synapses = layers.ShortTermPlasticity(
+        len(case["pre"]), case["U"], case["tau_rec"], case["tau_fac"] or None, case["dt"], 0
+    )
+    found = synapses(raster(case["pre"], case["steps"]))
+    for i, (spikes, weights) in enumerate(zip(case["pre"], case["weights"], strict=True)):
+        assert found[spikes, 0, i].tolist() == pytest.approx(weights, abs=1e-12 * max(weights))
+    assert found.count_nonzero() == sum(map(len, case["weights"])) > 40
+
+
 class Fixed(Feedback):
     """Feedback by given weights."""
 

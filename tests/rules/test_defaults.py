@@ -8,12 +8,11 @@ import lightning_accum as la
 
 EVERY = {
     "dt": 1.0, "batch_reduction": "mean", "time_dim": None, "params": ("weight",), "carry": True,
-    "backend": "auto", "picker": None,
+    "backend": "auto", "picker": None, "graded_input": False,
 }  # fmt: skip
 PAIR = {**EVERY, "tc_post": 20.0, "tc_pre": 20.0, "trace_mode": "cumulative"}
 POTENTIAL = {
     **EVERY, "tc_mem": None, "surrogate": None, "membrane": "membrane", "threshold": "threshold",
-    "graded_input": False,
 }  # fmt: skip
 DEFAULTS = {
     **dict.fromkeys(("AntiHebb", "Hebb", "Homeostasis", "KernelSTDP", "Oja", "Sanger"), EVERY),
@@ -25,7 +24,7 @@ DEFAULTS = {
     "Covariance": {**EVERY, "tc_average": 1000.0},
     "DelayAdjustedKernelSTDP": {**EVERY, "delay": "delay"},
     "DelayAdjustedSTDP": {**EVERY, "delay": "delay", "tc_post": 20.0, "tc_pre": 20.0},
-    "DeltaRule": {**EVERY, "tc_readout": None, "graded_input": False},
+    "DeltaRule": {**EVERY, "tc_readout": None},
     "EProp": {
         **POTENTIAL, **dict.fromkeys(("feedback", "tc_readout", "beta", "tc_adaptation")),
         "regularization": 0.0, "target_rate": 10.0,

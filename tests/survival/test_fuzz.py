@@ -162,7 +162,7 @@ GOOD: dict[str, Callable[[], Any]] = {
         (accumulators.Mean, "accumulator accumulators"),
         (lambda: torch.ones(5, 2, 3),
          "learning_signal derivative Competition.x DelayedLinear.x Neurons.x SurrogateLIF.x "
-         "LeakyIntegrator.x activity values spikes post pre"),
+         "LeakyIntegrator.x ShortTermPlasticity.x activity values spikes post pre"),
         (lambda: torch.ones(2, 3),
          "PoissonEncoder.x poisson_encode.x "
          "RecurrentLinear.spikes"),

@@ -1,0 +1,171 @@
+"""Short-term plasticity: how much of a spike a synapse transmits, by the spikes before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from lightning_accum._checks import check_finite
+from lightning_accum._state import StateModule
+from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.nn._arguments import (
+    check_input,
+    check_layer_state,
+    check_times,
+    decay_in_step,
+    layer_shape,
+)
+
+
+@final
+class ShortTermPlasticity(StateModule):
+    r"""Turns spikes into what synapses release: less after each spike, or more for a while.
+
+    .. math::
+        u(t) &= u^+(t - \Delta t)\, e^{-\Delta t / \tau_f}, \qquad
+        u^+(t) = u(t) + U\, (1 - u(t))\, s(t) \\
+        x(t) &= 1 - \left(1 - x^+(t - \Delta t)\right) e^{-\Delta t / \tau_r}, \qquad
+        x^+(t) = x(t) - y(t) \\
+        y(t) &= \left(u(t) + U\, (1 - u(t))\right) x(t)\, s(t)
+
+    with spikes :math:`s`, the share :math:`u` of the resources that a spike uses, and the resources
+    :math:`x` that are left. At rest a spike releases :math:`U`. Resources recover with
+    :math:`\tau_r` (depression), and a spike's effect on :math:`u` fades with :math:`\tau_f`
+    (facilitation).
+
+    Call it between the spikes and their connection: ``neurons(connection(plasticity(spikes)))``.
+    Every input has one state for all synapses that it leads to; for others, make another
+    connection. A rule that learns on this connection needs ``graded_input=True``.
+
+    The state is kept from call to call until :meth:`reset`; a batch of another size starts at rest.
+    An input between 0 and 1 counts as the probability of a spike, as in mean-field theory.
+    Gradients pass within a call.
+
+    Args:
+        size: number of inputs, or the shape of the layer.
+        release: the share :math:`U`.
+        tc_recovery: time constant :math:`\tau_r` of the resources, in ms; ``None`` if they are
+            always full.
+        tc_facilitation: time constant :math:`\tau_f`, in ms; ``None`` without facilitation.
+        dt: length of a time step :math:`\Delta t`, in ms.
+        time_dim: ``None`` for one step per call, 0 for a sequence with time first.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> spikes = torch.ones(3, 1, 1)
+        >>> ShortTermPlasticity.depressing(1, time_dim=0)(spikes).flatten()
+        tensor([0.5000, 0.2503, 0.1256])
+        >>> ShortTermPlasticity.facilitating(1, time_dim=0)(spikes).flatten()
+        tensor([0.0300, 0.0573, 0.0796])
+
+    Source:
+        Tsodyks & Markram 1997, doi:10.1073/pnas.94.2.719; Markram, Wang & Tsodyks 1998,
+        "Differential signaling via the same axon of neocortical pyramidal neurons",
+        doi:10.1073/pnas.95.9.5323.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        release: float = 0.5,
+        tc_recovery: float | None = 800.0,
+        tc_facilitation: float | None = None,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+    ) -> None:
+        super().__init__()
+        check_times(0.0, dt, time_dim)
+        check_finite(release=release)
+        if not 0 < release <= 1:
+            raise ValueError(
+                "Argument `release` should be a share, above 0 and at most 1. Found"
+                f" `release = {release}`: scale the weights instead, if spikes should do more."
+            )
+        self.size = layer_shape(size)
+        self.release = release
+        self.tc_recovery, self.tc_facilitation = tc_recovery, tc_facilitation
+        self.dt = dt
+        self.time_dim = time_dim
+        self.decay = 0.0
+        if tc_facilitation is not None:
+            self.decay = decay_in_step("tc_facilitation", tc_facilitation, dt)
+        self.recovery = 1.0
+        if tc_recovery is not None and decay_in_step("tc_recovery", tc_recovery, dt):
+            self.recovery = -math.expm1(-dt / tc_recovery)
+        self.reset()
+
+    @classmethod
+    def depressing(cls, size: int | Sequence[int], **options: Any) -> Self:
+        """Returns depressing synapses, as between pyramidal neurons.
+
+        Args:
+            size: as of the class.
+            **options: other options of the class, such as ``time_dim``.
+        """
+        return cls(size, **{"release": 0.5, "tc_recovery": 800.0, **options})
+
+    @classmethod
+    def facilitating(cls, size: int | Sequence[int], **options: Any) -> Self:
+        """Returns facilitating synapses, as of pyramidal neurons onto some interneurons.
+
+        Args:
+            size: as of the class.
+            **options: other options of the class, such as ``time_dim``.
+        """
+        preset = {"release": 0.03, "tc_recovery": 130.0, "tc_facilitation": 530.0}
+        return cls(size, **{**preset, **options})
+
+    def reset(self) -> None:
+        """Forgets the spikes: the next call starts at rest."""
+        self._state = {"used": None, "left": None}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns what spikes release.
+
+        Args:
+            x: spikes, shape ``[B, *size]``, or ``[T, B, *size]`` with ``time_dim=0``.
+
+        Returns:
+            The share of the resources that is released in each step, in the shape of ``x``, in
+            float32 or wider; 0 without a spike.
+
+        Raises:
+            ValueError: if the shape does not fit.
+        """
+        check_input(x, self.size, self.time_dim)
+        spikes = (x if self.time_dim == 0 else x.unsqueeze(0)).to(at_least_float32(x.dtype))
+        used, left = self._state["used"], self._state["left"]
+        if used is None or left is None or used.shape != spikes.shape[1:]:
+            used = spikes.new_zeros(spikes.shape[1:])
+            left = torch.ones_like(used)
+        used, left = used.to(spikes), left.to(spikes)
+        released = []
+        for spike in spikes:
+            used, left = self.decay * used, left + (1 - left) * self.recovery
+            rise = self.release * (1 - used)
+            released.append((used + rise) * left * spike)
+            used, left = used + rise * spike, left - released[-1]
+        self._state = {"used": used.detach(), "left": left.detach()}
+        if self.time_dim is None:
+            return released[0]
+        return torch.stack(released) if released else torch.empty_like(spikes)
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not the state of such synapses."""
+        super().check_extra_state(state)
+        check_layer_state(self, state, *self.size)
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        return (
+            f"{self.size}, release={self.release}, tc_recovery={self.tc_recovery}, "
+            f"tc_facilitation={self.tc_facilitation}, dt={self.dt}, time_dim={self.time_dim}"
+        )

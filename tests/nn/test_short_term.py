@@ -1,0 +1,161 @@
+"""Short-term plasticity: its equations, its steady state, and rules that learn behind it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum.functional import GaussianKernel, Triangular
+from lightning_accum.nn import LIF, ShortTermPlasticity, SurrogateLIF
+
+PRESETS = [
+    lambda **o: ShortTermPlasticity.depressing(3, **o),
+    lambda **o: ShortTermPlasticity.facilitating(3, **o),
+    lambda **o: ShortTermPlasticity(3, 0.2, None, 50.0, **o),
+    lambda **o: ShortTermPlasticity(3, 1.0, math.inf, math.inf, **o),
+]
+each_preset = pytest.mark.parametrize("make", PRESETS)
+
+
+def raster(steps: int = 60, batch: int = 2, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(steps, batch, 3, generator=generator) < 0.3).double()
+
+
+def left(tc: float | None, ms: float) -> float:
+    return 0.0 if tc is None else math.exp(-ms / tc)
+
+
+@each_preset
+def test_it_is_the_equations_from_spike_to_spike(make):
+    made = make(time_dim=0, dt=0.5)
+    spikes = raster()
+    expected = torch.zeros_like(spikes)
+    for b in range(2):
+        for i in range(3):
+            u, x, last = made.release, 1.0, None
+            for t in spikes[:, b, i].nonzero().flatten().tolist():
+                if last is not None:
+                    apart = 0.5 * (t - last)
+                    x = 1 + (x - x * u - 1) * left(made.tc_recovery, apart)
+                    u = made.release + u * (1 - made.release) * left(made.tc_facilitation, apart)
+                expected[t, b, i], last = u * x, t
+    torch.testing.assert_close(made(spikes), expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("every", [1, 20])
+@each_preset
+def test_a_regular_train_settles(make, every):
+    made = make(time_dim=0)
+    spikes = torch.zeros(60, every, 1, 3, dtype=torch.float64)
+    spikes[:, 0] = 1.0
+    release, faded = made.release, left(made.tc_facilitation, every)
+    recovered = 1 - left(made.tc_recovery, every)
+    u = release / (1 - (1 - release) * faded)
+    x = recovered / (recovered + u - u * recovered) if recovered else 0.0
+    for _ in range(12):
+        found = made(spikes.flatten(0, 1))[-every, 0, 0]
+    assert found.item() == pytest.approx(u * x, rel=1e-9, abs=1e-12)
+
+
+@each_preset
+def test_steps_pieces_and_sequences_are_alike_until_it_is_reset(make):
+    spikes = raster()
+    whole, steps, pieces = make(time_dim=0), make(), make(time_dim=0)
+    expected = whole(spikes)
+    assert torch.equal(torch.stack([steps(each) for each in spikes]), expected)
+    assert torch.equal(torch.cat([pieces(each) for each in spikes.split((0, 7, 53))]), expected)
+    assert torch.equal(make(time_dim=0)(spikes.bool()), make(time_dim=0)(spikes.float()))
+    assert not torch.equal(whole(spikes), expected)
+    whole.reset()
+    assert torch.equal(whole(spikes), expected)
+    assert whole(raster(batch=4)).shape == (60, 4, 3)  # from rest
+    assert torch.equal(whole(spikes), expected)
+
+
+def test_gradients_are_the_equations_derivative_within_a_call():
+    made = ShortTermPlasticity(3, 0.3, 20.0, 30.0, time_dim=0)
+
+    def released(x: Tensor) -> Tensor:
+        made.reset()
+        return made(x)
+
+    likely = (0.8 * raster(6) + 0.1).requires_grad_()
+    assert torch.autograd.gradcheck(released, (likely,))
+    made(likely)
+    made(likely).sum().backward()  # and not through the call before
+
+
+@pytest.mark.parametrize("time_dim", [None, 0])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: la.STDP(0.1, -0.05, **o),
+        lambda **o: la.STDP(0.1, -0.05, trace_mode="nearest", pairing="reduced", **o),
+        lambda **o: la.TripletSTDP(0.1, 0.1, -0.1, -0.1, **o),
+        lambda **o: la.KernelSTDP(GaussianKernel(0.3), **o),
+        lambda **o: la.InhibitorySTDP(0.1, **o),
+    ],
+)
+def test_rules_on_spikes_learn_from_the_times_of_what_is_released(make, time_dim):
+    x, y = raster(), raster(seed=1)
+    found = []
+    for graded in (False, True):
+        model = la.Serial(nn.Linear(3, 3, bias=False).double(), nn.Identity())
+        nn.init.constant_(model.connection.weight, 0.5)
+        rule = make(time_dim=time_dim, graded_input=graded)
+        unit = rule.register_cell("cell", model.cell)
+        released = ShortTermPlasticity.depressing(3, time_dim=0)(x) if graded else x
+        for pre, post in [(released, y)] if time_dim == 0 else zip(released, y, strict=True):
+            unit.monitors["pre"](pre), unit.monitors["post"](post)
+            rule(), rule.update()
+        found.append(model.connection.weight.detach())
+    assert torch.equal(*found)
+    assert (found[0] - 0.5).abs().max() > 0.1
+
+
+def test_rules_with_an_error_learn_from_how_much_is_released():
+    torch.manual_seed(0)
+    plasticity = ShortTermPlasticity.depressing(3, time_dim=0)
+    neurons = SurrogateLIF(4, surrogate=Triangular(), gradient="time", time_dim=0)
+    layer = la.Serial(nn.Linear(3, 4, bias=False).double(), neurons)
+    rule = la.EProp(1.0, graded_input=True, time_dim=0, batch_reduction="sum")
+    unit = rule.register_cell("cell", layer.cell)
+    nn.init.uniform_(layer.connection.weight, 0.0, 6.0)
+    spikes = layer(plasticity(raster()))
+    assert 20 < spikes.sum() < 400
+    error = torch.randn_like(spikes)
+    rule(error=error)
+    (expected,) = torch.autograd.grad(spikes, layer.connection.weight, error)
+    found = unit.cell.updater.weight.update(layer.connection.weight)
+    torch.testing.assert_close(found, -expected)
+
+
+def test_a_rule_on_spikes_says_what_to_pass():
+    layer = la.Serial(nn.Linear(3, 2), LIF(2))
+    rule = la.STDP(0.1, -0.1)
+    rule.register_cell("cell", layer.cell)
+    with pytest.raises(ValueError, match=r"ShortTermPlasticity`, pass `graded_input=True`"):
+        layer(ShortTermPlasticity(3)(torch.ones(1, 3)))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"release": 0.0}, "`release` should be a share"),
+        ({"release": 1.5}, "`release` should be a share"),
+        ({"tc_recovery": 0.0}, "`tc_recovery` should be a positive"),
+        ({"tc_facilitation": -1.0}, "`tc_facilitation` should be a positive"),
+        ({"dt": 0.0}, "`dt` should be a positive"),
+        ({"time_dim": 1}, "`time_dim` should be"),
+    ],
+)
+def test_what_makes_no_sense_is_rejected(options, words):
+    with pytest.raises(ValueError, match=words):
+        ShortTermPlasticity(3, **options)
+    with pytest.raises(ValueError, match=r"\[B, 3\]"):
+        ShortTermPlasticity(3)(torch.ones(2, 4))
