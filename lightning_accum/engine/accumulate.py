@@ -96,8 +96,8 @@ def accumulate(
         for target, total, changes in zip(targets, sums, found.changes, strict=True):
             forms = how.forms.get(target.name)
             accumulate_terms(total, changes, how.batch, target.vjp, how.backend, forms)
-            if recording.carries:
-                for change in changes:
+            for change in changes:
+                if recording.carries or (change.follows_pieces and not ends):
                     after.update(change.carry(target.vjp))
         carried = {key: value for key, value in carried.items() if key.scope == "neuron"}
         for source in found.sources.values():

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ class Change(ABC):
     """A change of a parameter that a rule returns."""
 
     rate: float
+    follows_pieces: ClassVar[bool] = False
+    """Whether a piece of a window needs what the piece before carries."""
 
     @property
     @abstractmethod

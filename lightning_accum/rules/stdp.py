@@ -132,6 +132,8 @@ class STDP(PairRule):
 class _SinglePairs(CustomChange):
     """Sums pairs of spikes that end each other's traces, synapse by synapse."""
 
+    follows_pieces = True
+
     def __init__(self, window: Window, h: STDP) -> None:
         super().__init__(window.post.activity.shape[1])
         plain = window.vjp.is_matrix and window.vjp.reads_input and window.pre.activity.ndim == 3

@@ -43,6 +43,22 @@ def test_pieces_are_exact_and_one_contribution(name: str, by: str, monkeypatch: 
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("carry", [True, False])
+@pytest.mark.parametrize("pairing", ["presynaptic", "reduced"])
+def test_pairs_of_each_synapse_reach_over_pieces(pairing, carry, monkeypatch):
+    found = []
+    for elements in (1 << 23, 3 * 6 * 4):
+        monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
+        model = layer(4, 2)
+        rule = STDP(0.3, -0.2, trace_mode="nearest", pairing=pairing, carry=carry)
+        rule.register_cell("cell", model.cell)
+        for seed in (0, 2):
+            show(model, raster(23, 3, 4, seed=seed), raster(23, 3, 2, seed=seed + 1))
+            rule()
+        found.append(get_updater(model.connection).weight.update(model.connection.weight))
+    torch.testing.assert_close(*found)
+
+
 @turns("dtype", [torch.float16, torch.bfloat16])
 @turns("name", RULES)
 def test_narrow_activity_is_computed_in_float32(name: str, dtype: torch.dtype):
