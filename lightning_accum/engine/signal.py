@@ -53,6 +53,7 @@ class Activity:
         self._age: Tensor | None = None
         self._steps: Tensor | None = None
         self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
+        self._derived: dict[str, Activity] = {}
 
     @cached_property
     def activity(self) -> Tensor:
@@ -104,6 +105,14 @@ class Activity:
             self._shares[decay] = 1.0 - left
         return self._shares[decay]
 
+    def derived(self, name: str, values: Tensor) -> Activity:
+        """Returns values that are computed of this, whose traces pass on together with its own."""
+        if name not in self._derived:
+            self._derived[name] = Activity(
+                values, self.dt, self._carried, name, self.dtype, self.unit_dim
+            )
+        return self._derived[name]
+
     def age(self) -> Tensor:
         """Returns the time since the latest spike, in ms; infinite before the first one."""
         if self._age is None:
@@ -146,6 +155,8 @@ class Activity:
     def carry(self, of_samples: bool = True) -> dict[StateKey, Tensor]:
         """Returns what passes to the next window."""
         left: dict[StateKey, Tensor] = {}
+        for each in self._derived.values():
+            left.update(each.carry(of_samples))
         for (decay, power), sums in self._averages.items():
             for key, values in zip(self._average_keys(decay, power), sums, strict=True):
                 left[key] = values[-1].clone()
@@ -243,6 +254,17 @@ class Signal:
             raise ValueError(f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`.")
         decay = _decay if type(tc) is float else decay_factor
         return Signal(self.source, decay(tc, self.source.dt), mode)
+
+    def derived(self, name: str, values: Tensor) -> Signal:
+        """Returns another signal, of values that a rule computes of this one step by step.
+
+        Its traces pass from window to window, as those of recorded activity do.
+
+        Args:
+            name: the name under which they pass, one for each formula.
+            values: ``[T, B, ...]``.
+        """
+        return Signal(self.source.derived(name, values))
 
     def age(self) -> Tensor:
         """Returns ``[T, B, ...]``, ms since the latest spike, infinite before the first.

@@ -29,6 +29,7 @@ from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.sanger import Sanger
 from lightning_accum.rules.soft_hebb import SoftHebb
 from lightning_accum.rules.stdp import STDP
+from lightning_accum.rules.stllr import STLLR
 from lightning_accum.rules.triplet import TripletSTDP
 from lightning_accum.rules.weight_dependent import WeightDependentSTDP
 from lightning_accum.rules.wta_hebb import WTAHebb
@@ -39,6 +40,7 @@ __all__ = [
     "MSTDPET",
     "OTTT",
     "STDP",
+    "STLLR",
     "ActorCriticError",
     "AntiHebb",
     "Clopath",

@@ -14,7 +14,7 @@ from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import StateKey
-from lightning_accum.engine.terms import CustomChange, Parts, Term, added
+from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
@@ -93,6 +93,13 @@ class FoldedWindow:
     @cached_property
     def _edges(self) -> dict[int, tuple[Tensor, Tensor]]:
         return {}
+
+    def terms(self, window: Window, pre: Signal, lr: float) -> list[Change]:
+        """Returns the folded signals times a trace of the input, and what passes on."""
+        product = Term(-lr, self.post(window), pre)
+        if not (self.kappa or self.beta):
+            return [product]
+        return [product, CarriedEligibility(window, pre, self, lr)]
 
     @cached_property
     def remaining(self) -> Remaining:

@@ -11,16 +11,11 @@ from typing_extensions import Self
 from lightning_accum._checks import check_finite
 from lightning_accum.cells.fields import field
 from lightning_accum.engine.recording import Given, Recording
-from lightning_accum.engine.terms import Change, Term
+from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._folded import (
-    CarriedEligibility,
-    FoldConstants,
-    FoldedWindow,
-    SharedFolds,
-)
+from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.potential import PotentialRule
 
@@ -99,6 +94,7 @@ class EProp(PotentialRule):
 
     lr: float
     feedback: Feedback = field(default_factory=DirectFeedback, hyperparameter=False)
+    tc_mem: float = field(default=None, of_neuron="tc_mem", kw_only=True)
     tc_readout: float | None = None
     beta: float | None = field(default=None, of_neuron="beta")
     tc_adaptation: float = field(default=None, of_neuron="tc_adaptation")
@@ -164,11 +160,7 @@ class EProp(PotentialRule):
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the folded signal, times the low-pass of the input."""
         folded: FoldedWindow = window.prepared
-        pre = window.pre.trace(h.tc_mem)
-        product = Term(-h.lr, folded.post(window), pre)
-        if not (folded.kappa or folded.beta):
-            return [product]
-        return [product, CarriedEligibility(window, pre, folded, h.lr)]
+        return folded.terms(window, window.pre.trace(h.tc_mem), h.lr)
 
     def bind_model(self, model: nn.Module) -> None:
         """Looks up the readout of the feedback."""

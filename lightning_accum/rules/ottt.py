@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.fields import field
 from lightning_accum.engine.recording import Recording
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.numbers import widened
+from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
+from lightning_accum.rules._error import LearningSignal
+from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
 from lightning_accum.rules._recorded_signals import StateSource
-from lightning_accum.rules.potential import PotentialRule, potential
+from lightning_accum.rules.potential import PotentialRule
 
 
-class OTTT(PotentialRule):
+class GradientRule(PotentialRule):
+    """Base of rules that learn from the gradient within a step; OTTT describes the arguments."""
+
+    averages_processes: ClassVar[bool] = True
+    batch_reduction = "sum"
+
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
+        """Raises a ``ValueError`` if the neuron does not suit, or passes gradients through time."""
+        super().check_cell(name, cell, h)
+        gradient = getattr(cell.neuron, "gradient", "step")
+        if gradient in ("none", "time"):
+            raise ValueError(
+                f"The neuron of cell `{name}` should pass the gradient within a step, and not"
+                f" through time, for `{type(self).__name__}` to record. Found"
+                f" `gradient = {gradient!r}`: make it as"
+                f' `{type(cell.neuron).__name__}(..., gradient="step")`.'
+            )
+
+    def states(self, h: Self) -> Mapping[str, StateSource]:
+        """Records the gradient by the neuron's output, the potential and the threshold."""
+        return {"gradient": GradientMonitor, **super().states(h)}
+
+
+class OTTT(GradientRule):
     r"""Changes a weight by the gradient at each step, times the low-pass of the input.
 
     .. math:: \Delta w_{ji} = -\eta \sum_t \frac{\partial E}{\partial z_j(t)}\, \psi_j(t)\,
@@ -32,9 +59,19 @@ class OTTT(PotentialRule):
     ``GradScaler`` in a loop of your own: divide the change by it,
     ``rule.update(scale=1 / scaler.get_scale())``, in every step.
 
+    A spike also acts through the memory of the layer above, in later steps. With ``tc_next``,
+    :math:`\kappa = e^{-\Delta t / \tau_\text{next}}`, the rule follows this effect, and is OTPE:
+
+    .. math:: \Delta w_{ji} = -\eta \sum_t \frac{\partial E}{\partial z_j(t)}
+              \sum_{t' \le t} \kappa^{t - t'} \psi_j(t')\, \bar x_i(t')
+
+    Without it, it is also OSTL, for layers that are not recurrent.
+
     Args:
         lr: rate :math:`\eta`.
         tc_mem, surrogate, membrane, threshold, graded_input: as for :class:`EProp`.
+        tc_next: time constant of the neurons of the layer above, in ms; without their memory when
+            ``None``.
         batch_reduction: ``"sum"``, ``"mean"``, or any ``fn(per_sample, dim)``. The sum follows the
             gradient of the loss, be this a sum or a mean over samples; a mean of a mean loss would
             be divided by the size of the batch twice. Over several processes a sum is averaged, as
@@ -61,32 +98,23 @@ class OTTT(PotentialRule):
 
     Source:
         Xiao et al. 2022, "Online training through time for spiking neural networks",
-        arXiv:2210.04195.
+        arXiv:2210.04195. OTPE: Summe, Schaefer & Joshi 2023, "Estimating post-synaptic effects for
+        online training of feed-forward SNNs", arXiv:2311.16151. OSTL: Bohnstingl et al. 2022,
+        "Online spatio-temporal learning in deep neural networks", arXiv:2007.12723.
     """
 
-    averages_processes: ClassVar[bool] = True
     lr: float
-    batch_reduction = "sum"
+    tc_mem: float = field(default=None, of_neuron="tc_mem", kw_only=True)
+    tc_next: float | None = field(default=None, kw_only=True)
 
-    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the neuron does not suit, or passes gradients through time."""
-        super().check_cell(name, cell, h)
-        gradient = getattr(cell.neuron, "gradient", "step")
-        if gradient in ("none", "time"):
-            raise ValueError(
-                f"The neuron of cell `{name}` should pass the gradient within a step, and not"
-                f" through time, for `OTTT` to record. Found `gradient = {gradient!r}`: make it as"
-                f' `{type(cell.neuron).__name__}(..., gradient="step")`.'
-            )
+    def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
+        """Folds the gradients and pseudo-derivatives of a window, backwards in time."""
+        gradient = widened(recording.activity("gradient"))
+        signal = LearningSignal(gradient, None, gradient.shape, every_step=True)
+        kappa = 0.0 if h.tc_next is None else decay_factor(h.tc_next, h.dt)
+        return SharedFolds().fold(recording, h, FoldConstants(kappa, 0.0, 0.0, 0.0, 0.0), signal)
 
-    def states(self, h: Self) -> Mapping[str, StateSource]:
-        """Records the gradient by the neuron's output, the potential and the threshold."""
-        return {"gradient": GradientMonitor, **super().states(h)}
-
-    def prepare(self, recording: Recording, h: Self) -> Tensor:
-        """Returns the gradient by the potential, ``[T, B, ...]``."""
-        return recording.activity("gradient") * potential(recording, h).derivative()
-
-    def terms(self, window: Window, h: Self) -> Term:
+    def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the gradient by the potential, times the low-pass of the input."""
-        return Term(-h.lr, window.prepared[window.steps], window.pre.trace(h.tc_mem))
+        folded: FoldedWindow = window.prepared
+        return folded.terms(window, window.pre.trace(h.tc_mem), h.lr)

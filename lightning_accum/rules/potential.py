@@ -24,17 +24,12 @@ from lightning_accum.sparse.eligibility import Potential
 class PotentialRule(ThirdFactorRule, kw_only=True):
     """Base of rules that read the membrane potential; EProp describes the arguments."""
 
-    tc_mem: float = field(default=None, of_neuron="tc_mem")
     surrogate: Surrogate = field(default=None, of_neuron="surrogate")
     membrane: StateSource = "membrane"
     threshold: StateSource | float = "threshold"
 
     follows_error: ClassVar[bool] = True
     _states_in_terms: ClassVar[bool] = False
-
-    def required(self, h: Self) -> tuple[str, ...]:
-        """Returns names of hyperparameters that a registered cell should have."""
-        return ("tc_mem",)
 
     def check(self, h: Self) -> None:
         """Raises an error if hyperparameters make no sense."""

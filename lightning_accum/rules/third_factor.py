@@ -23,7 +23,7 @@ class ThirdFactorRule(Rule, kw_only=True):
 
     def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that a registered cell should have."""
-        return ()
+        return ("tc_mem",) if "tc_mem" in self._fields else ()
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the neuron has another constant than the rule, or none."""

@@ -213,7 +213,7 @@ def learn_anew(world: World) -> None:
 def learn(world: World, i: int, **options: Any) -> Tensor:
     """Leaves a window half recorded, traces carried, and a change pending."""
     dtype = world.model.connection.weight.dtype
-    run = backward if isinstance(world.trainer, la.OTTT) else nn.Module.__call__
+    run = backward if isinstance(world.trainer, (la.OTTT, la.STLLR)) else nn.Module.__call__
     for t in range(2):
         run(world.model, raster(2 * i + t, 4, 3).to(dtype))
     if type(world.trainer) is not la.CellTrainer:
@@ -383,6 +383,11 @@ CASES: dict[str, Case] = {
     ),
     "OTTT": Case(
         lambda: learner(la.OTTT(0.3), neuron=lann.SurrogateLIF(2, gradient="step")),
+        learn,
+        learn_anew,
+    ),
+    "STLLR": Case(
+        lambda: learner(la.STLLR(0.3, 0.2), neuron=lann.SurrogateLIF(2, gradient="step")),
         learn,
         learn_anew,
     ),

@@ -231,3 +231,32 @@ def reference(
                 now = abs(r) * (eligible[:, b] if r > 0 else eligible[:, b].flip(0))
             parts[:, t, b] = now
     return parts[0], parts[1]
+
+
+def stllr(
+    gradient: Tensor,
+    psi: Tensor,
+    pre: Tensor,
+    alphas: tuple[float, float],
+    lambdas: tuple[float, float],
+) -> Tensor:
+    """Eqs. 10 and 11 of Apolinario & Roy 2025, with every sum over earlier steps written out.
+
+    Args:
+        gradient: of the loss by the spikes, ``[T, B, out]``.
+        psi: the secondary activations, ``[T, B, out]``.
+        pre: the input, ``[T, B, in]``.
+        alphas: of the causal and of the other product.
+        lambdas: decays of the input's trace and of that of ``psi``.
+
+    Returns:
+        ``[B, out, in]``, the sum of the gradient times the eligibility.
+    """
+    total = gradient.new_zeros(*gradient.shape[1:], pre.shape[-1])
+    for t in range(len(pre)):
+        causal = sum(lambdas[0] ** (t - s) * pre[s] for s in range(t + 1))
+        other = sum((lambdas[1] ** (t - s) * psi[s] for s in range(t)), torch.zeros_like(psi[0]))
+        eligibility = alphas[0] * psi[t][..., None] * causal[:, None]
+        eligibility = eligibility + alphas[1] * other[..., None] * pre[t][:, None]
+        total += gradient[t][..., None] * eligibility
+    return total

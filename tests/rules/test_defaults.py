@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import lightning_accum as la
+from lightning_accum.functional import FastSigmoid
 
 EVERY = {
     "dt": 1.0, "batch_reduction": "mean", "time_dim": None, "params": ("weight",), "carry": True,
@@ -12,7 +13,7 @@ EVERY = {
 }  # fmt: skip
 PAIR = {**EVERY, "tc_post": 20.0, "tc_pre": 20.0, "trace_mode": "cumulative"}
 POTENTIAL = {
-    **EVERY, "tc_mem": None, "surrogate": None, "membrane": "membrane", "threshold": "threshold",
+    **EVERY, "surrogate": None, "membrane": "membrane", "threshold": "threshold",
 }  # fmt: skip
 DEFAULTS = {
     **dict.fromkeys(("AntiHebb", "Hebb", "Homeostasis", "KernelSTDP", "Oja", "Sanger"), EVERY),
@@ -26,15 +27,19 @@ DEFAULTS = {
     "DelayAdjustedSTDP": {**EVERY, "delay": "delay", "tc_post": 20.0, "tc_pre": 20.0},
     "DeltaRule": {**EVERY, "tc_readout": None},
     "EProp": {
-        **POTENTIAL, **dict.fromkeys(("feedback", "tc_readout", "beta", "tc_adaptation")),
+        **POTENTIAL, **dict.fromkeys(("tc_mem", "feedback", "tc_readout", "beta", "tc_adaptation")),
         "regularization": 0.0, "target_rate": 10.0,
     },
     "InhibitorySTDP": {**EVERY, "target_rate": 5.0, "tc": 20.0},
     "MSTDP": PAIR,
     "MSTDPET": {**PAIR, "tc_eligibility": 25.0},
-    "OTTT": {**POTENTIAL, "batch_reduction": "sum"},
+    "OTTT": {**POTENTIAL, "tc_mem": None, "tc_next": None, "batch_reduction": "sum"},
     "SoftHebb": {**EVERY, "temperature": 1.0},
     "STDP": {**PAIR, "pairing": "symmetric"},
+    "STLLR": {
+        **POTENTIAL, "tc_post": 1.5, "tc_pre": 3.5, "surrogate": FastSigmoid(100.0),
+        "batch_reduction": "sum",
+    },
     "TripletSTDP": {
         **EVERY, "tc_post_fast": 33.7, "tc_post_slow": 114.0, "tc_pre_fast": 16.8,
         "tc_pre_slow": 101.0, "trace_mode": "cumulative",

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+import references
 import torch
 from eprop_reference import eprop
 from rasters import raster
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 import lightning_accum as la
 from lightning_accum import Cell
 from lightning_accum._events import SILENT
+from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
@@ -197,6 +199,47 @@ def test_online_training_is_the_gradient_with_time_cut(calls: int) -> None:
     for fc, expected in zip(layers, naive, strict=True):
         assert expected.abs().max() > 1e-2
         torch.testing.assert_close(change(fc, "weight"), expected.detach(), **exact)
+
+
+@pytest.mark.parametrize("neuron", [{}, ADAPTIVE])
+@pytest.mark.parametrize(("calls", "elements"), [(1, 1 << 23), (6, 1 << 23), (STEPS, 99), (1, 999)])
+def test_rules_with_a_gradient_are_their_papers_sums_however_a_sequence_is_cut(
+    calls, elements, neuron, monkeypatch
+):
+    monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
+    net = Network(gradient="step", **neuron)
+    options = {"time_dim": 0, "params": ("weight", "bias"), "carry": calls > 1}
+    otpe = la.OTTT(0.7, tc_next=12.0, **options)
+    stllr = la.STLLR(0.5, -0.3, tc_post=2.0, tc_pre=5.0, surrogate=FastSigmoid(9.0), **options)
+    found, seen = [], []
+    for rule in (otpe, stllr):
+        seen.clear()
+        net.lif.reset(), net.leak.reset()
+        rule.register_cell("hidden", Cell(net.fc, net.lif))
+        for x in X.chunk(calls):
+            spikes = net.lif(net.fc(x))
+            spikes.retain_grad()
+            y = net.leak(net.readout(spikes))
+            F.cross_entropy(y.flatten(0, 1), TARGET.repeat(len(x)), reduction="sum").backward()
+            seen.append((spikes.grad, net.lif.membrane - net.lif.threshold))
+            rule()
+        found.append({name: change(net.fc, name) for name in ("weight", "bias")})
+        rule.update(), net.fc.load_state_dict(Network(**neuron).fc.state_dict())
+    gradient, above = map(torch.cat, zip(*seen, strict=True))
+    for name, pre in (("weight", X), ("bias", torch.ones(STEPS, BATCH, 1).double())):
+        psi = Triangular().derivative(above)
+        low = low_pass(pre, 15.0)
+        summed = [
+            -0.7 * eprop(gradient, psi, low, math.exp(-1 / 12.0), 0.0, 0.0)[0],
+            -references.stllr(
+                gradient, FastSigmoid(9.0).derivative(above), pre, (0.5, -0.3),
+                (math.exp(-1 / 5.0), math.exp(-1 / 2.0)),
+            ),
+        ]  # fmt: skip
+        for changes, expected in zip(found, summed, strict=True):
+            expected = expected.sum(0).reshape(changes[name].shape)
+            assert expected.abs().max() > 0.1
+            torch.testing.assert_close(changes[name], expected, **exact)
 
 
 class Counting(Surrogate):

@@ -1,0 +1,90 @@
+"""S-TLLR: deep spiking networks learn from a gradient, and from the timing of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+from typing_extensions import Self
+
+from lightning_accum._checks import is_number
+from lightning_accum.cells.fields import field
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.window import Window
+from lightning_accum.functional.spikes import FastSigmoid, Surrogate
+from lightning_accum.rules.ottt import GradientRule
+from lightning_accum.rules.potential import check_real
+
+
+class STLLR(GradientRule):
+    r"""Changes a weight by the gradient at each step, times STDP with a pseudo-derivative.
+
+    .. math::
+        \Delta w_{ji} &= -\sum_t \frac{\partial E}{\partial z_j(t)}\, e_{ji}(t) \\
+        e_{ji}(t) &= \eta_\text{post}\, \psi_j(t)
+                     \sum_{t' \le t} \lambda_\text{pre}^{t - t'} x_i(t')
+                   + \eta_\text{pre}\, x_i(t) \sum_{t' < t} \lambda_\text{post}^{t - t'} \psi_j(t')
+
+    with the gradient of the loss by the spikes :math:`z` of the same step, spikes :math:`x` before
+    the connection, :math:`\lambda = e^{-\Delta t / \tau}`, and a pseudo-derivative :math:`\psi`
+    that need not be that of the gradient. The first product is causal, input before output, as in
+    :class:`OTTT`; the second one is not. The gradient is recorded as :class:`OTTT` does, whose page
+    says how to make the neurons and when to call ``backward()``.
+
+    Args:
+        lr_post: rate of the causal product, :math:`\eta\, \alpha_\text{post}` of the paper.
+        lr_pre: rate of the other one, :math:`\eta\, \alpha_\text{pre}`: of the opposite sign in the
+            paper's networks for images, and of the same sign in those for sounds.
+        tc_post: time constant of the trace of :math:`\psi`, in ms.
+        tc_pre: time constant of the trace of the input, in ms.
+        surrogate: the pseudo-derivative :math:`\psi`, which the paper calls the secondary
+            activation.
+        membrane, threshold, graded_input: as for :class:`EProp`.
+        batch_reduction: as for :class:`OTTT`.
+        **options: those of :class:`Rule`.
+
+    Raises:
+        TypeError: if the surrogate is of another type.
+        ValueError: if the neuron keeps no state, or passes gradients through time.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import STLLR, Serial
+        >>> from lightning_accum.nn import SurrogateLIF
+        >>> layer = Serial(nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
+        >>> readout = nn.Linear(4, 2)
+        >>> rule = STLLR(lr_post=0.01, lr_pre=-0.01, time_dim=0)
+        >>> unit = rule.register_cell("hidden", layer.cell)
+        >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
+        >>> rule()
+        >>> unit.cell.updater.weight.neg.shape
+        torch.Size([4, 3])
+
+    Source:
+        Apolinario & Roy 2025, "S-TLLR: STDP-inspired temporal local learning rule for spiking
+        neural networks", arXiv:2306.15220.
+    """
+
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 1.5
+    tc_pre: float = 3.5
+    surrogate: Surrogate = field(default=FastSigmoid(100.0), kw_only=True)
+
+    _states_in_terms = True
+    _traces = 2
+
+    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+        """Returns the gradient times the causal product, and times the other one."""
+        membrane = window.state("membrane")
+        check_real("membrane", membrane.dtype)
+        own = h.threshold
+        limit: Tensor | float = own if is_number(own) else window.state("threshold").values()
+        derivative = h.surrogate.derivative(membrane.values() - limit)
+        psi = membrane.derived("derivative", derivative)
+        gradient = window.state("gradient").values()
+        return (
+            Term(-h.lr_post, gradient * derivative, window.pre.trace(h.tc_pre)),
+            Term(-h.lr_pre, gradient * psi.trace(h.tc_post).before(), window.pre),
+        )
