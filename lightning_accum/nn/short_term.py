@@ -147,7 +147,7 @@ class ShortTermPlasticity(StateModule):
             used = spikes.new_zeros(spikes.shape[1:])
             left = torch.ones_like(used)
         used, left = used.to(spikes), left.to(spikes)
-        released = []
+        released: list[Tensor] = []
         for spike in spikes:
             used, left = self.decay * used, left + (1 - left) * self.recovery
             rise = self.release * (1 - used)

@@ -59,8 +59,9 @@ class OTTT(GradientRule):
     ``GradScaler`` in a loop of your own: divide the change by it,
     ``rule.update(scale=1 / scaler.get_scale())``, in every step.
 
-    A spike also acts through the memory of the layer above, in later steps. With ``tc_next``,
-    :math:`\kappa = e^{-\Delta t / \tau_\text{next}}`, the rule follows this effect, and is OTPE:
+    A spike also acts in later steps, through the memory of the spiking layer above. With
+    ``tc_next``, the rule follows this effect too, and is OTPE; with
+    :math:`\kappa = e^{-\Delta t / \tau_\text{next}}`,
 
     .. math:: \Delta w_{ji} = -\eta \sum_t \frac{\partial E}{\partial z_j(t)}
               \sum_{t' \le t} \kappa^{t - t'} \psi_j(t')\, \bar x_i(t')
@@ -71,7 +72,8 @@ class OTTT(GradientRule):
         lr: rate :math:`\eta`.
         tc_mem, surrogate, membrane, threshold, graded_input: as for :class:`EProp`.
         tc_next: time constant of the neurons of the layer above, in ms; without their memory when
-            ``None``.
+            ``None``, as below a :class:`~lightning_accum.nn.LeakyIntegrator`, through whose memory
+            the gradient passes already.
         batch_reduction: ``"sum"``, ``"mean"``, or any ``fn(per_sample, dim)``. The sum follows the
             gradient of the loss, be this a sum or a mean over samples; a mean of a mean loss would
             be divided by the size of the batch twice. Over several processes a sum is averaged, as

@@ -65,7 +65,7 @@ from torch.optim import lr_scheduler
 import lightning_accum as la
 from lightning_accum import MSTDPET, STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.functional import GaussianKernel, bound_power, bound_sharp
+from lightning_accum.functional import FastSigmoid, GaussianKernel, bound_power, bound_sharp
 from lightning_accum.nn import (
     LIF,
     AdaptiveLIF,
@@ -77,6 +77,7 @@ from lightning_accum.nn import (
     PoissonEncoder,
     RecurrentLinear,
     RewardBaseline,
+    ShortTermPlasticity,
     SurrogateLIF,
     WinnerTakeAll,
 )
@@ -195,6 +196,24 @@ def backwards(net: Any, x: Tensor, i: int) -> None:
 
 correct("OTTT", net=lambda: Errors(gradient="step"), rule=lambda net: la.OTTT(0.05, time_dim=0),
     step=backwards, prepare=lambda net, rule: net.readout.requires_grad_(False))
+correct("S-TLLR", net=lambda: Errors(gradient="step"),
+    rule=lambda net: la.STLLR(0.05, -0.05, surrogate=FastSigmoid(3.0), time_dim=0),
+    step=backwards, prepare=lambda net, rule: net.readout.requires_grad_(False))
+
+
+class Facilitating(Net):
+    """Neurons behind synapses with short-term plasticity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plasticity = ShortTermPlasticity(INPUTS, tc_facilitation=50.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        released = [self.plasticity(each) for each in x.transpose(0, 1)]
+        return self.lif(self.fc(2 * torch.stack(released)))
+
+
+correct("short-term plasticity", net=Facilitating, rule=pairs(0.01, -0.008, graded_input=True))
 
 
 def regressed(net: Any, x: Tensor, i: int) -> Any:
