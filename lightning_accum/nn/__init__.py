@@ -13,6 +13,7 @@ from lightning_accum.nn.linear import DelayedLinear, Linear, RecurrentLinear
 from lightning_accum.nn.neuron import LIF, AdaptiveLIF
 from lightning_accum.nn.reward_baseline import RewardBaseline
 from lightning_accum.nn.short_term import ShortTermPlasticity
+from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.nn.surrogate_lif import SurrogateLIF
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "RecurrentLinear",
     "RewardBaseline",
     "ShortTermPlasticity",
+    "SparseLinear",
     "SurrogateLIF",
     "WinnerTakeAll",
 ]

@@ -1,0 +1,89 @@
+/* Sums over a fixed set of synapses, which are sorted by the neurons of one side. */
+
+#include <stdint.h>
+#include <string.h>
+
+#include "columns.h"
+#include "threads.h"
+
+/* The synapses of `count` neurons, and the neuron at the other end of each. */
+typedef struct {
+    const int64_t *starts; /* [count + 1] the first synapse of each neuron */
+    const int32_t *others;
+    int64_t count;
+} synapses;
+
+/* Returns whether an index leads to no synapse beyond `n` and to no neuron beyond `ends`. */
+int are_synapses(const int64_t *starts, int64_t count, const int32_t *others, int64_t n,
+                 int64_t ends)
+{
+    int64_t wrong = (starts[0] != 0) | (starts[count] != n);
+    for (int64_t i = 0; i < count; i++) wrong |= starts[i] > starts[i + 1];
+    for (int64_t j = 0; j < n; j++) wrong |= (others[j] < 0) | (others[j] >= ends);
+    return !wrong;
+}
+
+typedef struct {
+    bag_index x; /* the neurons that spike in each row */
+    synapses s;
+    int64_t D;
+    const REAL *from;
+    REAL *out;
+} visits;
+
+static void transmit_rows(const void *task, int64_t begin, int64_t end, void *memory)
+{
+    const visits *v = task;
+    for (int64_t k = begin; k < end; k++) {
+        const int64_t stop = k + 1 < v->x.bags ? v->x.starts[k + 1] : v->x.n;
+        REAL *to = v->out + k * v->D;
+        memset(to, 0, (size_t)v->D * sizeof(REAL));
+        for (int64_t i = v->x.starts[k]; i < stop; i++) {
+            const int64_t *at = v->s.starts + v->x.places[i];
+            const REAL share = v->x.shares ? v->x.shares[i] : 1;
+            for (int64_t j = at[0]; j < at[1]; j++) to[v->s.others[j]] += share * v->from[j];
+        }
+    }
+}
+
+/* out[k, others[j]] = the sum of share * weight[j] over the events (k, e) and the synapses j of e. */
+int transmit_events(const int32_t *starts, const int32_t *columns, const REAL *shares, int64_t n,
+                    int64_t K, int64_t E, int64_t D, const int64_t *first, const int32_t *others,
+                    const REAL *weight, REAL *out, int threads)
+{
+    visits v = {{starts, columns, shares, K, n, E}, {first, others, E}, D, weight, out};
+    if (!is_inside(&v.x)) return OUTSIDE;
+    divide(transmit_rows, &v, K, 0, 0, threads);
+    return DONE;
+}
+
+/* Rows are visited in order, so that the values of each stay in the cache. */
+static void sum_neurons(const void *task, int64_t begin, int64_t end, void *memory)
+{
+    const visits *v = task;
+    const int64_t *first = v->s.starts;
+    memset(v->out + first[begin], 0, (size_t)(first[end] - first[begin]) * sizeof(REAL));
+    for (int64_t k = 0; k < v->x.bags; k++) {
+        const int64_t stop = k + 1 < v->x.bags ? v->x.starts[k + 1] : v->x.n;
+        const REAL *row = v->from + k * v->D;
+        for (int64_t i = v->x.starts[k]; i < stop; i++) {
+            const int64_t e = v->x.places[i];
+            if (e < begin || e >= end) continue;
+            const REAL share = v->x.shares ? v->x.shares[i] : 1;
+            const int32_t *restrict others = v->s.others;
+            REAL *restrict out = v->out;
+            for (int64_t j = first[e]; j < first[e + 1]; j++) out[j] += share * row[others[j]];
+        }
+    }
+}
+
+/* out[j] = the sum of share * values[k, others[j]] over the events (k, e) of the neuron e of j. */
+int sum_events(const int32_t *starts, const int32_t *columns, const REAL *shares, int64_t n,
+               int64_t K, int64_t E, int64_t D, const int64_t *first, const int32_t *others,
+               const REAL *values, REAL *out, int threads)
+{
+    visits v = {{starts, columns, shares, K, n, E}, {first, others, E}, D, values, out};
+    if (!is_inside(&v.x)) return OUTSIDE;
+    divide(sum_neurons, &v, E, 0, 0, threads);
+    return DONE;
+}

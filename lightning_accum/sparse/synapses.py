@@ -1,0 +1,210 @@
+"""Products over a fixed set of synapses, in time and memory that are proportional to synapses."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from lightning_accum._compat import version
+from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.library import (
+    Int,
+    Kernel,
+    are_places,
+    check_done,
+    has_kernel,
+    is_plain,
+    kernel_for,
+    pointer,
+    pointers,
+    threads_among,
+)
+from lightning_accum.sparse.search import density
+
+_CHUNK = 1 << 20  # elements of both sides that are multiplied at a time: 4 MB in float32
+_VISIT = 4.0  # how many multiply-adds of dense products a visit to a synapse is worth
+
+
+class Synapses(NamedTuple):
+    """The synapses of a connection, sorted by the neurons of one side."""
+
+    starts: Tensor  # int64 [neurons + 1], the first synapse of each neuron
+    others: Tensor  # int32 [synapses], the neuron at the other end of each
+    order: Tensor | None = None  # int32 [synapses], its place among the weights; None for the same
+
+    def in_order(self, weight: Tensor) -> Tensor:
+        """Returns the weights in this order."""
+        return weight if self.order is None else weight.index_select(0, self.order)
+
+    def by_place(self, values: Tensor) -> Tensor:
+        """Returns values of this order in the order of the weights."""
+        if self.order is None:
+            return values
+        return torch.empty_like(values).index_copy_(0, self.order.long(), values)
+
+
+def transmit(
+    x: Tensor, weight: Tensor, sources: Synapses, targets: Synapses, events: Events | None = None
+) -> Tensor:
+    r"""Multiplies ``[K, sources]`` by weights: :math:`y_{ko} = \sum_i x_{ki} w_{io}`.
+
+    Gradients pass once. Events are those of ``x``, if they are known.
+    """
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        out: Tensor = _Transmission.apply(x, weight, sources, targets, events)  # type: ignore[no-untyped-call]
+        return out
+    return _Transmission.forward(x, weight, sources, targets, events)
+
+
+def plain_transmit(x: Tensor, weight: Tensor, targets: Synapses) -> Tensor:
+    """Returns the same, the plain form: the sum over the synapses of each target."""
+    offsets = targets.starts[:-1].to(targets.others.dtype)
+    rows = as_numbers(x, weight.dtype).t().contiguous()
+    if not rows.numel() or not len(weight):
+        return weight.new_zeros(len(x), len(offsets))
+    shares = targets.in_order(weight)
+    return F.embedding_bag(targets.others, rows, offsets, mode="sum", per_sample_weights=shares).t()
+
+
+class _Transmission(torch.autograd.Function):
+    """The product, whose derivatives are products over the same synapses."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, sources: Synapses, targets: Synapses, events: Events | None
+    ) -> Tensor:
+        """Visits the synapses of events if there is a kernel."""
+        out = _by_events(x, weight, sources, len(targets.starts) - 1, events)
+        return plain_transmit(x, weight, targets) if out is None else out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keeps the input and the weights."""
+        x, weight, *ctx.synapses, _ = inputs
+        ctx.save_for_backward(x, weight)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the gradients by the input and the weights."""
+        (x, weight), (sources, targets) = ctx.saved_tensors, ctx.synapses
+        by_x, by_weight, *_ = ctx.needs_input_grad
+        return (
+            transmit(grad, weight, targets, sources) if by_x else None,
+            sum_pairs(grad, x, targets, sources, weight.dtype) if by_weight else None,
+            *(None,) * 3,
+        )
+
+
+def sum_pairs(
+    post: Tensor, pre: Tensor, by_output: Synapses, by_input: Synapses, dtype: torch.dtype
+) -> Tensor:
+    r"""Sums products over the rows of both sides: :math:`d_{io} = \sum_k y_{ko} x_{ki}`.
+
+    The events of the side that has fewer are visited, if there is a kernel.
+    """
+    if has_kernel(post.device, dtype) and len(post):
+        sides = [(post, pre, by_output), (pre, post, by_input)]
+        costs = [_VISIT * density(own) for own, _, _ in sides]
+        own, other, index = sides[costs.index(min(costs))]
+        found = _visited(own, other, index, dtype) if min(costs) < 1 else None
+        if found is not None:
+            return index.by_place(found)
+    return plain_sum_pairs(as_numbers(post, dtype), as_numbers(pre, dtype), by_input)
+
+
+def plain_sum_pairs(post: Tensor, pre: Tensor, by_input: Synapses) -> Tensor:
+    """Returns the same, the plain form, in chunks of synapses."""
+    ys, xs = post.t().contiguous(), pre.t().contiguous()
+    total = post.new_zeros(len(by_input.others))
+    rows = max(1, _CHUNK // max(1, len(post)))
+    for start in range(0, len(total), rows):
+        outputs = by_input.others[start : start + rows]
+        places = torch.arange(start, start + len(outputs), device=post.device)
+        inputs = torch.searchsorted(by_input.starts, places, right=True) - 1
+        y, x = ys.index_select(0, outputs), xs.index_select(0, inputs)
+        total[start : start + rows] = torch.linalg.vecdot(y, x)
+    return by_input.by_place(total)
+
+
+def _by_events(
+    x: Tensor, weight: Tensor, sources: Synapses, targets: int, events: Events | None
+) -> Tensor | None:
+    """Returns what the events of an input transmit; ``None`` if there is no kernel."""
+    kernel = _kernel_for(sources, targets, weight)
+    if kernel is None:
+        return None
+    events, shares = _events_of(x, weight.dtype, events)
+    starts = events.row_starts()
+    if not (are_places(starts) and are_places(events.columns)):
+        return None
+    out, weight = torch.empty(len(x), targets, dtype=weight.dtype), sources.in_order(weight)
+    sizes = map(Int, (len(events), *x.shape, targets))
+    places = pointers(starts, events.columns, shares)
+    index = pointers(sources.starts, sources.others, weight, out)
+    threads = max(1, threads_among(len(x), _work(events, sources)))
+    check_done(kernel.transmit_events(*places, *sizes, *index, threads))
+    return out
+
+
+def _visited(own: Tensor, other: Tensor, index: Synapses, dtype: torch.dtype) -> Tensor | None:
+    """Returns sums in the order of an index, by the events of its neurons."""
+    values = as_numbers(other, dtype).contiguous()
+    kernel = _kernel_for(index, other.shape[1], values)
+    if kernel is None:
+        return None
+    events, shares = _events_of(own, dtype, None)
+    starts = events.row_starts()
+    if not (are_places(starts) and are_places(events.columns)):
+        return None
+    out = torch.empty(len(index.others), dtype=dtype)
+    sizes = map(Int, (len(events), *own.shape, other.shape[1]))
+    places = pointers(starts, events.columns, shares)
+    threads = max(1, threads_among(own.shape[1], _work(events, index)))
+    check_done(
+        kernel.sum_events(
+            *places, *sizes, *pointers(index.starts, index.others, values, out), threads
+        )
+    )
+    return out
+
+
+def _events_of(
+    x: Tensor, dtype: torch.dtype, events: Events | None
+) -> tuple[Events, Tensor | None]:
+    """Returns the events of a matrix, and the values of those that are not spikes."""
+    if x.dtype == torch.bool:
+        return events or Events(x), None
+    there = x != 0
+    return Events(there), x[there].to(dtype)
+
+
+def _work(events: Events, index: Synapses) -> int:
+    """Returns about how many synapses events visit."""
+    return len(events) * len(index.others) // max(1, len(index.starts) - 1)
+
+
+_checked: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def _kernel_for(index: Synapses, ends: int, values: Tensor) -> Kernel | None:
+    """Returns the kernel if C may read an index and values; an index is checked when it changes."""
+    if not is_plain(values) or not has_kernel(values.device, values.dtype):
+        return None
+    starts, others, _ = index
+    if not (are_places(others) and is_plain(starts) and starts.dtype == torch.int64):
+        return None
+    kernel = kernel_for(values.dtype)
+    state = version(others), version(starts), starts.data_ptr(), ends
+    if kernel is not None and _checked.get(others) != state:
+        sizes = Int(len(starts) - 1), Int(len(others)), Int(ends)
+        first, each = pointer(starts), pointer(others)
+        if not kernel.are_synapses(first, sizes[0], each, *sizes[1:]):
+            raise IndexError("Synapses should lead to neurons of the connection. Found others.")
+        _checked[others] = state
+    return kernel

@@ -1,0 +1,138 @@
+"""A connection through a fixed set of synapses equals a dense one whose other weights are zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_accum.nn import SparseLinear
+from lightning_accum.sparse import library
+
+DENSITIES = (0.1, 0.7, 1.0)
+
+
+@pytest.fixture(params=["kernel", "plain"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Runs a test with the compiled kernel, and without."""
+    if request.param == "plain":
+        library.library.cache_clear()
+        monkeypatch.setenv(library.SWITCH, "0")
+    yield request.param
+    library.library.cache_clear()
+
+
+def layer(density: float = 0.3, dtype: torch.dtype = torch.float64) -> SparseLinear:
+    torch.manual_seed(3)
+    return SparseLinear(17, 11, density, dtype=dtype)
+
+
+@pytest.mark.parametrize("density", DENSITIES)
+def test_synapses_are_in_the_documented_layout(density: float) -> None:
+    connection = layer(density)
+    weight, dense = connection.weight.detach(), connection.dense().detach()
+    mask = torch.zeros(11, 17, dtype=torch.bool)
+    mask[connection.indices.long().unbind()] = True
+    assert mask.sum() == len(weight) == 11 * max(1, round(density * 17))
+    assert (mask.sum(1) == max(1, round(density * 17))).all()
+    assert torch.equal(dense.T[mask.T], weight)  # by input, then by output
+    assert torch.equal(dense[mask], weight[connection.order.long()])  # by output, then by input
+    assert torch.equal(mask.nonzero()[:, 1].int(), connection.inputs)
+    assert torch.equal(mask.T.nonzero()[:, 1].int(), connection.outputs)
+    for starts, counts in (
+        (connection.starts, mask.sum(0)),
+        (connection.starts_of_outputs, mask.sum(1)),
+    ):
+        assert starts.dtype == torch.int64
+        assert torch.equal(starts, F.pad(counts.cumsum(0), (1, 0)))
+
+
+def spikes(*shape: int) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2
+
+
+@pytest.mark.parametrize("density", DENSITIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_output_and_gradients_are_those_of_a_dense_layer(
+    backend: str, density: float, dtype: torch.dtype
+) -> None:
+    connection = layer(density, dtype)
+    near = (
+        {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
+    )
+    for x in (spikes(7, 3, 17), spikes(17).to(dtype) * 2.5, spikes(0, 17), spikes(2, 17).byte()):
+        expected = F.linear(x.to(dtype), connection.dense(), connection.bias)
+        with torch.no_grad():
+            torch.testing.assert_close(connection(x), expected, **near)
+        x = x.to(dtype).requires_grad_()
+        found, expected = connection(x), F.linear(x, connection.dense(), connection.bias)
+        sides = x, connection.weight, connection.bias
+        wanted = torch.autograd.grad(expected.square().sum(), sides)
+        torch.testing.assert_close(torch.autograd.grad(found.square().sum(), sides), wanted, **near)
+
+
+def test_indices_give_the_same_connection_in_any_order() -> None:
+    one = layer()
+    places = torch.randperm(len(one.weight))
+    other = SparseLinear(17, 11, indices=one.indices[:, places], dtype=torch.float64)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other.indices, one.indices)
+    assert torch.equal(other.dense(), one.dense())
+
+
+def test_a_state_brings_its_synapses() -> None:
+    one, other = layer(), layer()
+    other._set(*torch.stack((one.indices[0], (one.indices[1] + 1) % 17)))
+    assert not torch.equal(one.dense(), other.dense())
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one.dense(), other.dense())
+    assert torch.equal(one.inputs, other.inputs)
+    torch.testing.assert_close(other(spikes(5, 17)), one(spikes(5, 17)))
+
+
+@pytest.mark.parametrize("change", ["outputs", "starts"])
+def test_a_state_with_other_indices_is_rejected_and_changes_nothing(change: str) -> None:
+    connection, state = layer(), layer().state_dict()
+    state[change] = state[change].flip(0)
+    before = connection.dense()
+    with pytest.raises(RuntimeError, match="first synapse of each input"):
+        connection.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="first synapse of each input"):
+        torch.nn.Sequential(connection).load_state_dict({f"0.{k}": v for k, v in state.items()})
+    assert torch.equal(connection.dense(), before)
+
+
+def test_indices_that_a_user_wrote_over_are_found_before_they_are_read() -> None:
+    connection = layer(dtype=torch.float32)
+    connection(spikes(2, 17))
+    connection.outputs[0] = 11
+    with pytest.raises(IndexError):
+        connection(spikes(2, 17))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "not both be given"),
+        ({"density": 0.5, "indices": torch.zeros(2, 1, dtype=torch.int64)}, "not both be given"),
+        ({"density": 0.0}, "share of inputs"),
+        ({"density": 1.5}, "share of inputs"),
+        ({"indices": torch.tensor([[0], [3]])}, "its input, below 3"),
+        ({"indices": torch.tensor([[-1], [0]])}, "below 2"),
+        ({"indices": torch.ones(2, 3)}, "integers of shape"),
+        ({"indices": torch.zeros(2, 2, dtype=torch.int64)}, "each synapse once"),
+    ],
+)
+def test_wrong_synapses_are_rejected(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SparseLinear(3, 2, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="shape"):
+        layer()(torch.ones(2, 16))
+
+
+def test_what_does_not_fit_in_memory_is_rejected_at_once() -> None:
+    with pytest.raises(MemoryError, match="GB free"):
+        SparseLinear(10**9, 10**9, density=0.5)
