@@ -170,7 +170,8 @@ def accumulate_terms(
     device = products[0].operands[0].device.type if products else "cpu"
     with torch.no_grad(), in_full_precision(device):
         if backend == "plain" or not (batch.adds or (vjp.is_matrix and not others)):
-            accumulator.accumulate(*evaluate(changes, batch, vjp))
+            how = vjp.plain if backend == "plain" else vjp
+            accumulator.accumulate(*evaluate(changes, batch, how))
         elif not batch.adds:
             add_per_sample(accumulator, products, batch)
         else:

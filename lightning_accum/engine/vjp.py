@@ -15,14 +15,17 @@ from torch.nn import grad
 from lightning_accum._compat import forward_methods
 from lightning_accum.distributed.shards import WithoutHooks, is_fsdp
 from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.observe import first_tensor, unobserved
 from lightning_accum.observe.tensors import copied
+from lightning_accum.sparse.synapses import plain_sum_pairs, sum_pairs
 
 # Elements of both sides that are converted and multiplied at a time: 4 MB in float32.
 _CHUNK_ELEMENTS = 1 << 20
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _WEIGHT_GRADIENTS = {1: grad.conv1d_weight, 2: grad.conv2d_weight, 3: grad.conv3d_weight}
 _CHANNELS_FIRST = (*CONVOLUTIONS, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_MULTIPLY = (nn.Linear, SparseLinear, *_CHANNELS_FIRST)  # numbers, not indices
 _STOCK = ("torch.nn.modules.", "lightning_accum.nn.")  # code that torch or this package wrote
 
 
@@ -49,9 +52,14 @@ class WeightVJP(ABC):
         """Returns the product with :meth:`constant_input`."""
         return self
 
+    @property
+    def plain(self) -> WeightVJP:
+        """Returns the product in its plain form."""
+        return self
+
     def constant_input(self, post: Tensor, pre: Tensor) -> Tensor:
         """Returns an input that is always one, for a window ``[T, B, ...]``."""
-        if is_indices(pre) and not isinstance(self.module, (nn.Linear, *_CHANNELS_FIRST)):
+        if is_indices(pre) and not isinstance(self.module, _MULTIPLY):
             raise ValueError(
                 f"Parameter {self.place} should have a rule without a constant input, because its"
                 f" connection takes {str(pre.dtype).removeprefix('torch.')}, which may be indices."
@@ -123,6 +131,39 @@ class Outer(WeightVJP):
         return post.flatten(0, -2).T @ pre.flatten(0, -2)
 
 
+class SparseOuter(WeightVJP):
+    """Sums outer products into the synapses of a sparse connection, by the spikes of one side."""
+
+    _is_plain = False
+    constant_input = Outer.constant_input
+
+    @property
+    def plain(self) -> WeightVJP:
+        """Returns the product that multiplies both sides of every synapse."""
+        other = SparseOuter(self.module, self.name, self.place)
+        other._is_plain = True
+        return other
+
+    def sum(self, post: Tensor, pre: Tensor, dtype: torch.dtype) -> Tensor:
+        """Returns the sums of all synapses, in memory that is proportional to their number."""
+        post, pre = post.flatten(0, -2), pre.flatten(0, -2)
+        connection = self.module
+        assert isinstance(connection, SparseLinear)
+        if not self._is_plain and pre.shape[1] == connection.in_features:
+            sides = connection.by_output, connection.by_input
+            return sum_pairs(post, pre, *sides, dtype)
+        return self.vjp(as_numbers(post, dtype), as_numbers(pre, dtype))
+
+    def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
+        """Returns ``[synapses]`` of ``[K, ..., out]`` and ``[K, ..., in]``."""
+        connection = self.module
+        assert isinstance(connection, SparseLinear)
+        post, pre = post.flatten(0, -2), pre.flatten(0, -2)
+        if pre.shape[1] == connection.in_features:
+            return plain_sum_pairs(post, pre, connection.by_input)
+        return (post * pre).sum(0).index_select(0, connection.outputs)
+
+
 class Bias(WeightVJP):
     """Sums activity into a bias, the weight of an input ``[K, 1, ...]`` that is always one."""
 
@@ -134,7 +175,7 @@ class Bias(WeightVJP):
 
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:
         """Returns ``[out]``; of a convolution's kernel ``[out, 1, ...]``, alike in all entries."""
-        channel = -1 if isinstance(self.module, nn.Linear) else 1
+        channel = 1 if isinstance(self.module, _CHANNELS_FIRST) else -1
         product = (post * pre).movedim(channel, -1).flatten(0, -2).sum(0)
         param: Tensor = getattr(self.module, self.name)
         return product.reshape(-1, *[1] * (param.ndim - 1))
@@ -251,8 +292,10 @@ def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
     """Returns the class of the vector-Jacobian product of a parameter."""
     if not all(method.startswith(_STOCK) for method in forward_methods(module)):
         return Jacobian
-    if name == "bias" and isinstance(module, (nn.Linear, *_CHANNELS_FIRST)):
+    if name == "bias" and isinstance(module, _MULTIPLY):
         return Bias
+    if name == "weight" and isinstance(module, SparseLinear):
+        return SparseOuter
     if name == "weight" and isinstance(module, nn.Linear):
         return Outer
     if name == "weight" and isinstance(module, CONVOLUTIONS):

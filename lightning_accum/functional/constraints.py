@@ -101,7 +101,42 @@ def normalize_(
     check_value(fits, "dim", dim, f"dimensions of a parameter that has {param.ndim}")
     wide = widened(param)
     total = torch.linalg.vector_norm(wide, order, tuple(dims), keepdim=True)
+    return param.copy_(_scaled(wide, total, norm))
+
+
+@torch.no_grad()
+def normalize_synapses_(
+    param: Tensor, outputs: Tensor, count: int, norm: float = 1.0, order: float = 1.0
+) -> Tensor:
+    r"""Scales each output's weights to one norm, as :func:`normalize_`, if they are a vector.
+
+    Args:
+        param: weights ``[synapses]``, floating point; written to.
+        outputs: the output of each weight, ``[synapses]``, integers.
+        count: the number of outputs.
+        norm: the norm :math:`n > 0` of each output's weights.
+        order: the norm's order :math:`p > 0`; 1, 2, or any other, infinity included.
+
+    Returns:
+        ``param`` itself.
+
+    Example:
+        >>> import torch
+        >>> normalize_synapses_(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 0]), 2)
+        tensor([0.2500, 1.0000, 0.7500])
+    """
+    wide = widened(param)
+    size, places = wide.abs(), outputs.long()
+    largest = wide.new_zeros(count).scatter_reduce_(0, places, size, "amax")
+    total = largest
+    if not math.isinf(order):  # relative to the largest, so that no power overflows
+        share = size / largest.where(largest > 0, 1.0).index_select(0, places)
+        total = wide.new_zeros(count).index_add_(0, places, share**order) ** (1 / order) * largest
+    return param.copy_(_scaled(wide, total.index_select(0, places), norm))
+
+
+def _scaled(wide: Tensor, total: Tensor, norm: float) -> Tensor:
+    """Returns weights of norms ``total`` with another norm."""
     # A row without a norm is divided and multiplied by the same number. The division comes first,
     # so that no quotient overflows, however small the row and however large the norm.
-    total = total.where(total > torch.finfo(wide.dtype).tiny, norm)
-    return param.copy_(wide / total * norm)
+    return wide / total.where(total > torch.finfo(wide.dtype).tiny, norm) * norm

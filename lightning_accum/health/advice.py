@@ -284,7 +284,7 @@ def same_steps(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iterat
 def never_won(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds neurons that never won, under a rule by which only winners learn."""
     value = _value(p)
-    if "winners" not in c.h or p.first is None or p.unmoved or value is None:
+    if "winners" not in c.h or p.first is None or p.unmoved or value is None or value.ndim < 2:
         return
     same = sample_of(value) == p.first.sample.to(value.device)
     share = _still(same, value.shape)

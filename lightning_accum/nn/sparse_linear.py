@@ -131,6 +131,10 @@ class SparseLinear(Updatable, CheckedState):
         """The synapses sorted by output."""
         return Synapses(self.starts_of_outputs, self.inputs, self.order)
 
+    def outputs_of(self, name: str) -> tuple[Tensor, int] | None:
+        """Returns the output of each entry of a parameter, and their number, for a constraint."""
+        return (self.outputs, self.out_features) if name == "weight" else None
+
     @property
     def indices(self) -> Tensor:
         """The outputs and the inputs of all weights, ``[2, synapses]`` int32."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum.distributed.shards import is_sharded, local
-from lightning_accum.functional.constraints import clamp_, normalize_
+from lightning_accum.functional.constraints import clamp_, normalize_, normalize_synapses_
 from lightning_accum.updates.targets import Target
 
 Constraint: TypeAlias = Callable[[Tensor], Any]
@@ -58,6 +58,8 @@ class Clamp:
 class Normalize:
     r"""Scales each output's incoming weights to one norm, :math:`\lVert w_o \rVert_p = n`.
 
+    Those of a :class:`~lightning_accum.nn.SparseLinear` are the weights of the output's synapses.
+
     Args:
         norm: the norm :math:`n` of each output's weights.
         order: :math:`p`, usually 1 or 2.
@@ -79,6 +81,16 @@ class Normalize:
     def __call__(self, param: Tensor) -> None:
         """Normalizes each slice of ``param`` along its first dimension, in place."""
         normalize_(param, self.norm, self.order)
+
+    def on_synapses(self, param: Tensor, outputs: Tensor, count: int) -> None:
+        """Normalizes a vector of weights in place, those that lead to one output together.
+
+        Args:
+            param: weights ``[synapses]``.
+            outputs: the output of each, ``[synapses]``.
+            count: the number of outputs.
+        """
+        normalize_synapses_(param, outputs, count, self.norm, self.order)
 
 
 class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
@@ -143,12 +155,15 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
         return [fn for fn, names in self.values() if not names or name in names]
 
     @torch.no_grad()
-    def run(self, targets: Iterable[Target]) -> None:
+    def run(self, targets: Iterable[Target], module: nn.Module) -> None:
         """Runs every constraint on those of its parameters that have changed."""
         for fn, only in self.values():
             for name, param, *_ in targets:
                 if not only or name in only:
-                    _check_in_place(name, param, fn(param))
+                    grouped = getattr(fn, "on_synapses", None)
+                    outputs = None if grouped is None else _outputs_of(module, name)
+                    result = fn(param) if outputs is None else grouped(param, *outputs)
+                    _check_in_place(name, param, result)
 
     def limits(self, name: str, lower: float | None, upper: float | None) -> Limits:
         """Returns the limits of a parameter, those of its bounds if no constraint sets others.
@@ -160,6 +175,12 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
             lower = lower if lowest is None else lowest
             upper = upper if highest is None else highest
         return lower, upper
+
+
+def _outputs_of(module: nn.Module, name: str) -> tuple[Tensor, int] | None:
+    """Returns the output of each entry of a parameter, and their number, if it is a vector."""
+    find: Callable[[str], tuple[Tensor, int] | None] = getattr(module, "outputs_of", lambda _: None)
+    return find(name)
 
 
 def _limits(fn: Constraint) -> Limits:

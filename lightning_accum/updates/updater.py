@@ -459,7 +459,7 @@ class Updater(CheckedState):
         for name in consumed:
             self._accumulators[name].clear()
         if self._constraints:
-            self._constraints.run(change.targets)
+            self._constraints.run(change.targets, self.parent)
         self.events.applied(self, names, scale)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:

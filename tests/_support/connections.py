@@ -9,6 +9,8 @@ from rasters import raster
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
+from lightning_accum.nn import SparseLinear
+
 
 class OneToOne(nn.Module):
     def __init__(self) -> None:
@@ -52,9 +54,15 @@ def masked() -> nn.Module:
     return prune.custom_from_mask(nn.Linear(4, 3), "weight", raster(3, 4, seed=9))
 
 
+def sparse() -> nn.Module:
+    return SparseLinear(4, 3, indices=raster(3, 4, seed=9).nonzero().T)
+
+
 # kind: module, shape of its input, parameters
 KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[str, ...]]] = {
     "linear": (lambda: nn.Linear(4, 3), (4,), ("weight", "bias")),
+    "sparse": (sparse, (4,), ("weight", "bias")),
+    "sparse, tokens": (sparse, (2, 4), ("weight", "bias")),
     "linear, tokens": (lambda: nn.Linear(4, 3), (2, 4), ("weight", "bias")),
     "conv1d": (lambda: nn.Conv1d(2, 3, 3, stride=2, padding=1), (2, 7), ("weight", "bias")),
     "conv2d": (

@@ -1,0 +1,56 @@
+"""Products over synapses equal their plain forms, and those of matrices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lightning_accum.nn import SparseLinear
+from lightning_accum.sparse import synapses
+
+
+def side(shape: tuple[int, int], kind: str, share: float, dtype: torch.dtype) -> Tensor:
+    there = torch.rand(shape) < share
+    return there if kind == "spikes" else torch.randn(shape, dtype=dtype) * there
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    sizes=st.tuples(st.integers(0, 9), st.integers(1, 12), st.integers(1, 12)),
+    kinds=st.tuples(*[st.sampled_from(["spikes", "values"])] * 2),
+    shares=st.tuples(*[st.sampled_from([0.0, 0.1, 1.0])] * 2),
+    density=st.sampled_from([0.1, 0.5, 1.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_both_forms_are_products_of_matrices(
+    sizes: tuple[int, int, int], kinds: tuple[str, str], shares: tuple[float, float],
+    density: float, dtype: torch.dtype, threads: int, seed: int,
+) -> None:  # fmt: skip
+    torch.manual_seed(seed)
+    rows, inputs, outputs = sizes
+    connection = SparseLinear(inputs, outputs, density, bias=False, dtype=dtype)
+    weight, targets = connection.weight.detach(), connection.by_output
+    near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-12}
+    pre = side((rows, inputs), kinds[0], shares[0], dtype)
+    post = side((rows, outputs), kinds[1], shares[1], dtype)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synapses, "threads_among", lambda pieces, _: min(pieces, threads))
+        patch.setattr(synapses, "_CHUNK", 7)
+        found = synapses.transmit(pre, weight, connection.by_input, targets)
+        sums = synapses.sum_pairs(post, pre, targets, connection.by_input, dtype)
+        plain = synapses.plain_sum_pairs(post.to(dtype), pre.to(dtype), connection.by_input)
+        across = synapses.plain_sum_pairs(pre.to(dtype), post.to(dtype), targets)
+    torch.set_num_threads(before)
+    expected = pre.to(dtype) @ connection.dense().detach().T
+    torch.testing.assert_close(found, expected, **near)
+    torch.testing.assert_close(synapses.plain_transmit(pre, weight, targets), expected, **near)
+    matrix = post.to(dtype).T @ pre.to(dtype)
+    for each in (sums, plain, across):
+        torch.testing.assert_close(each, matrix[connection.indices.long().unbind()], **near)
