@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, TypeAlias, final
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lightning_accum._checks import check_finite, check_integers, check_tensors
 from lightning_accum._state import CheckedState
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.library import has_kernel
-from lightning_accum.sparse.search import first_of_each, stable_order
 from lightning_accum.sparse.synapses import Synapses, transmit
 from lightning_accum.updates import Updatable
+
+Move: TypeAlias = Callable[[Tensor], Tensor]
+"""Moves values ``[..., synapses]`` to the places of their synapses; those of new ones are zero."""
+
+
+class Follower(Protocol):
+    """Has values for each synapse of a connection."""
+
+    def rearrange(self, module: nn.Module, move: Move) -> None:
+        """Moves them."""
+
+
+class HasState(Protocol):
+    """An optimizer of torch, or of Lightning."""
+
+    @property
+    def state(self) -> Mapping[Any, Mapping[str, Any]]:
+        """Its state of each parameter, by name."""
+
 
 _BUILD_BYTES = 32  # of a synapse, that it takes to draw and sort them, beyond what is kept
 _INDEX_BYTES = 12  # of a synapse, that is kept
@@ -47,8 +67,7 @@ class SparseLinear(Updatable, CheckedState):
         indices: the synapses instead, ``[2, synapses]``, in any order: their outputs, and their
             inputs. Those of a mask ``[out, in]`` are ``mask.nonzero().T``.
         bias: whether to add a learned bias.
-        device: device of the parameters.
-        dtype: dtype of the parameters.
+        dtype: dtype of the parameters, that of torch if ``None``.
 
     Attributes:
         weight: ``[synapses]``.
@@ -85,7 +104,6 @@ class SparseLinear(Updatable, CheckedState):
         density: float | None = None,
         indices: Tensor | None = None,
         bias: bool = True,
-        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -95,22 +113,21 @@ class SparseLinear(Updatable, CheckedState):
                 "Arguments `density` and `indices` should not both be given, or both be left out."
                 f" Found `density = {density}`, and `indices` {'not ' * (indices is None)}given."
             )
+        _check_dtype(dtype)
         self.in_features, self.out_features = in_features, out_features
         if indices is None:
             assert density is not None
             each = _each_of(density, in_features)
             _check_memory(each * out_features, dtype)
-            inputs = _drawn(each, in_features, out_features)
-            outputs = torch.arange(out_features, dtype=torch.int32).repeat_interleave(each)
+            keys = _drawn(each, in_features, out_features)
         else:
             _check_indices(indices, out_features, in_features)
             _check_memory(indices.shape[1], dtype)
-            outputs, inputs = indices.cpu()
-        self._set(outputs, inputs)
-        self.weight = nn.Parameter(torch.empty(len(self.outputs), dtype=dtype))
+            keys = indices[1].long() * out_features + indices[0]
+        self.weight = nn.Parameter(torch.empty(len(keys), dtype=dtype))
+        self._set(keys.sort()[0].to(self.weight.device))
         self.bias = nn.Parameter(torch.empty(out_features, dtype=dtype)) if bias else None
         self.reset_parameters()
-        self.to(device)
 
     def reset_parameters(self) -> None:
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
@@ -170,20 +187,84 @@ class SparseLinear(Updatable, CheckedState):
         matrix = self.weight.new_zeros(self.out_features, self.in_features)
         return matrix.index_put((self.outputs.long(), _owners(self.starts).long()), self.weight)
 
-    def _set(self, outputs: Tensor, inputs: Tensor) -> None:
-        """Sets the synapses, in any order; both indices are made anew."""
-        outputs, inputs = outputs.int(), inputs.int()
-        order = _sorted(outputs, self.out_features, _sorted(inputs, self.in_features))
-        # first by output, within it by input; then by input, within it by output
-        self._place("inputs", inputs.index_select(0, order))
-        outputs = outputs.index_select(0, order)
-        self._place("starts_of_outputs", _starts(outputs, self.out_features))
-        by_input = _sorted(self.inputs, self.in_features)
-        self._place("outputs", outputs.index_select(0, by_input), persistent=True)
-        sources = self.inputs.index_select(0, by_input)
-        self._place("starts", _starts(sources, self.in_features), persistent=True)
-        places = torch.arange(len(order), dtype=torch.int32, device=order.device)
-        self._place("order", torch.empty_like(places).index_copy_(0, by_input.long(), places))
+    def keys(self) -> Tensor:
+        """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
+        return _owners(self.starts).long() * self.out_features + self.outputs
+
+    @property
+    def followers(self) -> WeakSet[Follower]:
+        """The updaters and rules that have values for each synapse."""
+        found: WeakSet[Follower] = self.__dict__.setdefault("_followers", WeakSet())
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_followers"}  # they follow anew
+
+    @torch.no_grad()
+    def replace(
+        self,
+        removed: Tensor,
+        generator: torch.Generator | None = None,
+        optimizers: Iterable[HasState] = (),
+    ) -> Tensor:
+        """Replaces synapses by others, drawn evenly from all pairs that have none then.
+
+        What updaters, rules, the gradient and optimizers have for a synapse stays with it, and is
+        zero for a new one, as is its weight.
+
+        Args:
+            removed: ``[synapses]`` bool, those to remove.
+            generator: draws the new ones, on the CPU; that of torch if ``None``.
+            optimizers: all that have a state for the weight.
+
+        Returns:
+            ``[synapses]`` bool, those that are new, in the order that weights have then.
+
+        Raises:
+            ValueError: if ``removed`` does not fit.
+        """
+        check_tensors(removed=removed)
+        if removed.dtype != torch.bool or removed.shape != self.weight.shape:
+            raise ValueError(
+                f"Argument `removed` should be booleans of shape {list(self.weight.shape)}, one for"
+                f" each synapse. Found {removed.dtype} of shape {list(removed.shape)}."
+            )
+        kept = removed.logical_not().nonzero().flatten()
+        keys, count = self.keys().index_select(0, kept), len(removed) - len(kept)
+        places = torch.arange(len(keys), device=keys.device)
+        free = self.in_features * self.out_features - len(keys)
+        drawn = draw_distinct([count], free, generator).to(keys.device)
+        drawn += torch.searchsorted(keys - places, drawn, right=True)  # the pairs before it
+        keys, order = torch.cat((keys, drawn)).sort()
+
+        def move(value: Tensor) -> Tensor:
+            new = value.new_zeros(*value.shape[:-1], count)
+            return torch.cat((value.index_select(-1, kept), new), -1).index_select(-1, order)
+
+        values = [self.weight, self.weight.grad]
+        for optimizer in optimizers:
+            values += optimizer.state.get(self.weight, {}).values()
+        for value in values:
+            if isinstance(value, Tensor) and value.shape == self.weight.shape:
+                value.copy_(move(value))
+        for follower in list(self.followers):
+            follower.rearrange(self, move)
+        self._set(keys)
+        return order >= len(kept)
+
+    def _set(self, keys: Tensor) -> None:
+        """Sets the synapses, by their keys in order."""
+        ends = torch.arange(self.in_features + 1, device=keys.device) * self.out_features
+        self._place("starts", torch.searchsorted(keys, ends), persistent=True)
+        self._place("outputs", (keys % self.out_features).int(), persistent=True)
+        # those of one output keep the order of inputs
+        synapses = Events.known(
+            _owners(self.starts), self.outputs, None, (self.in_features, self.out_features)
+        )
+        self._place("order", synapses.order().int())
+        inputs, starts = synapses.ordered()
+        self._place("inputs", inputs)
+        self._place("starts_of_outputs", F.pad(starts.long(), (0, 1), value=len(keys)))
 
     def _place(self, name: str, index: Tensor, persistent: bool = False) -> None:
         """Registers a buffer, or writes over one of the same shape."""
@@ -233,7 +314,7 @@ class SparseLinear(Updatable, CheckedState):
             rest[-1].append(f"`{prefix[:-1] or type(self).__name__}`: {reason}")
             return
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._set(*self.indices)
+        self._set(self.keys())
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
@@ -249,6 +330,14 @@ def _check_sizes(**sizes: int) -> None:
             raise ValueError(
                 f"Argument `{name}` should be a size from 1 to 2^31 - 1. Found `{name} = {size}`."
             )
+
+
+def _check_dtype(dtype: torch.dtype | None) -> None:
+    """Raises a ``TypeError`` unless this is a floating-point dtype, or ``None``."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(
+            f"Argument `dtype` should be one of floating-point numbers, or None. Found `{dtype}`."
+        )
 
 
 def _each_of(density: float, inputs: int) -> int:
@@ -307,46 +396,39 @@ def _free_memory() -> float:
 
 
 def _drawn(each: int, inputs: int, outputs: int) -> Tensor:
-    """Returns ``[outputs * each]`` inputs, of each output in order, drawn without replacement."""
-    if 2 * each > inputs:  # draw those that are left out
-        blocks = max(1, _BLOCK // inputs)
-        parts = []
-        for start in range(0, outputs, blocks):
-            size = min(blocks, outputs - start)
-            kept = torch.ones(size, inputs, dtype=torch.bool)
-            if each < inputs:
-                kept.scatter_(1, _distinct(inputs - each, inputs, size), False)
-            parts.append(kept.nonzero()[:, 1].int())
-        return torch.cat(parts)
-    blocks = max(1, _BLOCK // each)
-    sizes = [min(blocks, outputs - start) for start in range(0, outputs, blocks)]
-    return torch.cat([_distinct(each, inputs, size).flatten().int() for size in sizes])
+    """Returns the keys of as many random synapses of each output, in any order."""
+    few = 2 * each <= inputs  # otherwise those that are left out are drawn
+    rows = max(1, _BLOCK // (each if few else inputs))
+    blocks = []
+    for start in range(0, outputs, rows):
+        size = min(rows, outputs - start)
+        places = draw_distinct([each if few else inputs - each] * size, inputs)
+        if not few:
+            kept = torch.ones(size * inputs, dtype=torch.bool)
+            kept[places] = False
+            places = kept.nonzero().flatten()
+        ends = places // inputs
+        blocks.append((places - ends * inputs) * outputs + ends + start)
+    return torch.cat(blocks)
 
 
-def _distinct(each: int, inputs: int, outputs: int) -> Tensor:
-    """Returns ``[outputs, each]`` numbers below ``inputs``, distinct and in order in each row."""
-    rows = torch.arange(outputs).repeat_interleave(each)
-    keys: Tensor = rows * inputs + torch.randint(inputs, rows.shape)
-    while True:  # those that were drawn twice are drawn again
-        keys = torch.unique(keys)
-        missing = each - torch.bincount(keys // inputs, minlength=outputs)
-        rows = torch.arange(outputs).repeat_interleave(missing)
-        if not len(rows):
-            return keys.remainder_(inputs).view(outputs, each)
-        keys = torch.cat((keys, rows * inputs + torch.randint(inputs, rows.shape)))
-
-
-def _sorted(neurons: Tensor, count: int, before: Tensor | None = None) -> Tensor:
-    """Returns the order that sorts synapses by a neuron, and keeps the order before within it."""
-    if before is None:
-        return stable_order(neurons, count).int()
-    return before.index_select(0, stable_order(neurons.index_select(0, before), count).int())
-
-
-def _starts(ordered: Tensor, count: int) -> Tensor:
-    """Returns ``[count + 1]``, the first place of each neuron."""
-    ends = torch.tensor([len(ordered)], device=ordered.device)
-    return torch.cat((first_of_each(ordered, count).long(), ends))
+def draw_distinct(each: list[int], count: int, generator: torch.Generator | None = None) -> Tensor:
+    """Draws numbers below ``count``, so many distinct ones for each row; adds ``row * count``."""
+    device = None if generator is None else generator.device
+    missing = torch.tensor(each, device=device)
+    keys = more = missing[:0]
+    while missing.any():  # those that were drawn before are drawn again
+        rows = torch.arange(len(each), device=device).repeat_interleave(missing)
+        drawn = torch.randint(count, rows.shape, generator=generator, device=device)
+        new = torch.unique(rows * count + drawn)
+        if len(keys):
+            known = keys[torch.searchsorted(keys, new).clamp(max=len(keys) - 1)] == new
+            new = new[~(known | torch.isin(new, more))]
+            more = torch.cat((more, new))
+        else:
+            keys = new
+        missing -= torch.bincount(new // count, minlength=len(each))
+    return torch.cat((keys, more))
 
 
 def _owners(starts: Tensor) -> Tensor:

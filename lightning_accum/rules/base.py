@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, get_args
 
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import Self
 
 from lightning_accum._checks import check_choice, names_in
-from lightning_accum._compat import is_traced
+from lightning_accum._compat import compiled_from, is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
@@ -44,6 +44,7 @@ from lightning_accum.rules._recorded_signals import (
 )
 from lightning_accum.rules.neuromodulator import with_levels
 from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.updates.targets import follow_synapses
 
 
 class Rule(IndependentCellTrainer, ABC, kw_only=True):
@@ -363,6 +364,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         super().register_cell(name, cell, **overrides)
         state = self.state_of(name)
         self._plans.pop(name, None)
+        follow_synapses(cell.connection, self)
         h = state.hyperparameters
         for signal in self._recorded(cell, h):
             make = signal.constructor(name, h)
@@ -381,6 +383,16 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         super().del_cell(name)
         self._plans.pop(name, None)
         self.events.dropped(name, 0)
+
+    def rearrange(self, module: nn.Module, move: Callable[[Tensor], Tensor]) -> None:
+        """Moves what is carried for each synapse of a connection whose synapses have moved."""
+        for name, cell in self.registry.bound:
+            if compiled_from(cell.connection) is module:
+                state = self.state_of(name)
+                state.carried = {
+                    key: move(value) if key.kind.startswith("weight ") else value
+                    for key, value in state.carried.items()
+                }
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the constants of a step for the loop that learns online, ``None`` without one."""

@@ -256,6 +256,13 @@ class Accumulator(CheckedState):
             self._combined = self.of_all_processes = False
         self.records.clear()
 
+    def rearrange(self, move: Callable[[Tensor], Tensor]) -> None:
+        """Moves the elements of what is pending, as those of the parameter have moved."""
+        for part in (self._pos, self._neg):
+            part.rearrange(move)
+        for record in self.records:
+            record.rearrange(move)
+
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""
         calls = [partial(setattr, self._pos, "count", 0), partial(setattr, self._neg, "count", 0)]

@@ -160,10 +160,7 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
         for fn, only in self.values():
             for name, param, *_ in targets:
                 if not only or name in only:
-                    grouped = getattr(fn, "on_synapses", None)
-                    outputs = None if grouped is None else _outputs_of(module, name)
-                    result = fn(param) if outputs is None else grouped(param, *outputs)
-                    _check_in_place(name, param, result)
+                    _check_in_place(name, param, _called(fn, param, module, name))
 
     def limits(self, name: str, lower: float | None, upper: float | None) -> Limits:
         """Returns the limits of a parameter, those of its bounds if no constraint sets others.
@@ -177,10 +174,11 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
         return lower, upper
 
 
-def _outputs_of(module: nn.Module, name: str) -> tuple[Tensor, int] | None:
-    """Returns the output of each entry of a parameter, and their number, if it is a vector."""
-    find: Callable[[str], tuple[Tensor, int] | None] = getattr(module, "outputs_of", lambda _: None)
-    return find(name)
+def _called(fn: Constraint, param: Tensor, module: nn.Module, name: str) -> object:
+    """Calls a constraint, on the synapses of each output if it has them and they are a vector."""
+    grouped, outputs_of = getattr(fn, "on_synapses", None), getattr(module, "outputs_of", None)
+    outputs = outputs_of(name) if callable(grouped) and callable(outputs_of) else None
+    return fn(param) if outputs is None or grouped is None else grouped(param, *outputs)
 
 
 def _limits(fn: Constraint) -> Limits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -255,6 +255,12 @@ class Part:
         self._total = None if self._total is None else self._total.to(device)
         self._kept = [value.to(device) for value in self._kept]
         self._deferred = [(a.to(device), b.to(device), factor) for a, b, factor in self._deferred]
+
+    def rearrange(self, move: Callable[[Tensor], Tensor]) -> None:
+        """Moves the elements of what is pending; none of it is deferred."""
+        if self.count and self._total is not None:
+            self._total = move(self._total)
+        self._kept = [move(value) for value in self._kept]
 
     def _writable_total(
         self, shape: torch.Size, dtype: torch.dtype, device: torch.device, onto: bool

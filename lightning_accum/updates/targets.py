@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,13 @@ def parameter_of(module: nn.Module, name: str) -> Tensor | None:
     if found is None and own_tensor(module, f"{name}_mask") is not None:
         found = own_tensor(module, f"{name}_orig")
     return found
+
+
+def follow_synapses(module: nn.Module, follower: Any) -> None:
+    """Has a connection tell a follower, weakly, when its synapses are replaced, if they may be."""
+    followers = getattr(module, "followers", None)
+    if isinstance(followers, WeakSet):
+        followers.add(follower)
 
 
 def updatable_param(module: nn.Module, name: str) -> Tensor:

@@ -29,7 +29,12 @@ from lightning_accum.updates.changes import (
     stacked_change,
 )
 from lightning_accum.updates.constraints import Constraint, Constraints
-from lightning_accum.updates.targets import Target, parameter_of, updatable_param
+from lightning_accum.updates.targets import (
+    Target,
+    follow_synapses,
+    parameter_of,
+    updatable_param,
+)
 
 _COUNTS = named(
     Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
@@ -177,6 +182,12 @@ class Updater(CheckedState):
     def bind(self, module: nn.Module) -> None:
         """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
         self._parent = weakref.ref(module)
+        follow_synapses(module, self)
+
+    def rearrange(self, module: nn.Module, move: Callable[[Tensor], Tensor]) -> None:
+        """Moves what is pending for the weight, whose synapses have moved."""
+        if module is self.known_parent and "weight" in self._accumulators:
+            self._accumulators["weight"].rearrange(move)
 
     @property
     def user(self) -> object | None:

@@ -411,6 +411,17 @@ CASES: dict[str, Case] = {
         lambda: lann.SurrogateLIF(3, beta=0.5, recurrent=True, time_dim=0), forward(SEQUENCE)
     ),
     "DelayedLinear": Case(lambda: lann.DelayedLinear(3, 2, 4.0, time_dim=0), forward(SEQUENCE)),
+    "SparseLinear": Case(lambda: lann.SparseLinear(3, 2, 0.6), forward((4, 3))),
+    "Recurrent": Case(
+        lambda: lann.Recurrent(
+            lann.SparseLinear(3, 3, 0.6), lann.LIF(3, time_dim=0), delay=2, time_dim=0
+        ),
+        forward(SEQUENCE),
+    ),
+    "Rewire": Case(
+        lambda: World(rewire=lann.Rewire(0.5, start=0.1), model=lann.SparseLinear(3, 2, 0.6)),
+        lambda world, i: (world.rewire(world.model), world.model.dense().detach())[1],
+    ),
     "RecurrentLinear": Case(lambda: lann.RecurrentLinear(3), forward((4, 3))),
     "ShortTermPlasticity": Case(
         lambda: lann.ShortTermPlasticity(3, 0.3, 30.0, 50.0, time_dim=0), forward(SEQUENCE)

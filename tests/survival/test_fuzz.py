@@ -129,7 +129,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     for make, keys in [
         (lambda: "running_var", "StateMonitor.attr"),
         (lambda: 0.5,
-         "LateralInhibition.strength fold_remaining.kappa fold_remaining.beta "
+         "LateralInhibition.strength SparseLinear.density fold_remaining.kappa fold_remaining.beta "
          "fold_remaining.rho decay"),
         (lambda: {"a": nn.Linear(3, 2)}, "Layer.connections"),
         (lambda: {"n": Spike()}, "Layer.neurons"),
@@ -153,16 +153,21 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: ("running_mean",), "names"),
         (lambda: kept(nn.BatchNorm1d(2)), "module Monitor.module"),
         (lambda: nn.Linear(3, 2), "connection"),
+        (lambda: lann.SparseLinear(3, 2, 0.5), "Rewire.connection"),
+        (lambda: lann.SparseLinear(3, 3, 0.5), "Recurrent.connection"),
+        (lambda: torch.tensor([True, False, False, False]), "removed"),
         (Spike, "neuron"),
-        (lambda: 3, "size num_classes DelayedLinear.in_features DelayedLinear.out_features length"),
+        (lambda: 3, "size num_classes DelayedLinear.in_features DelayedLinear.out_features length "
+         "SparseLinear.in_features SparseLinear.out_features"),
         (lambda: 5, "steps"),
         (lambda: 100.0, "max_rate"),
         (lambda: [weight()], "params"),
         (lambda: 6, "num_neurons"),
         (accumulators.Mean, "accumulator accumulators"),
         (lambda: torch.ones(5, 2, 3),
-         "learning_signal derivative Competition.x DelayedLinear.x Neurons.x SurrogateLIF.x "
-         "LeakyIntegrator.x ShortTermPlasticity.x activity values spikes post pre"),
+         "learning_signal derivative Competition.x DelayedLinear.x Recurrent.x "
+         "Neurons.x SurrogateLIF.x LeakyIntegrator.x ShortTermPlasticity.x "
+         "activity values spikes post pre"),
         (lambda: torch.ones(2, 3),
          "PoissonEncoder.x poisson_encode.x "
          "RecurrentLinear.spikes"),
@@ -179,7 +184,7 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: "skip", "Updater.nonfinite"),
         (lambda: torch.ones(2, 2),
          "UpdateStatistics.before UpdateStatistics.after before after later"),
-        (lambda: torch.ones(4, 3), "Linear.x first_tensor.value"),
+        (lambda: torch.ones(4, 3), "Linear.x SparseLinear.x first_tensor.value"),
         (lambda: torch.ones(4, 3, 5), "SequenceConv.x"),
         (lambda: torch.ones(2), "RewardBaseline.reward"),
         (lambda: 4.0, "DelayedLinear.max_delay"),
@@ -215,6 +220,7 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: torch.eye(2), "observation"),
         (lambda: la.Cell(nn.Linear(3, 2), Spike()), "cell"),
         (lambda: torch.sum, "fn"),
+        (lambda: torch.clone, "move"),
         (Writer, "writer"),
         (lambda: "Something should be.", "text"),
         (lambda: la.STDP(0.1, -0.1), "cell_trainer"),

@@ -1,0 +1,149 @@
+"""Structural plasticity: replaces synapses by others between batches, at constant number."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_finite, check_integers
+from lightning_accum._state import COUNT, CheckedState, check_state
+from lightning_accum.nn.sparse_linear import HasState, SparseLinear
+
+
+@final
+class Rewire(CheckedState):
+    r"""Removes synapses of a :class:`SparseLinear`, and grows as many new ones, when it is called.
+
+    With ``share``, the synapses with the smallest weights are pruned, as many as the share says.
+    Without, it is Deep R: a synapse has a fixed sign :math:`s`, every call takes
+
+    .. math:: w \leftarrow w - \alpha s + \sigma \nu, \qquad \nu \sim \mathcal N(0, 1),
+
+    and then removes the synapses whose weight does not have their sign any more, :math:`s w \le 0`.
+    The new synapses are drawn evenly from all pairs of an input and an output that have none.
+
+    Call it between batches. What belongs to a synapse stays with it, and is zero for a new one:
+    pending changes, the gradient, the optimizers' states, and the eligibility that rules carry.
+
+    Args:
+        share: the share of synapses to replace in each call; ``None`` for Deep R.
+        sign: the sign of all weights, 1 or -1, or ``None`` for a random one that is fixed for each
+            pair of an input and an output; see :meth:`signs`. Only Deep R removes by it.
+        start: the size :math:`|w|` of a new synapse's weight.
+        shrink: :math:`\alpha`, of Deep R.
+        noise: :math:`\sigma`, of Deep R.
+        seed: of what is drawn, which is the same in all processes that train together.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> connection = SparseLinear(100, 50, density=0.1)
+        >>> optimizer = torch.optim.Adam(connection.parameters())
+        >>> rewire = Rewire(share=0.2, start=0.01)
+        >>> rewire(connection, optimizer)
+        100
+
+    Source:
+        Bellec, Kappel, Maass & Legenstein 2018, "Deep rewiring: training very sparse deep
+        networks", ICLR, arXiv:1711.05136; pruning by size: Mocanu et al. 2018,
+        doi:10.1038/s41467-018-04316-3.
+    """
+
+    def __init__(
+        self,
+        share: float | None = None,
+        sign: float | None = 1.0,
+        start: float = 0.0,
+        shrink: float = 0.0,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        check_finite(start=start, shrink=shrink, noise=noise)
+        check_integers(seed=seed)
+        if share is not None:
+            check_finite(share=share)
+        if not 0 <= (share or 0) <= 1 or min(start, shrink, noise) < 0 or sign not in (1, -1, None):
+            raise ValueError(
+                "Arguments of `Rewire` should be a `share` from 0 to 1, `start`, `shrink` and"
+                " `noise` that are not negative, and a `sign` of 1, -1 or None. Found"
+                f" `{share = }`, `{start = }`, `{shrink = }`, `{noise = }` and `{sign = }`."
+            )
+        if share is not None and (shrink or noise):
+            raise ValueError(
+                "Arguments `shrink` and `noise` should be 0 with a `share`, because they are those"
+                f" of Deep R. Found `{shrink = }` and `{noise = }`."
+            )
+        self.share, self.sign, self.start = share, sign, start
+        self.shrink, self.noise, self.seed = shrink, noise, seed
+        self.calls = 0
+
+    @torch.no_grad()
+    def forward(self, connection: SparseLinear, *optimizers: HasState) -> int:
+        """Replaces synapses, and returns how many.
+
+        Args:
+            connection: the connection.
+            *optimizers: all that have a state for its weight.
+        """
+        if not isinstance(connection, SparseLinear):
+            raise TypeError(
+                "Argument `connection` should be a SparseLinear, whose synapses can be replaced."
+                f" Found `{type(connection).__name__}`."
+            )
+        generator = torch.Generator("cpu").manual_seed((self.seed * 1_000_003 + self.calls) % 2**63)
+        self.calls += 1
+        weight = connection.weight
+        if self.share is None:
+            signs = self.signs(connection)
+            if self.noise:
+                noise = torch.randn(
+                    weight.shape, generator=generator, dtype=weight.dtype, device="cpu"
+                )
+                weight.add_(noise.to(weight.device), alpha=self.noise)
+            removed = weight.sub_(signs, alpha=self.shrink) * signs <= 0
+        else:
+            removed = torch.zeros_like(weight, dtype=torch.bool)
+            smallest = weight.abs().topk(round(self.share * len(weight)), largest=False)[1]
+            removed[smallest] = True
+        grown = connection.replace(removed, generator, optimizers)
+        weight[grown] = self.start * self.signs(connection)[grown]
+        return int(grown.sum())
+
+    def signs(self, connection: SparseLinear) -> Tensor:
+        """Returns the sign of each synapse, ``[synapses]``.
+
+        Begin Deep R with ``connection.weight.data.abs_().mul_(rewire.signs(connection))``.
+        """
+        if self.sign is not None:
+            return torch.full_like(connection.weight, self.sign)
+        x = connection.keys() + self.seed
+        for _ in range(2):  # a hash of the pair: the sign needs no memory
+            x = ((x >> 29) ^ x) * 0x1B873593CC9E2D51
+        return 1.0 - 2.0 * ((x >> 41) & 1).to(connection.weight.dtype)
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Returns the number of calls, on which what is drawn depends."""
+        return {"calls": self.calls}
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not the number of calls."""
+        check_state("`Rewire`", state, {"calls": COUNT})
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Loads the number of calls.
+
+        Raises:
+            RuntimeError: if it is anything else; then nothing has changed.
+        """
+        self.check_extra_state(state)
+        self.calls = state["calls"]
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        own = ("share", "sign", "start", "shrink", "noise", "seed")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in own)

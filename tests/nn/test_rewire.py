@@ -1,0 +1,180 @@
+"""Synapses are replaced at constant number, and what belongs to one stays with it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from rasters import Fed, raster
+from torch import Tensor
+from turns import turns
+
+import lightning_accum as la
+from lightning_accum.nn import Rewire, SparseLinear
+from lightning_accum.optim import AdaBelief
+
+
+def connection(density: float = 0.3) -> SparseLinear:
+    torch.manual_seed(1)
+    made = SparseLinear(12, 8, density, dtype=torch.float64)
+    made.weight.data.uniform_(0.1, 1.0)
+    return made
+
+
+def mask(sparse: SparseLinear) -> Tensor:
+    found = torch.zeros(sparse.out_features, sparse.in_features, dtype=torch.bool)
+    found[sparse.indices.long().unbind()] = True
+    return found
+
+
+def matrix(sparse: SparseLinear, values: Tensor) -> Tensor:
+    """Values of synapses ``[..., synapses]`` as matrices."""
+    found = torch.zeros(*values.shape[:-1], sparse.out_features, sparse.in_features).to(values)
+    found[..., sparse.indices[0].long(), sparse.indices[1].long()] = values
+    return found
+
+
+@turns("density", [0.1, 0.5, 1.0])
+def test_the_smallest_are_pruned_and_as_many_grown(density: float) -> None:
+    sparse, number = connection(density), len(connection(density).weight)
+    for i in range(5):
+        before, weights = mask(sparse), sparse.dense().detach()
+        least = weights[before].sort()[0][max(1, round(0.25 * number)) - 1]
+        assert Rewire(0.25, start=2.0, seed=i)(sparse) == round(0.25 * number)
+        after, now = mask(sparse), sparse.dense().detach()
+        assert after.sum() == number
+        kept = before & (weights > least)
+        assert (after & kept).equal(kept)
+        assert torch.equal(now[kept], weights[kept])
+        assert (now[after & ~kept] == 2.0).all()
+        twin = SparseLinear(12, 8, indices=sparse.indices.flip(1))  # the indices of a fresh layer
+        for name in ("starts", "outputs", "starts_of_outputs", "order", "inputs"):
+            assert torch.equal(getattr(twin, name), getattr(sparse, name)), name
+        sparse.weight.data.uniform_(0.1, 1.0)
+
+
+def test_every_free_pair_is_drawn_evenly() -> None:
+    sparse = SparseLinear(5, 4, 0.4, dtype=torch.float64)
+    counts = torch.zeros(4, 5)
+    for i in range(2000):
+        removed = torch.rand(8, generator=torch.Generator().manual_seed(i)) < 0.4
+        kept = torch.zeros(4, 5, dtype=torch.bool)
+        kept[sparse.indices[:, ~removed].long().unbind()] = True
+        grown = sparse.replace(removed)
+        assert (mask(sparse) & kept).equal(kept)
+        assert int(grown.sum()) == int(removed.sum())
+        counts += mask(sparse).float()
+    assert ((counts / 2000 - 0.4).abs() < 0.06).all()
+
+
+def test_deep_r_is_its_equations() -> None:
+    sparse, rewire = connection(), Rewire(sign=None, shrink=0.05, noise=0.2, seed=3)
+    sparse.weight.data.abs_().mul_(rewire.signs(sparse))
+    assert 0.2 < (sparse.weight > 0).float().mean() < 0.8
+    for call in range(4):
+        signs, weights, before = rewire.signs(sparse), sparse.weight.detach().clone(), mask(sparse)
+        assert (weights * signs >= 0).all()
+        generator = torch.Generator().manual_seed(3 * 1_000_003 + call)
+        noise = torch.randn(len(weights), generator=generator, dtype=torch.float64)
+        moved = weights + 0.2 * noise - 0.05 * signs
+        expected, dead = matrix(sparse, moved), matrix(sparse, (moved * signs <= 0).double()).bool()
+        assert rewire(sparse) == dead.sum() > 0
+        kept = before & ~dead
+        torch.testing.assert_close(sparse.dense().detach()[kept], expected[kept])
+        assert (sparse.dense()[~kept] == 0).all()
+    fixed, other = matrix(sparse, rewire.signs(sparse)), connection(1.0)
+    assert torch.equal(matrix(other, rewire.signs(other))[mask(sparse)], fixed[mask(sparse)])
+
+
+def median(values: Tensor, dim: int) -> Tensor:
+    return values.median(dim).values
+
+
+@pytest.mark.parametrize("reduction", [None, median, "mean"])
+def test_what_belongs_to_a_synapse_stays_with_it(reduction: Any) -> None:
+    sparse, neuron = connection(), Fed()
+    rule = la.MSTDPET(0.3, -0.2)
+    updater = rule.register_cell("cell", la.Cell(sparse, neuron)).cell.updater
+    updater.weight.reduction(reduction)
+    for seed in (0, 5):
+        for x, y in zip(raster(4, 2, 12, seed=seed), raster(4, 2, 8, seed=seed + 1), strict=True):
+            neuron.food.append(y)
+            neuron(sparse(x))
+        rule(reward=0.5)
+    other = updater.sibling()
+    other.weight = torch.rand(len(sparse.weight)), torch.rand(len(sparse.weight))
+    optimizers = [torch.optim.Adam([sparse.weight]), AdaBelief([sparse.weight], amsgrad=True)]
+    for optimizer in optimizers:
+        sparse.weight.grad = torch.rand_like(sparse.weight)
+        optimizer.step()
+
+    def seen() -> dict[str, Tensor]:
+        parts = {f"{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.pos]}
+        parts |= {f"-{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.neg]}
+        carried = rule.state_of("cell").carried
+        parts |= {str(k): v for k, v in carried.items() if k.kind.startswith("weight ")}
+        for n, optimizer in enumerate(optimizers):
+            state = optimizer.state[sparse.weight].items()
+            parts |= {
+                f"{n} {k}": v for k, v in state if getattr(v, "shape", ()) == sparse.weight.shape
+            }
+        parts |= {"weight": sparse.weight.detach(), "grad": sparse.weight.grad}
+        assert len(parts) == 4 + 2 + 2 + 3 + 2
+        return {name: matrix(sparse, each) for name, each in parts.items()}
+
+    before, removed = seen(), torch.rand(len(sparse.weight)) < 0.4
+    new = sparse.replace(removed, None, optimizers)
+    stays = matrix(sparse, (~new).double()).bool()
+    assert int((~stays & mask(sparse)).sum()) == int(removed.sum()) > 0
+    for name, now in seen().items():
+        assert now[..., stays].any(), name
+        assert torch.equal(now[..., stays], before[name][..., stays]), name
+        assert not now[..., ~stays].any(), name
+    rule.update()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def test_all_processes_and_resumed_runs_draw_the_same() -> None:
+    one, other = connection(), connection()
+    first, second = Rewire(0.3), Rewire(0.3)
+    first(one)
+    second(other)
+    assert torch.equal(one.indices, other.indices)
+    resumed = Rewire(0.3)
+    resumed.load_state_dict(first.state_dict())
+    first(one)
+    resumed(other)
+    assert torch.equal(one.indices, other.indices)
+    with pytest.raises(RuntimeError, match="calls"):
+        resumed.load_state_dict({"_extra_state": {"calls": -1}})
+
+
+def test_copies_follow_anew() -> None:
+    sparse = connection()
+    updater = la.attach_updater(sparse, "weight")
+    updater.weight = torch.rand(len(sparse.weight))
+    for twin in (copy.deepcopy(sparse), pickle.loads(pickle.dumps(sparse))):
+        pending = matrix(sparse, updater.weight.pos)
+        own = la.get_updater(twin).weight
+        assert torch.equal(matrix(twin, own.pos), pending)
+        new = twin.replace(torch.rand(len(sparse.weight)) < 0.5)
+        stays = matrix(twin, (~new).double()).bool()
+        assert torch.equal(matrix(twin, own.pos)[stays], pending[stays])
+        assert torch.equal(matrix(sparse, updater.weight.pos), pending)
+
+
+@turns("arguments, words", [
+    ({"share": 1.5}, "from 0 to 1"),
+    ({"start": -1.0}, "not negative"),
+    ({"sign": 0.5}, "1, -1 or None"),
+    ({"share": 0.1, "noise": 0.1}, "those of Deep R"),
+])  # fmt: skip
+def test_wrong_settings_are_rejected(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Rewire(**arguments)
+    with pytest.raises(TypeError, match="should be a SparseLinear"):
+        Rewire(0.1)(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
