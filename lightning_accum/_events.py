@@ -50,6 +50,9 @@ class Events:
     def applied(self, updater: nn.Module, names: Sequence[str], scale: Mapping[str, float]) -> None:
         """Changes of parameters were applied, and constraints have run."""
 
+    def rearranged(self, updater: nn.Module, names: Sequence[str]) -> None:
+        """Elements of parameters have got other places, or were replaced."""
+
     def exported(self, updater: nn.Module, names: Sequence[str]) -> None:
         """Changes of parameters have become gradients."""
 

@@ -29,6 +29,7 @@ from lightning_accum.callbacks._logging import (
     remove_lent,
 )
 from lightning_accum.functional.statistics import Change, change_statistics, measure_change
+from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.optim import UpdateOptimizer
 
 _REMEMBERED_PAUSES, _REMEMBERED_RATIOS = 16, 100
@@ -236,7 +237,11 @@ class _MonitoredFit:
 
 def _of_one_dimension(model: nn.Module) -> set[str]:
     """Returns the names of biases, and of what scales and shifts in norms."""
-    return {name for name, param in model.named_parameters() if param.ndim < 2}
+    synapses = {
+        f"{path}.weight" for path, m in model.named_modules() if isinstance(m, SparseLinear)
+    }
+    few = {name for name, param in model.named_parameters() if param.ndim < 2}
+    return few - synapses
 
 
 def _modules_of(model: nn.Module) -> list[str]:

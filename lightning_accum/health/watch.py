@@ -300,6 +300,13 @@ class Health(Events):
                 self._note_update(key)
 
     @_guarded
+    def rearranged(self, updater: Any, names: Sequence[str]) -> None:
+        """Forgets what an update has left, which is no longer comparable."""
+        for name in names:
+            if (p := self._params.get((id(updater), name))) is not None:
+                p.left = None
+
+    @_guarded
     def exported(self, updater: Any, names: Sequence[str]) -> None:
         """Counts an export, and looks at parameters before the first one."""
         for name in names:
@@ -508,3 +515,8 @@ class Several(Events):
         """Passes it on."""
         for each in self.all:
             each.exported(updater, names)
+
+    def rearranged(self, updater: Any, names: Sequence[str]) -> None:
+        """Passes it on."""
+        for each in self.all:
+            each.rearranged(updater, names)

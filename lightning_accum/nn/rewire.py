@@ -24,8 +24,8 @@ class Rewire(CheckedState):
     and then removes the synapses whose weight does not have their sign any more, :math:`s w \le 0`.
     The new synapses are drawn evenly from all pairs of an input and an output that have none.
 
-    Call it between batches. What belongs to a synapse stays with it, and is zero for a new one:
-    pending changes, the gradient, the optimizers' states, and the eligibility that rules carry.
+    Call it between batches. Pending changes, the gradient, the optimizers' states, and the
+    eligibility that rules carry stay with their synapse, and are zero for a new one.
 
     Args:
         share: the share of synapses to replace in each call; ``None`` for Deep R.

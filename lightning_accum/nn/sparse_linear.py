@@ -39,6 +39,7 @@ class HasState(Protocol):
 
 
 _BUILD_BYTES = 32  # of a synapse, that it takes to draw and sort them, beyond what is kept
+_REPLACE_BYTES = 48  # the same, when some are replaced
 _INDEX_BYTES = 12  # of a synapse, that is kept
 _BLOCK = 1 << 22  # synapses that are drawn at a time
 
@@ -198,7 +199,9 @@ class SparseLinear(Updatable, CheckedState):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_followers"}  # they follow anew
+        return {
+            k: v for k, v in self.__dict__.items() if k != "_followers"
+        }  # those of the original
 
     @torch.no_grad()
     def replace(
@@ -222,6 +225,7 @@ class SparseLinear(Updatable, CheckedState):
 
         Raises:
             ValueError: if ``removed`` does not fit.
+            MemoryError: if there is too little memory for both sets of synapses.
         """
         check_tensors(removed=removed)
         if removed.dtype != torch.bool or removed.shape != self.weight.shape:
@@ -229,6 +233,7 @@ class SparseLinear(Updatable, CheckedState):
                 f"Argument `removed` should be booleans of shape {list(self.weight.shape)}, one for"
                 f" each synapse. Found {removed.dtype} of shape {list(removed.shape)}."
             )
+        _check_memory(len(removed), self.weight.dtype, _REPLACE_BYTES)
         kept = removed.logical_not().nonzero().flatten()
         keys, count = self.keys().index_select(0, kept), len(removed) - len(kept)
         places = torch.arange(len(keys), device=keys.device)
@@ -372,10 +377,10 @@ def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
         )
 
 
-def _check_memory(synapses: int, dtype: torch.dtype | None) -> None:
+def _check_memory(synapses: int, dtype: torch.dtype | None, more: int = _BUILD_BYTES) -> None:
     """Raises a ``MemoryError`` if synapses would not fit in memory."""
     size = (dtype or torch.get_default_dtype()).itemsize + _INDEX_BYTES
-    needed, free = synapses * (size + _BUILD_BYTES), _free_memory()
+    needed, free = synapses * (size + more), _free_memory()
     if synapses >= 2**31 or needed > free:
         raise MemoryError(
             "The synapses of a SparseLinear should be fewer than 2^31, and fit in memory. Found"

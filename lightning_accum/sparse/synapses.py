@@ -26,8 +26,7 @@ from lightning_accum.sparse.library import (
 )
 from lightning_accum.sparse.search import density
 
-_CHUNK = 1 << 20  # elements of both sides that are multiplied at a time: 4 MB in float32
-_VISIT = 4.0  # how many multiply-adds of dense products a visit to a synapse is worth
+_CHUNK = 1 << 20  # elements of a side that are converted at a time: 4 MB in float32
 
 
 class Synapses(NamedTuple):
@@ -108,11 +107,10 @@ def sum_pairs(
 
     The events of the side that has fewer are visited, if there is a kernel.
     """
-    if has_kernel(post.device, dtype) and len(post):
+    if has_kernel(post.device, dtype):
         sides = [(post, pre, by_output), (pre, post, by_input)]
-        costs = [_VISIT * density(own) for own, _, _ in sides]
-        own, other, index = sides[costs.index(min(costs))]
-        found = _visited(own, other, index, dtype) if min(costs) < 1 else None
+        own, other, index = min(sides, key=lambda side: density(side[0]))
+        found = _visited(own, as_numbers(other, dtype).contiguous(), index)
         if found is not None:
             return index.by_place(found)
     return plain_sum_pairs(as_numbers(post, dtype), as_numbers(pre, dtype), by_input)
@@ -125,8 +123,8 @@ def plain_sum_pairs(post: Tensor, pre: Tensor, by_input: Synapses) -> Tensor:
     rows = max(1, _CHUNK // max(1, len(post)))
     for start in range(0, len(total), rows):
         outputs = by_input.others[start : start + rows]
-        places = torch.arange(start, start + len(outputs), device=post.device)
-        inputs = torch.searchsorted(by_input.starts, places, right=True) - 1
+        each = by_input.starts.clamp(start, start + len(outputs)).diff()
+        inputs = torch.arange(len(each), device=each.device).repeat_interleave(each)
         y, x = ys.index_select(0, outputs), xs.index_select(0, inputs)
         total[start : start + rows] = torch.linalg.vecdot(y, x)
     return by_input.by_place(total)
@@ -152,25 +150,23 @@ def _by_events(
     return out
 
 
-def _visited(own: Tensor, other: Tensor, index: Synapses, dtype: torch.dtype) -> Tensor | None:
-    """Returns sums in the order of an index, by the events of its neurons."""
-    values = as_numbers(other, dtype).contiguous()
-    kernel = _kernel_for(index, other.shape[1], values)
+def _visited(own: Tensor, values: Tensor, index: Synapses) -> Tensor | None:
+    """Returns sums in the order of an index, by its neurons' events in some rows at a time."""
+    kernel = _kernel_for(index, values.shape[1], values)
     if kernel is None:
         return None
-    events, shares = _events_of(own, dtype, None)
-    starts = events.row_starts()
-    if not (are_places(starts) and are_places(events.columns)):
-        return None
-    out = torch.empty(len(index.others), dtype=dtype)
-    sizes = map(Int, (len(events), *own.shape, other.shape[1]))
-    places = pointers(starts, events.columns, shares)
-    threads = max(1, threads_among(own.shape[1], _work(events, index)))
-    check_done(
-        kernel.sum_events(
-            *places, *sizes, *pointers(index.starts, index.others, values, out), threads
-        )
-    )
+    out = values.new_zeros(len(index.others))
+    rows = max(1, _CHUNK // max(1, own.shape[1]))
+    for some, others in zip(own.split(rows), values.split(rows), strict=True):
+        events, shares = _events_of(some, values.dtype, None)
+        starts = events.row_starts()
+        if not (are_places(starts) and are_places(events.columns)):
+            return None
+        sizes = map(Int, (len(events), *some.shape, values.shape[1]))
+        places = pointers(starts, events.columns, shares)
+        sides = pointers(index.starts, index.others, others, out)
+        threads = max(1, threads_among(own.shape[1], _work(events, index)))
+        check_done(kernel.sum_events(*places, *sizes, *sides, threads))
     return out
 
 

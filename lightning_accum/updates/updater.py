@@ -188,6 +188,7 @@ class Updater(CheckedState):
         """Moves what is pending for the weight, whose synapses have moved."""
         if module is self.known_parent and "weight" in self._accumulators:
             self._accumulators["weight"].rearrange(move)
+            self.events.rearranged(self, ("weight",))
 
     @property
     def user(self) -> object | None:

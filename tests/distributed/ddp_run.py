@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.functional import GaussianKernel
-from lightning_accum.nn import LIF
+from lightning_accum.nn import LIF, Rewire, SparseLinear
 from lightning_accum.optim import UpdateOptimizer
 
 STEPS, INPUTS, OUTPUTS = 6, 5, 4
@@ -68,8 +68,11 @@ class Model(pl.LightningModule):
         super().__init__()
         torch.manual_seed(0)
         self.kind = kind
-        self.automatic_optimization = kind not in ("local", "stepped")
+        self.automatic_optimization = kind not in ("local", "stepped", "local, sparse")
         self.fc = nn.Linear(INPUTS, OUTPUTS).requires_grad_(False)
+        if "sparse" in kind:
+            self.fc, self.rewire = SparseLinear(INPUTS, OUTPUTS, 0.6), Rewire(0.25, start=0.5)
+            self.fc.requires_grad_(False)
         nn.init.uniform_(self.fc.weight, 0.0, 1.0)
         if kind.startswith("automatic"):
             self.fc.requires_grad_(True)  # so that DDP wraps the module
@@ -92,6 +95,10 @@ class Model(pl.LightningModule):
             self.optimizers().step()
         return {"reward": reward}
 
+    def on_train_batch_end(self, *args: Any) -> None:
+        if "sparse" in self.kind:
+            self.rewire(self.fc)
+
     def configure_optimizers(self) -> Any:
         if self.kind == "hybrid":
             return torch.optim.SGD(self.head.parameters(), lr=0.0)
@@ -102,8 +109,10 @@ class Model(pl.LightningModule):
 
 def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1, epochs: int = 2) -> Model:
     model = Model(kind)
-    if rank:  # the first process' weights count
+    if rank:  # the first process' weights and synapses count
         nn.init.zeros_(model.fc.weight)
+        if "sparse" in kind:
+            model.fc.replace(torch.ones(len(model.fc.weight), dtype=torch.bool))
     rewarded = isinstance(rule, (la.MSTDP, la.MSTDPET))
     learns = CellTrainerCallback(
         rule,
@@ -126,6 +135,11 @@ def runs() -> Iterator[tuple[str, la.Rule, str, int, int]]:
     yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1, 2
     for kind in ("automatic", "automatic, stepped"):
         yield kind, la.STDP(0.1, -0.2, time_dim=0, params=["weight", "bias"]), kind, 1, 2
+    for kind in ("automatic, sparse", "automatic, sparse, stepped"):
+        yield kind, RULES["STDP"](time_dim=0, params=["weight", "bias"]), kind, 1, 2
+    for every in (1, 2):
+        rule = RULES["STDP"](time_dim=0, batch_reduction="sum")
+        yield f"sparse, {every}", rule, "local, sparse", every, 2
     yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2, 2
     yield "1,000 steps", RULES["Oja"](time_dim=0), "local", 1, 250
 

@@ -77,7 +77,9 @@ from lightning_accum.nn import (
     PoissonEncoder,
     RecurrentLinear,
     RewardBaseline,
+    Rewire,
     ShortTermPlasticity,
+    SparseLinear,
     SurrogateLIF,
     WinnerTakeAll,
 )
@@ -343,6 +345,20 @@ def recurrent(net: Any, x: Tensor, i: int) -> None:
         spikes = net.lif(net.fc(each) + net.recurrent(spikes))
 
 
+def rewired(net: Any, x: Tensor, i: int) -> None:
+    whole(net, x, i)
+    if i % 3 == 2:
+        Rewire(0.1, start=0.2, seed=i)(net.fc)
+
+
+def synapses() -> SparseLinear:
+    return uniform(SparseLinear(INPUTS, OUTPUTS, 0.5, bias=False), 0.0, 0.4)
+
+
+correct("few synapses", net=lambda: Net(fc=synapses()), step=rewired,
+    prepare=constrained(Normalize(2.0), Clamp(0.0, 1.0)))
+correct("few synapses whose winners learn", net=lambda: Net(fc=synapses()),
+    rule=lambda net: la.WTAHebb(0.01, time_dim=0))
 correct("recurrent connections",
     net=lambda: Net(LIF(OUTPUTS), recurrent=uniform(RecurrentLinear(OUTPUTS), 0.0, 0.1)),
     rule=pairs(0.01, -0.008, time_dim=None), step=recurrent,

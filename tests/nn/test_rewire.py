@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from rasters import Fed, raster
 from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum.nn import Rewire, SparseLinear
+from lightning_accum.callbacks import CellTrainerCallback, UpdateMonitor
+from lightning_accum.nn import LIF, Rewire, SparseLinear
 from lightning_accum.optim import AdaBelief
 
 
@@ -178,3 +182,46 @@ def test_wrong_settings_are_rejected(arguments: dict[str, Any], words: str) -> N
         Rewire(**arguments)
     with pytest.raises(TypeError, match="should be a SparseLinear"):
         Rewire(0.1)(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+
+
+class Lit(pl.LightningModule):
+    """A layer that learns by a rule, and one by gradients, which are rewired after each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.lif = connection().requires_grad_(False), LIF(8, tc_mem=5.0, time_dim=0)
+        self.head, self.rewire = SparseLinear(8, 3, 0.5, dtype=torch.float64), Rewire(0.2)
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        self.lif.reset()
+        spikes = self.lif(self.fc(batch[0].transpose(0, 1)))
+        return (self.head(spikes) - 1).square().mean()
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.rewire(self.fc)
+        self.rewire(self.head, self.optimizers())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.head.parameters(), lr=0.01)
+
+
+def test_a_fit_that_is_resumed_ends_as_one_that_went_on(tmp_path: Path) -> None:
+    data = DataLoader(TensorDataset(raster(12, 5, 12, density=0.3, seed=3)), batch_size=4)
+    ends = []
+    for resumes in (False, True):
+        module, path = Lit(), tmp_path / "fit.ckpt"
+        for epochs in (1, 3) if resumes else (3,):
+            module = Lit()
+            learns = CellTrainerCallback(
+                la.STDP(0.1, -0.1, time_dim=0), cells={"enc": la.CellSpec("fc", "lif")}
+            )
+            trainer = pl.Trainer(
+                max_epochs=epochs, callbacks=[learns, UpdateMonitor()], logger=False,
+                accelerator="cpu", enable_progress_bar=False, enable_model_summary=False,
+                enable_checkpointing=False,
+            )  # fmt: skip
+            trainer.fit(module, data, ckpt_path=path if epochs == 3 and resumes else None)
+            trainer.save_checkpoint(path)
+        ends.append((module.fc.dense().detach(), module.head.dense().detach()))
+    assert not torch.equal(ends[0][0] != 0, connection().dense() != 0)
+    torch.testing.assert_close(*ends, rtol=1e-12, atol=1e-12)

@@ -62,7 +62,6 @@ static void sum_neurons(const void *task, int64_t begin, int64_t end, void *memo
 {
     const visits *v = task;
     const int64_t *first = v->s.starts;
-    memset(v->out + first[begin], 0, (size_t)(first[end] - first[begin]) * sizeof(REAL));
     for (int64_t k = 0; k < v->x.bags; k++) {
         const int64_t stop = k + 1 < v->x.bags ? v->x.starts[k + 1] : v->x.n;
         const REAL *row = v->from + k * v->D;
@@ -77,7 +76,7 @@ static void sum_neurons(const void *task, int64_t begin, int64_t end, void *memo
     }
 }
 
-/* out[j] = the sum of share * values[k, others[j]] over the events (k, e) of the neuron e of j. */
+/* out[j] += the sum of share * values[k, others[j]] over the events (k, e) of the neuron e of j. */
 int sum_events(const int32_t *starts, const int32_t *columns, const REAL *shares, int64_t n,
                int64_t K, int64_t E, int64_t D, const int64_t *first, const int32_t *others,
                const REAL *values, REAL *out, int threads)
