@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_accum._checks import nearest
 from lightning_accum._versions import show_versions
-from lightning_accum.cells import Cell, CellSpec, CellTrainer, IndependentCellTrainer, Layer, Serial
+from lightning_accum.cells import (
+    Cell,
+    CellSpec,
+    CellTrainer,
+    IndependentCellTrainer,
+    Layer,
+    Recurrent,
+    Serial,
+)
 from lightning_accum.engine import Term
 from lightning_accum.health import LocalLearningWarning, events_by_hand
 from lightning_accum.rules import (
@@ -110,6 +118,7 @@ __all__ = [
     "NonFiniteUpdateError",
     "Normalize",
     "Oja",
+    "Recurrent",
     "Rule",
     "Sanger",
     "Serial",

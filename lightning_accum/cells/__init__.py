@@ -4,6 +4,7 @@ from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.independent import IndependentCellTrainer
 from lightning_accum.cells.layer import Layer, Serial
+from lightning_accum.cells.recurrent import Recurrent
 from lightning_accum.cells.trainer import CellTrainer
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "CellTrainer",
     "IndependentCellTrainer",
     "Layer",
+    "Recurrent",
     "Serial",
     "field",
 ]

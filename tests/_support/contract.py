@@ -333,6 +333,10 @@ CASES: dict[str, Case] = {
         lambda: la.Layer({"a": Gate()}, {"n": Spike()}),
         lambda layer, i: layer(a=rand(i, 2, 2).to(layer.connections["a"].weight))["n"],
     ),
+    "Recurrent": Case(
+        lambda: la.Recurrent({"E": lann.LIF(3)}, {("E", "E"): lann.Linear(3, 3)}, delay=2),
+        forward((4, 3)),
+    ),
     "Serial": Case(lambda: la.Serial(Gate(), Spike()), forward((2, 2))),
     "CellTrainer": Case(lambda: learner(la.CellTrainer(), post=True), learn, learn_anew),
     "IndependentCellTrainer": Case(lambda: learner(Plain(rate=0.1), post=True), learn, learn_anew),

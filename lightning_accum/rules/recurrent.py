@@ -1,0 +1,201 @@
+"""Simulates a recurrent network over a sequence, and learns as it goes, in one compiled loop."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+
+from lightning_accum._compat import hook_count, is_traced
+from lightning_accum.cells.recurrent import Recurrent
+from lightning_accum.cells.state import CellState
+from lightning_accum.engine.state import StateKey, trace_key
+from lightning_accum.nn.neuron import Neurons
+from lightning_accum.nn.sparse_linear import SparseLinear
+from lightning_accum.rules.base import Rule
+from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.sparse.recurrent import (
+    SparseGroup,
+    SparseWeights,
+    can_run_recurrent,
+    run_recurrent,
+)
+from lightning_accum.updates import Accumulator, Clamp, Updater
+
+
+class _Learner(NamedTuple):
+    """A cell of the rule that suits the loop."""
+
+    name: str
+    ends: tuple[str, str]
+    state: CellState
+    updater: Updater
+    pairs: PairSTDP
+    limits: tuple[float, float]
+
+
+@torch.no_grad()
+def run_network(rule: Rule, layer: Recurrent, inputs: Tensor) -> Tensor | None:
+    """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
+    learners = suited(rule, layer, inputs)
+    if isinstance(learners, str):
+        return None
+    neurons: list[Neurons] = list(layer.neurons.values())  # type: ignore[arg-type]
+    like = _weights_of(layer)[0].new_empty(1, 0)
+    current, past = inputs[:, 0].to(like.dtype).contiguous(), layer.past(1, inputs.device)
+    groups = [
+        SparseGroup(constants, each.begin_loop(like.new_empty(1, size)))
+        for each, size in zip(neurons, layer.sizes.values(), strict=True)
+        if (constants := each.loop_constants()) is not None
+    ]
+    by_ends = {each.ends: each for each in learners}
+    each = [_weights(layer, ends, by_ends.get(ends)) for ends in layer.delays]
+    arguments = current, past[:, 0].contiguous(), groups, each
+    if not current.isfinite().all() or not can_run_recurrent(*arguments):
+        return None
+    for learner in learners:
+        learner.updater.events.applying(learner.updater, ("weight",))
+    spikes = run_recurrent(*arguments).unsqueeze(1)
+    layer.set_past(spikes)
+    for neuron, group in zip(neurons, groups, strict=True):
+        neuron.end_loop(group.state, len(inputs))
+    for ends, weights in zip(layer.delays, each, strict=True):
+        if ends in by_ends:
+            _finish(rule, layer, by_ends[ends], weights, spikes)
+    dtype = inputs.dtype if inputs.is_floating_point() else like.dtype
+    kinds = [neuron.spike_dtype or dtype for neuron in neurons]
+    return spikes[len(past) :].to(functools.reduce(torch.promote_types, kinds))
+
+
+def _weights(layer: Recurrent, ends: tuple[str, str], learner: _Learner | None) -> SparseWeights:
+    """Returns a connection as the loop has it, with traces if it learns."""
+    connection, names = layer.cell(*ends).connection, list(layer.sizes)
+    assert isinstance(connection, SparseLinear)
+    weight = connection.weight.detach()
+    source, target = map(names.index, ends)
+    index = connection.starts, connection.outputs
+    found = SparseWeights(source, target, layer.delays[ends], *index, weight)
+    if learner is None:
+        return found
+    traces = {
+        side: weight.new_zeros(layer.sizes[name]) for side, name in zip(_SIDES, ends, strict=True)
+    }
+    for key, trace in zip(_keys(learner.pairs), traces.values(), strict=True):
+        left = learner.state.carried.get(key)
+        if left is not None and left.shape == (1, len(trace)):
+            trace.copy_(left[0])
+    return found._replace(rule=learner.pairs, limits=learner.limits, **traces)
+
+
+_SIDES = ("pre", "post")
+
+
+def _keys(pairs: PairSTDP) -> tuple[StateKey, StateKey]:
+    """Returns the names of both traces."""
+    mode = "nearest" if pairs.nearest else "cumulative"
+    return trace_key("pre", pairs.decay_pre, mode), trace_key("post", pairs.decay_post, mode)
+
+
+def _finish(
+    rule: Rule, layer: Recurrent, learner: _Learner, weights: SparseWeights, spikes: Tensor
+) -> None:
+    """Tells of changes that were made, and keeps the traces."""
+    state, pairs = learner.state, learner.pairs
+    increment_version(layer.cell(*learner.ends).connection.weight)
+    learner.updater.events.applied(learner.updater, ("weight",), {})
+    sizes, longest = list(layer.sizes.values()), layer.longest
+    sides = [spikes.split(sizes, 2)[at] for at in (weights.source, weights.target)]
+    begin = longest - weights.delay
+    pre, post = sides[0][begin : len(spikes) - weights.delay], sides[1][longest:]
+    rule.events.evaluated(learner.name, pre, post, {})
+    traces, rates = (weights.pre, weights.post), (pairs.rate_post, pairs.rate_pre)
+    used = zip(_keys(pairs), traces, rates, strict=True)
+    state.carried = {k: trace.unsqueeze(0) for k, trace, rate in used if rate and trace is not None}
+    if state.loaded:
+        state.check_loaded(state.carried, learner.name)
+    state.samples["weight"] = state.samples.get("weight", 0) + len(post)
+
+
+def suited(rule: Rule, layer: Recurrent, inputs: Tensor) -> list[_Learner] | str:
+    """Returns the cells that learn, or why the loop does not suit."""
+    if inputs.ndim != 3 or inputs.shape[1:] != (1, sum(layer.sizes.values())):
+        return "the loop of a `Recurrent` runs one sample, inputs `[T, 1, N]` of all populations"
+    for neuron in layer.neurons.values():
+        constants = neuron.loop_constants() if isinstance(neuron, Neurons) else None
+        if constants is None or constants.losers is not None:
+            return "the loop of a `Recurrent` runs `LIF` or `AdaptiveLIF` without inhibition"
+    weights = _weights_of(layer)
+    if len(weights) < len(layer.connections) or not weights:
+        return "the loop of a `Recurrent` runs `SparseLinear` connections without a bias"
+    same = inputs.dtype == weights[0].dtype or not inputs.is_floating_point()
+    if not same or inputs.is_complex() or not all(each.is_cpu for each in (inputs, *weights)):
+        return "the loop takes inputs and weights of one dtype on the CPU"
+    if not _only_rule_watches(rule, layer):
+        return (
+            "something else watches the network, or steps are recorded that were not evaluated, or"
+            " modules are in evaluation mode"
+        )
+    learners = []
+    for name, _ in rule.named_cells:
+        found = _learner(rule, layer, name)
+        if isinstance(found, str):
+            return found
+        most = len(inputs) ** 2 * sum(map(abs, found.pairs[:2]))
+        if most > 1e-6 * torch.finfo(weights[0].dtype).max:
+            return "rates are so large that weights may overflow"
+        learners.append(found)
+    return learners
+
+
+def _weights_of(layer: Recurrent) -> list[Tensor]:
+    """Returns the weights of connections that suit the loop."""
+    return [
+        each.weight
+        for each in layer.connections.values()
+        if isinstance(each, SparseLinear) and each.bias is None
+    ]
+
+
+def _only_rule_watches(rule: Rule, layer: Recurrent) -> bool:
+    """Returns whether the rule watches a network in training mode, and nothing else does."""
+    own = list(rule.monitors)
+    return (
+        rule.recording
+        and all(monitor.registered for monitor in own)
+        and all(module.training for module in layer.modules())
+        and sum(map(hook_count, layer.modules())) == len(own)
+        and not any(rule.recorded_steps(name) for name, _ in rule.named_cells)
+        and not (torch.is_autocast_enabled("cpu") or is_traced())
+    )
+
+
+def _learner(rule: Rule, layer: Recurrent, name: str) -> _Learner | str:
+    """Returns what the loop needs of a cell of the rule, or why it does not suit."""
+    (cell, _), state = rule.get_cell(name), rule.state_of(name)
+    ends = next((ends for ends in layer.delays if layer.cell(*ends) == cell), None)
+    if ends is None:
+        return f"cell `{name}` of the rule is another one than the network's"
+    pairs = rule.loop_constants(state.hyperparameters, 1)
+    if pairs is None or pairs != PairSTDP(*pairs[:5]):
+        return f"the loop of a `Recurrent` knows `STDP`, and not this `{type(rule).__name__}`"
+    updater = rule.updater_of(name)
+    pending: Accumulator = getattr(updater, "weight")  # noqa: B009
+    constraints = [type(fn) for fn in updater.constraints_of("weight")]
+    low, high = (
+        other if limit is None else limit
+        for limit, other in zip(updater.limits("weight"), (-math.inf, math.inf), strict=True)
+    )
+    weight = cell.connection.weight
+    if state.hyperparameters.params != ("weight",):
+        return "the loop changes the weight only"
+    if constraints not in ([], [Clamp]) or pending.bounded or not pending.empty:
+        return "the loop knows no bound, no constraint but `Clamp`, and no change that is pending"
+    if hook_count(updater) or type(weight) is not nn.Parameter:
+        return "the updater has hooks, or its parameter is a special one"
+    if not bool(((weight >= low) & (weight <= high)).all()):
+        return "weights are outside the limits of `Clamp`, or not numbers"
+    return _Learner(name, ends, state, updater, pairs, (low, high))

@@ -1,0 +1,215 @@
+"""The kernel's loop over the steps of a recurrent network that learns by pair STDP.
+
+The plain form is :class:`lightning_accum.cells.recurrent.Recurrent` and its rule, step by step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightning_accum.sparse.library import (
+    At,
+    Int,
+    Real,
+    are_places,
+    are_values,
+    is_plain,
+    kernel_for,
+    pointer,
+    pointers,
+    threads_among,
+)
+from lightning_accum.sparse.neurons import NeuronState, PairSTDP, SpikingNeurons
+
+_FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
+_LONGEST_BLOCK = 64  # steps
+_LOSS = 16.0  # factor by which rounding may grow within a block
+
+
+class SparseGroup(NamedTuple):
+    """A population of neurons, and its state, which changes in place."""
+
+    neurons: SpikingNeurons
+    state: NeuronState  # [1, N]
+
+
+class SparseWeights(NamedTuple):
+    """Weights from one population to another, which change in place if there is a rule."""
+
+    source: int  # populations by number
+    target: int
+    delay: int  # steps
+    starts: Tensor  # int64 [E + 1]
+    outputs: Tensor  # int32 [synapses], ascending in the row of each input
+    weight: Tensor  # [synapses]
+    rule: PairSTDP | None = None
+    pre: Tensor | None = None  # [E], the presynaptic traces
+    post: Tensor | None = None  # [N], the postsynaptic traces
+    limits: tuple[float, float] = (-math.inf, math.inf)
+
+
+def run_recurrent(
+    inputs: Tensor,  # [T, N] current from outside
+    past: Tensor,  # bool [D, N] spikes of the last steps, at least of the longest delay
+    groups: Sequence[SparseGroup],
+    each: Sequence[SparseWeights],
+) -> Tensor:
+    """Returns the spikes ``[D + T, N]``, of which the first are those before.
+
+    The arguments are those of which :func:`can_run_recurrent` has said that it can.
+    """
+    (steps, size), kernel = inputs.shape, kernel_for(inputs.dtype)
+    assert kernel is not None
+    work = sum(len(weights.weight) for weights in each)
+    parts = max(1, threads_among(min(len(group.state.v[0]) for group in groups), work // 8))
+    spikes = torch.cat((past, past.new_empty(steps, size)))
+    kept: list[Tensor] = []
+    populations = (_Population * len(groups))(*_populations(groups, kept))
+    connections = (_Connection * len(each))(*(_connection(w, groups, parts, kept) for w in each))
+    sizes = (steps, size, parts, len(groups), len(each), len(past))
+    network = _Network(*sizes, *pointers(inputs, spikes), populations, connections)
+    kernel.run_recurrent(ctypes.byref(network))
+    for group in groups:
+        group.state.hold.clamp_(min=0)
+    for weights, made in zip(each, connections, strict=True):
+        if weights.pre is not None:
+            weights.pre.copy_(kept[made.kept][0])
+    return spikes
+
+
+def can_run_recurrent(
+    inputs: Tensor, past: Tensor, groups: Sequence[SparseGroup], each: Sequence[SparseWeights]
+) -> bool:
+    """Returns whether there is a kernel, which reads the arguments as torch does."""
+    dtype, sizes = inputs.dtype, [group.state.v.shape[1] for group in groups]
+    if not len(inputs) or not sizes or kernel_for(dtype) is None:
+        return False
+    states = [(value, (1, n)) for g, n in zip(groups, sizes, strict=True) for value in g.state[:2]]
+    thetas = [(g.state.theta, (n,)) for g, n in zip(groups, sizes, strict=True)]
+    if past.dtype != torch.bool or not is_plain(past) or past.shape[1:] != inputs.shape[1:]:
+        return False
+    if sum(sizes) != inputs.shape[1] or not are_values(dtype, (inputs, inputs.shape)):
+        return False
+    if not min(sizes) or not are_values(dtype, *states, *thetas):
+        return False
+    for w in each:
+        ends, count = (sizes[w.source], sizes[w.target]), (len(w.outputs),)
+        traces = (w.weight, count), (w.pre, ends[:1]), (w.post, ends[1:])
+        index = w.starts.dtype == torch.int64 and is_plain(w.starts) and are_places(w.outputs)
+        if not index or not are_values(dtype, *traces) or not 1 <= w.delay <= len(past):
+            return False
+        if not _is_index(w.starts, w.outputs, *ends):
+            raise IndexError("Synapses should lead to neurons of the population. Found others.")
+    return True
+
+
+def _is_index(starts: Tensor, outputs: Tensor, inputs: int, size: int) -> bool:
+    """Returns whether rows lie one after another, and lead to neurons that there are."""
+    if len(starts) != inputs + 1 or starts[0] != 0 or starts[-1] != len(outputs):
+        return False
+    if bool((starts.diff() < 0).any()):
+        return False
+    return not len(outputs) or bool(outputs.min() >= 0 and outputs.max() < size)
+
+
+def _populations(groups: Sequence[SparseGroup], kept: list[Tensor]) -> list[_Population]:
+    """Returns what C knows of populations."""
+    made, first = [], 0
+    for constants, state in groups:
+        size = state.v.shape[1]
+        current = torch.empty(size, dtype=state.v.dtype)
+        kept.append(current)
+        drive = (1 - constants.decay) * constants.rest
+        numbers = (constants.threshold, constants.period, constants.decay_theta)
+        places = pointers(state.v, state.hold, state.theta, current)
+        made.append(
+            _Population(
+                size, first, *places, constants.decay, drive, *numbers, constants.theta_plus
+            )
+        )
+        first += size
+    return made
+
+
+def _connection(
+    w: SparseWeights, groups: Sequence[SparseGroup], parts: int, kept: list[Tensor]
+) -> _Connection:
+    """Returns what C knows of a connection."""
+    places = torch.empty(len(w.starts) - 1, parts + 1, dtype=torch.int64)
+    kept.append(places)
+    made = _Connection(
+        w.source, w.target, w.delay, *pointers(w.starts, w.outputs, w.weight, places)
+    )
+    if w.rule is None or w.pre is None or w.post is None:
+        return made
+    rule, size, like = w.rule, len(w.post), w.weight.detach()
+    block = steps_of_block(rule.decay_pre)
+    blocks = 2 + _FEWEST_STEPS // block
+    powers = rule.decay_pre ** torch.arange(blocks * block + 1, dtype=torch.float64)
+    tensors = {
+        "pre": w.pre.repeat(parts, 1),
+        "last": torch.zeros(parts, len(w.pre), dtype=torch.int64),
+        "sums": like.new_zeros(blocks, size),
+        "history": like.new_zeros(blocks * block, size),
+        "change": like.new_zeros(size),
+        "fired": like.new_zeros(size),
+        "powers": powers.where(powers > 1e-30, 0.0).to(like.dtype),
+    }
+    made.kept = len(kept)
+    kept += tensors.values()
+    values = {
+        **{name: pointer(value) for name, value in tensors.items()},
+        **{"post": pointer(w.post), "learns": 1, "block": block, "blocks": blocks},
+        **{name: getattr(rule, name) for name in _OF_RULE},
+        **dict(zip(("low", "high"), w.limits, strict=True)),
+    }
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def steps_of_block(decay: float) -> int:
+    """Returns for how many steps sums of powers of a decay have one anchor."""
+    if decay * _LOSS ** (1 / _LONGEST_BLOCK) >= 1:
+        return _LONGEST_BLOCK
+    return max(1, int(math.log(_LOSS) / -math.log(decay))) if decay > 0 else 1
+
+
+_OF_RULE = ("decay_pre", "decay_post", "rate_post", "rate_pre", "nearest")
+
+
+class _Population(ctypes.Structure):
+    _fields_ = (
+        *((name, Int) for name in ("size", "first")),
+        *((name, At) for name in ("v", "hold", "theta", "current")),
+        *((name, Real) for name in ("decay", "drive", "threshold", "period")),
+        *((name, Real) for name in ("decay_theta", "theta_plus")),
+    )
+
+
+class _Connection(ctypes.Structure):
+    _fields_ = (
+        *((name, Int) for name in ("source", "target", "delay")),
+        *((name, At) for name in ("starts", "outputs", "weight", "places")),
+        *((name, Int) for name in ("learns", "nearest", "block", "blocks")),
+        *((name, At) for name in ("pre", "last", "post", "sums", "history")),
+        *((name, At) for name in ("change", "fired", "powers")),
+        *((name, Real) for name in ("decay_pre", "decay_post", "rate_post", "rate_pre")),
+        *((name, Real) for name in ("low", "high")),
+        ("kept", Int),  # where Python keeps its tensors
+    )
+
+
+class _Network(ctypes.Structure):
+    _fields_ = (
+        *((n, Int) for n in ("steps", "size", "parts", "populations", "connections", "longest")),
+        *((n, At) for n in ("input", "spikes")),
+        ("groups", ctypes.POINTER(_Population)),
+        ("each", ctypes.POINTER(_Connection)),
+    )

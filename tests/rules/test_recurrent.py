@@ -1,0 +1,167 @@
+"""Learning in a recurrent network: one compiled loop, the calls step by step, and a naive loop."""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import lightning_accum as la
+from lightning_accum.nn import AdaptiveLIF, SparseLinear
+from lightning_accum.rules import learn_online, why_step_by_step
+from lightning_accum.sparse import recurrent as loop
+from lightning_accum.sparse.library import library
+
+SIZES = {"E": 9, "I": 4}
+LOW, HIGH = 0.0937, 0.487  # no sum of which is the threshold
+
+
+def network(delay: object = 2, **neurons: object) -> la.Recurrent:
+    """A small network in float64, whose weights leave some room to both limits."""
+    populations = {name: AdaptiveLIF(size, **neurons) for name, size in SIZES.items()}
+    connections = {
+        (s, t): SparseLinear(SIZES[s], SIZES[t], density=0.5, bias=False)
+        for s in SIZES
+        for t in SIZES
+    }
+    made = la.Recurrent(populations, connections, delay).double().requires_grad_(False)
+    for source, target in connections:
+        weight = made.cell(source, target).connection.weight
+        nn.init.uniform_(weight, LOW, 0.3).mul_(-1 if source == "I" else 1)
+    return made
+
+
+def learner_of(made: la.Recurrent, ends: tuple[str, ...] = ("EE",), clamp: bool = True, **options):
+    rule = la.STDP(**{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options})
+    for source, target in ends:
+        cell = made.cell(source, target)
+        rule.register_cell(source + target, cell)
+        if clamp:
+            sides = (-HIGH, -LOW) if source == "I" else (LOW, HIGH)
+            cell.updater.register_constraint(la.Clamp(*sides))
+    return rule
+
+
+def currents(steps: int, batch: int = 1, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    shape = steps, batch, sum(SIZES.values())
+    return torch.rand(shape, generator=generator, dtype=torch.float64) * 0.45
+
+
+def step_by_step(rule: la.Rule, made: nn.Module, inputs: Tensor) -> Tensor:
+    outputs = []
+    for step in inputs:
+        outputs.append(made(step))
+        rule()
+        rule.update()
+    return torch.stack(outputs)
+
+
+def naive(made: la.Recurrent, rule: la.STDP, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Spikes and the weights [out, in] from E to E, by dense matrices, from rest."""
+    zeros = partial(torch.zeros, dtype=torch.float64)
+    h, (cell, _) = rule.state_of("EE").hyperparameters, rule.get_cell("EE")
+    there = cell.connection.dense().detach() != 0
+    matrix = {ends: made.cell(*ends).connection.dense().detach() for ends in made.delays}
+    v, hold, theta, spikes = {}, {}, {}, {name: [] for name in SIZES}
+    for name, size in SIZES.items():
+        v[name] = torch.full((size,), made.neurons[name].v_rest - made.neurons[name].v_reset)
+        hold[name], theta[name] = zeros(size), zeros(size)
+    x, y = zeros(SIZES["E"]), zeros(SIZES["E"])
+    a, b = math.exp(-1 / h.tc_pre), math.exp(-1 / h.tc_post)
+    nearest = h.trace_mode == "nearest"
+    for t, row in enumerate(inputs[:, 0]):
+        now = dict(zip(SIZES, row.split(list(SIZES.values())), strict=True))
+        arriving = {
+            ends: spikes[ends[0]][t - d] if t >= d else zeros(SIZES[ends[0]])
+            for ends, d in made.delays.items()
+        }
+        for ends, w in matrix.items():
+            now[ends[1]] = now[ends[1]] + w @ arriving[ends]
+        for name, n in made.neurons.items():
+            rest = n.v_rest - n.v_reset
+            potential = rest + n.decay * (v[name] - rest) + now[name]
+            potential = potential.where(hold[name] <= 0, 0.0)
+            fired = (potential >= n.v_threshold - n.v_reset + theta[name]).double()
+            v[name] = potential * (1 - fired)
+            hold[name] = torch.maximum(hold[name] - 1, fired * round(n.refractory))
+            theta[name] = n.decay_theta * theta[name] + n.theta_plus * fired
+            spikes[name].append(fired)
+        pre, post = arriving["E", "E"], spikes["E"][t]
+        x, y = (
+            (pre.where(pre > 0, a * x), post.where(post > 0, b * y))
+            if nearest
+            else (a * x + pre, b * y + post)
+        )
+        change = h.lr_post * torch.outer(post, x) + h.lr_pre * torch.outer(y, pre)
+        matrix["E", "E"] = ((matrix["E", "E"] + change).clamp(LOW, HIGH)) * there
+    return torch.cat([torch.stack(spikes[name]) for name in SIZES], 1), matrix["E", "E"]
+
+
+@pytest.mark.filterwarnings("ignore::lightning_accum.LocalLearningWarning")  # without spikes
+@pytest.mark.filterwarnings("ignore:`tc_pre` of cell")  # of which nothing is left after a step
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.integers(1, 40),
+    delay=st.sampled_from([1, 3, {(s, t): 1 + 2 * (s > t) for s in SIZES for t in SIZES}]),
+    rule=st.fixed_dictionaries(
+        {
+            "trace_mode": st.sampled_from(["cumulative", "nearest"]),
+            "tc_pre": st.sampled_from([0.001, 2.0, 30.0, 1e6]),
+            "tc_post": st.sampled_from([2.0, 30.0]),
+            "lr_post": st.sampled_from([0.05, -0.03, 0.0]),
+        }
+    ),
+    neurons=st.fixed_dictionaries(
+        {
+            "theta_plus": st.sampled_from([0.0, 0.31]),
+            "tc_theta": st.sampled_from([math.inf, 20.0]),
+            "refractory": st.sampled_from([0.0, 2.0]),
+            "v_rest": st.sampled_from([0.0, 0.2]),
+            "v_reset": st.sampled_from([0.0, -0.1]),
+        }
+    ),
+    clamp=st.booleans(),
+    ends=st.sampled_from([("EE",), ("EE", "EI", "IE")]),
+    threads=st.sampled_from([1, 3]),
+    fewest=st.sampled_from([1, 192]),
+)
+def test_the_loop_equals_calls_step_by_step(
+    steps, delay, rule, neurons, clamp, ends, threads, fewest
+):
+    torch.manual_seed(steps)
+    made = network(delay, **neurons)
+    pairs = [(learner_of(each, ends, clamp, **rule), each) for each in (made, copy.deepcopy(made))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_FEWEST_STEPS", fewest)
+        patch.setattr(loop, "threads_among", lambda pieces, elements: threads)
+        for seed in range(2):  # the second sequence goes on where the first one ended
+            x = currents(steps, seed=seed)
+            if library(torch.float64):
+                assert why_step_by_step(*pairs[0], x) is None
+            assert torch.equal(learn_online(*pairs[0], x), step_by_step(*pairs[1], x))
+            for states in ([each[i].state_dict() for each in pairs] for i in range(2)):
+                torch.testing.assert_close(*states, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["cumulative", "nearest"])
+def test_it_equals_a_naive_loop(mode):
+    torch.manual_seed(1)
+    made = network(
+        {(s, t): 1 + (s == t) for s in SIZES for t in SIZES}, theta_plus=0.1, refractory=2.0
+    )
+    rule = learner_of(made, trace_mode=mode)
+    x = currents(600)
+    spikes, weight = naive(made, rule, x)
+    assert torch.equal(learn_online(rule, made, x)[:, 0], spikes)
+    assert spikes.mean() > 0.05
+    found = made.cell("E", "E").connection.dense().detach()
+    torch.testing.assert_close(found, weight, rtol=1e-11, atol=1e-13)
+    inside = (weight > LOW) & (weight < HIGH)
+    assert 0 < inside.sum() < (weight != 0).sum()
