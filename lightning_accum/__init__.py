@@ -13,7 +13,7 @@ from lightning_accum.cells import (
     CellTrainer,
     IndependentCellTrainer,
     Layer,
-    Recurrent,
+    Populations,
     Serial,
 )
 from lightning_accum.engine import Term
@@ -118,7 +118,7 @@ __all__ = [
     "NonFiniteUpdateError",
     "Normalize",
     "Oja",
-    "Recurrent",
+    "Populations",
     "Rule",
     "Sanger",
     "Serial",

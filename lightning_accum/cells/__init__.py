@@ -4,7 +4,7 @@ from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.independent import IndependentCellTrainer
 from lightning_accum.cells.layer import Layer, Serial
-from lightning_accum.cells.recurrent import Recurrent
+from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.trainer import CellTrainer
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "CellTrainer",
     "IndependentCellTrainer",
     "Layer",
-    "Recurrent",
+    "Populations",
     "Serial",
     "field",
 ]

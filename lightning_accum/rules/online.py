@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from lightning_accum._checks import check_integers, check_tensors
 from lightning_accum._compat import hook_count, is_traced
 from lightning_accum.cells.layer import Serial
-from lightning_accum.cells.recurrent import Recurrent
+from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.state import Carried, StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.recurrent import run_network, suited
+from lightning_accum.rules.populations import run_populations, suited
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse.events import SpikeRows
 from lightning_accum.sparse.neurons import (
@@ -133,8 +133,8 @@ def learn_online(
         )
     _check_reward(given.get("reward"), inputs, update_every)
     if update_every == 1:
-        if isinstance(layer, Recurrent):
-            spikes = None if given else run_network(rule, layer, inputs)
+        if isinstance(layer, Populations):
+            spikes = None if given else run_populations(rule, layer, inputs)
         else:
             spikes = run_compiled(rule, layer, inputs, given)
         if spikes is not None:
@@ -189,7 +189,7 @@ def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor, **given: Any)
         >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
         'the loop knows no `Oja`, or not with these options'
     """
-    if isinstance(layer, Recurrent):
+    if isinstance(layer, Populations):
         learners = suited(rule, layer, inputs)
         return learners if isinstance(learners, str) else None
     found = _suited(rule, layer, inputs, given)

@@ -333,8 +333,8 @@ CASES: dict[str, Case] = {
         lambda: la.Layer({"a": Gate()}, {"n": Spike()}),
         lambda layer, i: layer(a=rand(i, 2, 2).to(layer.connections["a"].weight))["n"],
     ),
-    "Recurrent": Case(
-        lambda: la.Recurrent({"E": lann.LIF(3)}, {("E", "E"): lann.Linear(3, 3)}, delay=2),
+    "Populations": Case(
+        lambda: la.Populations({"E": lann.LIF(3)}, {("E", "E"): lann.Linear(3, 3)}, delay=2),
         forward((4, 3)),
     ),
     "Serial": Case(lambda: la.Serial(Gate(), Spike()), forward((2, 2))),

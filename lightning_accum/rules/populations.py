@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from lightning_accum._compat import hook_count, is_traced
-from lightning_accum.cells.recurrent import Recurrent
+from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.nn.neuron import Neurons
@@ -39,7 +39,7 @@ class _Learner(NamedTuple):
 
 
 @torch.no_grad()
-def run_network(rule: Rule, layer: Recurrent, inputs: Tensor) -> Tensor | None:
+def run_populations(rule: Rule, layer: Populations, inputs: Tensor) -> Tensor | None:
     """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
     learners = suited(rule, layer, inputs)
     if isinstance(learners, str):
@@ -71,7 +71,7 @@ def run_network(rule: Rule, layer: Recurrent, inputs: Tensor) -> Tensor | None:
     return spikes[len(past) :].to(functools.reduce(torch.promote_types, kinds))
 
 
-def _weights(layer: Recurrent, ends: tuple[str, str], learner: _Learner | None) -> SparseWeights:
+def _weights(layer: Populations, ends: tuple[str, str], learner: _Learner | None) -> SparseWeights:
     """Returns a connection as the loop has it, with traces if it learns."""
     connection, names = layer.cell(*ends).connection, list(layer.sizes)
     assert isinstance(connection, SparseLinear)
@@ -101,7 +101,7 @@ def _keys(pairs: PairSTDP) -> tuple[StateKey, StateKey]:
 
 
 def _finish(
-    rule: Rule, layer: Recurrent, learner: _Learner, weights: SparseWeights, spikes: Tensor
+    rule: Rule, layer: Populations, learner: _Learner, weights: SparseWeights, spikes: Tensor
 ) -> None:
     """Tells of changes that were made, and keeps the traces."""
     state, pairs = learner.state, learner.pairs
@@ -120,17 +120,17 @@ def _finish(
     state.samples["weight"] = state.samples.get("weight", 0) + len(post)
 
 
-def suited(rule: Rule, layer: Recurrent, inputs: Tensor) -> list[_Learner] | str:
+def suited(rule: Rule, layer: Populations, inputs: Tensor) -> list[_Learner] | str:
     """Returns the cells that learn, or why the loop does not suit."""
     if inputs.ndim != 3 or inputs.shape[1:] != (1, sum(layer.sizes.values())):
-        return "the loop of a `Recurrent` runs one sample, inputs `[T, 1, N]` of all populations"
+        return "the loop of `Populations` runs one sample, inputs `[T, 1, N]` of all populations"
     for neuron in layer.neurons.values():
         constants = neuron.loop_constants() if isinstance(neuron, Neurons) else None
         if constants is None or constants.losers is not None:
-            return "the loop of a `Recurrent` runs `LIF` or `AdaptiveLIF` without inhibition"
+            return "the loop of `Populations` runs `LIF` or `AdaptiveLIF` without inhibition"
     weights = _weights_of(layer)
     if len(weights) < len(layer.connections) or not weights:
-        return "the loop of a `Recurrent` runs `SparseLinear` connections without a bias"
+        return "the loop of `Populations` runs `SparseLinear` connections without a bias"
     same = inputs.dtype == weights[0].dtype or not inputs.is_floating_point()
     if not same or inputs.is_complex() or not all(each.is_cpu for each in (inputs, *weights)):
         return "the loop takes inputs and weights of one dtype on the CPU"
@@ -151,7 +151,7 @@ def suited(rule: Rule, layer: Recurrent, inputs: Tensor) -> list[_Learner] | str
     return learners
 
 
-def _weights_of(layer: Recurrent) -> list[Tensor]:
+def _weights_of(layer: Populations) -> list[Tensor]:
     """Returns the weights of connections that suit the loop."""
     return [
         each.weight
@@ -160,7 +160,7 @@ def _weights_of(layer: Recurrent) -> list[Tensor]:
     ]
 
 
-def _only_rule_watches(rule: Rule, layer: Recurrent) -> bool:
+def _only_rule_watches(rule: Rule, layer: Populations) -> bool:
     """Returns whether the rule watches a network in training mode, and nothing else does."""
     own = list(rule.monitors)
     return (
@@ -173,7 +173,7 @@ def _only_rule_watches(rule: Rule, layer: Recurrent) -> bool:
     )
 
 
-def _learner(rule: Rule, layer: Recurrent, name: str) -> _Learner | str:
+def _learner(rule: Rule, layer: Populations, name: str) -> _Learner | str:
     """Returns what the loop needs of a cell of the rule, or why it does not suit."""
     (cell, _), state = rule.get_cell(name), rule.state_of(name)
     ends = next((ends for ends in layer.delays if layer.cell(*ends) == cell), None)
@@ -181,7 +181,7 @@ def _learner(rule: Rule, layer: Recurrent, name: str) -> _Learner | str:
         return f"cell `{name}` of the rule is another one than the network's"
     pairs = rule.loop_constants(state.hyperparameters, 1)
     if pairs is None or pairs != PairSTDP(*pairs[:5]):
-        return f"the loop of a `Recurrent` knows `STDP`, and not this `{type(rule).__name__}`"
+        return f"the loop of `Populations` knows `STDP`, and not this `{type(rule).__name__}`"
     updater = rule.updater_of(name)
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
     constraints = [type(fn) for fn in updater.constraints_of("weight")]

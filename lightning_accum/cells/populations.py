@@ -16,7 +16,7 @@ _LONGEST_DELAY = 1 << 16  # steps
 
 
 @final
-class Recurrent(StateModule):
+class Populations(StateModule):
     r"""Populations of spiking neurons, and connections among them with delays of whole steps.
 
     .. math::
@@ -43,8 +43,7 @@ class Recurrent(StateModule):
     Example:
         >>> import torch
         >>> from lightning_accum.nn import LIF, SparseLinear
-        >>> excite = SparseLinear(80, 100, density=0.1, bias=False)
-        >>> network = Recurrent({"E": LIF(80), "I": LIF(20)}, {
+        >>> network = Populations({"E": LIF(80), "I": LIF(20)}, {
         ...     ("E", "E"): SparseLinear(80, 80, density=0.1, bias=False),
         ...     ("I", "E"): SparseLinear(20, 80, density=0.1, bias=False),
         ... }, delay=2)
@@ -162,7 +161,7 @@ class Recurrent(StateModule):
         if past is not None:
             fits = past.dtype == torch.bool and past.ndim == 3 and past.shape[::2] == ends
             should = "booleans of shape [{}, B, {}] as `past`".format(*ends)
-            check_that(fits, "`Recurrent`", should, past)
+            check_that(fits, "`Populations`", should, past)
 
     def _moved(self, fn: Any, tensor: Tensor) -> Tensor:
         """Returns past spikes after ``.to()``, which stay booleans."""

@@ -22,7 +22,7 @@ SIZES = {"E": 9, "I": 4}
 LOW, HIGH = 0.0937, 0.487  # no sum of which is the threshold
 
 
-def network(delay: object = 2, **neurons: object) -> la.Recurrent:
+def network(delay: object = 2, **neurons: object) -> la.Populations:
     """A small network in float64, whose weights leave some room to both limits."""
     populations = {name: AdaptiveLIF(size, **neurons) for name, size in SIZES.items()}
     connections = {
@@ -30,14 +30,16 @@ def network(delay: object = 2, **neurons: object) -> la.Recurrent:
         for s in SIZES
         for t in SIZES
     }
-    made = la.Recurrent(populations, connections, delay).double().requires_grad_(False)
+    made = la.Populations(populations, connections, delay).double().requires_grad_(False)
     for source, target in connections:
         weight = made.cell(source, target).connection.weight
         nn.init.uniform_(weight, LOW, 0.3).mul_(-1 if source == "I" else 1)
     return made
 
 
-def learner_of(made: la.Recurrent, ends: tuple[str, ...] = ("EE",), clamp: bool = True, **options):
+def learner_of(
+    made: la.Populations, ends: tuple[str, ...] = ("EE",), clamp: bool = True, **options
+):
     rule = la.STDP(**{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options})
     for source, target in ends:
         cell = made.cell(source, target)
@@ -63,7 +65,7 @@ def step_by_step(rule: la.Rule, made: nn.Module, inputs: Tensor) -> Tensor:
     return torch.stack(outputs)
 
 
-def naive(made: la.Recurrent, rule: la.STDP, inputs: Tensor) -> tuple[Tensor, Tensor]:
+def naive(made: la.Populations, rule: la.STDP, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Spikes and the weights [out, in] from E to E, by dense matrices, from rest."""
     zeros = partial(torch.zeros, dtype=torch.float64)
     h, (cell, _) = rule.state_of("EE").hyperparameters, rule.get_cell("EE")
