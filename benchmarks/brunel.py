@@ -6,7 +6,7 @@ NEST 3.10 has ``iaf_psc_delta``, ``stdp_synapse`` and ``poisson_generator`` with
 and its own synapses and spikes from outside. Its delays are dendritic, those here axonal; spikes of
 one step are a pair here and not there. Each run is a process of its own, in turn; times are
 medians, with the spikes from outside and without the network's construction. Bytes a synapse are
-the process's peak as it runs, beyond what it had before the network was built.
+what the process keeps, and has at its peak as the network runs, beyond what it had before.
 
 NEST can do more than is measured: other neurons, delays of each synapse, spikes between steps,
 several machines.
@@ -63,7 +63,8 @@ def ours(p: Brunel, threads: int, ms: int) -> dict[str, Any]:
     spikes = list(simulate(network, rule, drive, ms))
     seconds = time.perf_counter() - start
     peak = resident("VmHWM")
-    kept = peak - before
+    give_back_freed_memory()
+    kept = resident("VmRSS") - before - (sum(each.nbytes for each in spikes) >> 10)
     synapses = sum(len(each.weight) for each in network.connections.values())
     whole = torch.cat(spikes)
     return {
@@ -73,6 +74,7 @@ def ours(p: Brunel, threads: int, ms: int) -> dict[str, Any]:
         "CV": irregularity(whole),
         "MB": max(most, peak) / 1024,
         "bytes": 1024 * kept / synapses if kept > NOTICED else math.nan,
+        "peak": 1024 * (peak - before) / synapses if kept > NOTICED else math.nan,
         "synapses": synapses,
     }
 
@@ -173,19 +175,31 @@ def growth(
         other = "–"
         if nest and neurons <= MOST_IN_NEST:
             there = in_nest(p, threads[-1], ms, nest)
-            seconds, memory = 1000 / ms * there["seconds"], 1e6 * there["MB"] / found["synapses"]
-            lines.setdefault(f"NEST, {threads[-1]} threads", []).append(
-                (found["synapses"], seconds, memory)
-            )
+            seconds = 1000 / ms * there["seconds"]
+            line = lines.setdefault(f"NEST, {threads[-1]} threads", [])
+            line.append((found["synapses"], seconds, 2**20 * there["MB"] / found["synapses"]))
             other = f"{seconds:.3g}"
         rows.append([
             f"{found['synapses']:,}", f"{rate:.1f}", *cells, other, f"{events:.2f}",
-            "–" if math.isnan(found["bytes"]) else f"{found['bytes']:.1f}", f"{found['build']:.1f}",
+            memory(found), f"{found['build']:.1f}",
         ])  # fmt: skip
     ways = [f"{n} thread{'s' * (n > 1)}" for n in threads]
     head = ["synapses", "rate, Hz", *(f"s, {way}" for way in ways), f"s, NEST, {ways[-1]}"]
-    table([*head, f"ns a spike and synapse, {ways[-1]}", "bytes a synapse", "s to build"], rows)
+    table(
+        [
+            *head,
+            f"ns a spike and synapse, {ways[-1]}",
+            "bytes a synapse, at the peak",
+            "s to build",
+        ],
+        rows,
+    )
     return lines
+
+
+def memory(run: dict[str, Any]) -> str:
+    """Bytes of a synapse that are kept, and those at the peak, of a network that is large enough."""
+    return "–" if math.isnan(run["bytes"]) else f"{run['bytes']:.1f}, {run['peak']:.1f}"
 
 
 def main() -> None:

@@ -196,6 +196,7 @@ def _learner(rule: Rule, layer: Populations, name: str) -> _Learner | str:
         return "the loop knows no bound, no constraint but `Clamp`, and no change that is pending"
     if hook_count(updater) or type(weight) is not nn.Parameter:
         return "the updater has hooks, or its parameter is a special one"
-    if not bool(((weight >= low) & (weight <= high)).all()):
+    least, most = weight.aminmax() if weight.numel() else (low, high)
+    if not (least >= low and most <= high):  # nor are they if one is not a number
         return "weights are outside the limits of `Clamp`, or not numbers"
     return _Learner(name, ends, state, updater, pairs, (low, high))
