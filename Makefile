@@ -8,6 +8,7 @@ DEMO := $(VENV)/.ready-demo
 TESTS := $(VENV)/.ready-tests
 DEV := $(VENV)/.ready-dev
 RIVALS := $(VENV)/.ready-rivals
+SIMULATORS := .references/.ready
 # Says of which sources the kernel beside it is, or why there is none.
 KERNEL := lightning_accum/sparse/kernel/kernel.json
 DOCS_OUT := docs/_build
@@ -112,9 +113,12 @@ outputs: $(TESTS) ## what examples print, for the gallery; some by ARGS="digits_
 zoo: $(DEMO) ## the page of networks, or some of it by ARGS="--only conv_wta"
 	$(PY) scripts/zoo.py $(ARGS)
 
-references: ## what NEST and Brian2 compute, which tests compare with; in an environment of their own
+$(SIMULATORS):
 	$(PYTHON) -m venv .references
 	.references/bin/python -m pip install --quiet nest-simulator==3.10 brian2==2.9 'numpy<2'
+	@touch $@
+
+references: $(SIMULATORS) ## what NEST and Brian2 compute, which tests compare with; in an environment of their own
 	.references/bin/python scripts/nest_reference.py
 
 examples: $(TESTS) ## every example, in its short form
@@ -124,6 +128,7 @@ bench-smoke: $(RIVALS) ## every benchmark, just to see that it runs
 	$(PY) scripts/run_each.py benchmarks --smoke
 
 bench: $(RIVALS) ## the page of benchmarks, or some of it by ARGS="competitors growth"
+	-$(MAKE) $(SIMULATORS) # without them, their rows are left out
 	$(PY) scripts/bench.py $(ARGS)
 	$(PY) scripts/bench_front.py
 
