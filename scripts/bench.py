@@ -23,6 +23,8 @@ FOLDER, PAGE = ROOT / "benchmarks", ROOT / "docs" / "measurements.md"
 FIRST = (
     "competitors",
     "every_step",
+    "simulators",
+    "workloads",
     "bound",
     "growth",
     "convolution",
