@@ -1,4 +1,4 @@
-"""One sample beside NEST and Brian2, which compute learning at every step.
+"""One sample in NEST, in Brian2 and here, learning at every step.
 
 784 → 400, 350 ms, the input at 30 Hz, the output at about 20 Hz, all synapses plastic: pair STDP
 within limits of the weight, for the same input. NEST has generators, parrots, `iaf_psc_delta` and
@@ -172,7 +172,7 @@ class Other:
 
 
 def changed(sample: Sample, post: Tensor, together: tuple[bool, bool]) -> Tensor:
-    """The change of the weights by the definition, step by step in float64.
+    """Returns the change of the weights by the definition, step by step in float64.
 
     Args:
         sample: the work.
@@ -196,7 +196,7 @@ def changed(sample: Sample, post: Tensor, together: tuple[bool, bool]) -> Tensor
 
 
 def matched(sample: Sample) -> Tensor:
-    """Weights with which neurons have their rate."""
+    """Returns weights with which neurons have their rate."""
     low, high = 0.0, 20.0
     for _ in range(14):
         scale = (low + high) / 2
