@@ -142,7 +142,7 @@ class Theirs:
 
 
 def patches(spikes: Tensor) -> Tensor:
-    """Returns the patches of pictures that a local connection sees, place by place: ``[T, B, places * kernel, 1]``."""
+    """Returns what each place of a local connection sees, ``[T, B, places * kernel, 1]``."""
     seen = spikes.squeeze(2).unfold(-2, KERNEL, STRIDE).unfold(-2, KERNEL, STRIDE)
     return seen.flatten(2).unsqueeze(-1)
 
