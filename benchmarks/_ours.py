@@ -26,6 +26,7 @@ class Native:
     def __init__(self, load: AnyLoad, learning: bool, path: str = "auto") -> None:
         self.fc = load.connection(layers)
         self.lif = layers.LIF(load.after, tc_mem=TC, time_dim=0, spike_dtype=torch.bool)
+        self.layer = Serial(self.fc, self.lif)
         self.rule = rule_for(self.fc, self.lif, 0) if learning else None
         self.path = path
 
@@ -35,7 +36,7 @@ class Native:
     @torch.no_grad()
     def run(self, spikes: Tensor, see: See) -> None:
         self.lif.reset()
-        see(self.lif(self.fc(spikes)))
+        see(self.layer(spikes))
         if self.rule is not None:
             with forced(self.path):
                 self.rule()

@@ -186,17 +186,18 @@ def forward_methods(module: nn.Module) -> list[str]:
     return found
 
 
+def hooks_around(module: nn.Module) -> tuple[list[Any], list[Any]]:
+    """Returns a module's hooks that see what it takes in, and those that see what it gives out.
+
+    torch has no public name for them.
+    """
+    after = module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
+    return [*module._forward_pre_hooks.values()], [h for hooks in after for h in hooks.values()]
+
+
 def hook_count(module: nn.Module) -> int:
-    """Returns how many hooks a module's calls run; torch has no public name for them."""
-    return sum(
-        len(hooks)
-        for hooks in (
-            module._forward_hooks,
-            module._forward_pre_hooks,
-            module._backward_hooks,
-            module._backward_pre_hooks,
-        )
-    )
+    """Returns how many hooks a module's calls run."""
+    return sum(map(len, hooks_around(module)))
 
 
 def own_tensor(module: nn.Module, name: str) -> Tensor | None:

@@ -12,11 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping
-from lightning_accum._compat import forward_methods, hook_count, is_traced, own_tensor
+from lightning_accum._compat import (
+    forward_methods,
+    hook_count,
+    hooks_around,
+    is_traced,
+    own_tensor,
+)
 from lightning_accum.cells.cell import Cell
+from lightning_accum.nn.linear import Linear
+from lightning_accum.nn.neuron import Neurons
+from lightning_accum.observe.hooks import Hook
 
 # Sequences of more currents run in pieces of at most so many: 64 MB and 16 MB in single precision.
-# Memory of the size of a piece is used again, and larger memory is fetched anew for each sequence.
+# Memory of the size of a piece is used again, and larger memory is fetched anew for each sequence:
+# it costs more than the currents of a few neurons at a time, which are not written.
 _LONG, _CURRENTS = 1 << 24, 1 << 22
 # Where the forward pass of a connection is defined that treats each step by itself, and that of
 # neurons that go on from call to call.
@@ -113,6 +123,11 @@ class Layer(nn.Module):
 class Serial(nn.Module):
     """The layer of one connection and one neuron.
 
+    Currents of a long sequence that no hook sees are computed for a few neurons, or a few steps, at
+    a time: for boolean spikes, :class:`~lightning_accum.nn.Linear` and
+    :class:`~lightning_accum.nn.LIF` or :class:`~lightning_accum.nn.AdaptiveLIF`, also while a rule
+    watches.
+
     Args:
         connection: the module with parameters to train.
         neuron: the module whose output is postsynaptic activity.
@@ -141,10 +156,11 @@ class Serial(nn.Module):
     def forward(self, inputs: Tensor) -> Any:
         """Returns the neuron's output for the connection's output."""
         connection, neuron = self.connection, self.neuron
+        later = {"later": True} if _unseen_between(connection, neuron, inputs) else {}
         steps = steps_together((inputs,), (connection,), (neuron,))
         if steps is None:
-            return neuron(connection(inputs))
-        return run_in_pieces(lambda x: (neuron(connection(x)),), (inputs,), steps)[0]
+            return neuron(connection(inputs, **later))
+        return run_in_pieces(lambda x: (neuron(connection(x, **later)),), (inputs,), steps)[0]
 
 
 def steps_together(
@@ -179,6 +195,20 @@ def run_in_pieces(
         for whole, piece in zip(found, pieces, strict=True):
             whole[start : start + steps] = piece
     return found
+
+
+def _unseen_between(connection: nn.Module, neuron: nn.Module, x: Any) -> bool:
+    """Returns whether spikes make many currents that nobody sees, and that neurons may compute."""
+    if type(connection) is not Linear or not isinstance(neuron, Neurons) or neuron.time_dim is None:
+        return False
+    if not isinstance(x, Tensor) or x.dtype != torch.bool or x.ndim != 3 or is_traced():
+        return False
+    if x.shape[0] * x.shape[1] * connection.out_features <= _CURRENTS:
+        return False
+    forwards = forward_methods(connection), forward_methods(neuron)
+    (_, after), (before, behind) = hooks_around(connection), hooks_around(neuron)
+    watched = after or before or not all(isinstance(hook, Hook) for hook in behind)
+    return forwards == ([_STEP_BY_STEP[1]], [_GOES_ON]) and not watched
 
 
 def _suits(connection: nn.Module, x: Any, size: int) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lightning_accum._compat import is_compiler_failure
 from lightning_accum.nn.competition import Inhibition
+from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.library import has_kernel
 from lightning_accum.sparse.neurons import (
     NeuronState,
@@ -39,7 +40,7 @@ _numbers_of_copies = count()
 def integrate(
     constants: SpikingNeurons,
     inhibition: Inhibition | None,
-    current: Tensor,
+    current: Tensor | EventProduct,
     state: NeuronState,
     spike_dtype: torch.dtype,
     compile: bool,
@@ -49,9 +50,11 @@ def integrate(
     By the kernel where there is one, otherwise by code that torch compiles if ``compile``.
     """
     r, (v, hold, theta) = constants, state
-    out = torch.empty(current.shape, dtype=spike_dtype, device=current.device)
+    out = torch.empty(current.shape, dtype=spike_dtype, device=v.device)
     if inhibition is None and _by_kernel(r, current, out, state):
         return out, state
+    if isinstance(current, EventProduct):
+        return integrate(r, inhibition, current.values(), state, spike_dtype, compile)
     if r.rest:
         current = current + (1 - r.decay) * r.rest
     threshold = theta.to(v) + r.threshold
@@ -81,7 +84,9 @@ def prepare_steps(
     steps.begin(state.v, state.hold, _numbers(constants), constants.period, spike_dtype, settings)
 
 
-def _by_kernel(r: SpikingNeurons, current: Tensor, out: Tensor, state: NeuronState) -> bool:
+def _by_kernel(
+    r: SpikingNeurons, current: Tensor | EventProduct, out: Tensor, state: NeuronState
+) -> bool:
     """Integrates with the compiled kernel; returns whether there is one for these neurons."""
     hold, theta = state.hold if r.period else None, state.theta if state.theta.ndim else None
     return integrate_neurons(current, out, state.v, hold, theta, _numbers(r), r.period)

@@ -15,7 +15,7 @@ from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.nn._arguments import check_input, check_times
 from lightning_accum.sparse.costs import events_pay
-from lightning_accum.sparse.event_sums import event_matmul
+from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.updates import Updatable
 
@@ -47,13 +47,15 @@ class Linear(Updatable, nn.Linear):
         torch.Size([100, 32, 10])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, later: bool = False) -> Any:
         """Transmits a batch.
 
         If there are few boolean spikes, on a CPU, only the weights of the spikes are summed.
 
         Args:
             x: input of any dtype, e.g. boolean spikes, shape ``[..., in_features]``.
+            later: whether the sums over spikes may be left to neurons of this package, which are
+                called with what is returned.
 
         Returns:
             Weighted sums, shape ``[..., out_features]``.
@@ -66,8 +68,9 @@ class Linear(Updatable, nn.Linear):
                 if events_pay(raster, self.out_features):
                     events = Events(raster)
                     publish_events(x, events)
-                    out = event_matmul(events, self.weight.t(), self.bias)
-                    return out.view(*x.shape[:-1], self.out_features)
+                    shape = torch.Size((*x.shape[:-1], self.out_features))
+                    product = EventProduct(events, self.weight, self.bias, shape)
+                    return product if later else product.values()
             x = x.view(torch.uint8)  # bytes are converted faster
         if not x.is_floating_point() and not x.is_complex():
             x = x.to(self.weight.dtype)

@@ -23,6 +23,7 @@ from lightning_accum.nn._arguments import (
 )
 from lightning_accum.nn._fast import integrate, prepare_steps
 from lightning_accum.nn.competition import Inhibition, WideTheta, WinnerTakeAll
+from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.neurons import NeuronState, NeuronSteps, SpikingNeurons
 
 
@@ -184,8 +185,14 @@ class Neurons(StateModule, ABC):
         return self._call(x, constants, settings) if spikes is None else spikes
 
     @torch.no_grad()
-    def _call(self, x: Tensor, constants: SpikingNeurons, settings: tuple[object, ...]) -> Tensor:
+    def _call(
+        self, x: Tensor | EventProduct, constants: SpikingNeurons, settings: tuple[object, ...]
+    ) -> Tensor:
         """Takes any call, and prepares steps that may follow a single one."""
+        if isinstance(x, EventProduct):
+            if self.time_dim == 0 and x.shape[2:] == self.size:
+                return self._integrate_product(x, constants)
+            x = x.values()
         if not isinstance(x, Tensor) or x.shape[1 if self.time_dim is None else 2 :] != self.size:
             check_input(x, self.size, self.time_dim)
         # Half precision would lose small currents in the sum over time.
@@ -207,6 +214,14 @@ class Neurons(StateModule, ABC):
         self._state = {"voltage": state.v, "hold": state.hold}
         # An index takes a third of a view's time, which counts in a single step.
         return spikes[0] if x.ndim == 2 else spikes.view(x.shape)
+
+    def _integrate_product(self, x: EventProduct, constants: SpikingNeurons) -> Tensor:
+        """Integrates currents that are computed as they are needed, where that is possible."""
+        state, dtype = self._load(x.weight.new_empty(x.shape[1:])), self.spike_dtype or x.dtype
+        spikes, state = integrate(constants, self.inhibition, x, state, dtype, self.compiled)
+        self._steps.since_reset += len(spikes)
+        self._state = {"voltage": state.v, "hold": state.hold}
+        return spikes
 
     def _integrate(
         self, current: Tensor, state: NeuronState, spike_dtype: torch.dtype

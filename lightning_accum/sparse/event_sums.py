@@ -49,6 +49,33 @@ def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = N
     return out
 
 
+class EventProduct(NamedTuple):
+    """A product with a raster that is not computed yet: the currents ``[T, B, N]`` of spikes."""
+
+    events: Events
+    weight: Tensor  # [N, E]
+    bias: Tensor | None
+    shape: torch.Size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the currents."""
+        return self.weight.dtype
+
+    def values(self) -> Tensor:
+        """Returns the currents."""
+        return event_matmul(self.events, self.weight.t(), self.bias).view(self.shape)
+
+    def run(self, neurons: ctypes.Structure) -> bool:
+        """Gives the currents to neurons of the kernel, unwritten; returns whether it is done."""
+        events, bias = self.events, self.bias
+        weight = self.weight.detach()
+        bias = None if bias is None else bias.detach()
+        return (
+            multiply_events(events.row_starts(), events.columns, weight, bias, neurons) is not None
+        )
+
+
 def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None = None) -> Tensor:
     r"""Sums outer products: :math:`D_{ed} = \sum_k s_{ke} v_{ke} Y_{kd}`.
 
@@ -139,20 +166,28 @@ class _Source(ctypes.Structure):
 
 
 def multiply_events(
-    starts: Tensor, columns: Tensor, table: Tensor, bias: Tensor | None
+    starts: Tensor,
+    columns: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    neurons: ctypes.Structure | None = None,
 ) -> Tensor | None:
-    """Returns ``[K, D]``, the sums of those columns of ``table`` that a row's events select."""
+    """Returns ``[K, D]``, the sums of those columns of ``table`` that a row's events select.
+
+    If there are neurons, they take the sums as their currents, and none are returned.
+    """
     tensors = [table] if bias is None else [table, bias]
     grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])
-    places = are_places(starts) and are_places(columns)
-    if grads or not (fits and places and all(map(is_plain, tensors))):
+    fits = fits and are_places(starts) and are_places(columns)
+    if grads or not (fits and all(map(is_plain, tensors))):
         return None
     kernel = kernel_for(table.dtype)
     if kernel is None:
         return None
     (outputs, inputs), rows = table.shape, len(starts)
-    out = torch.empty(rows, outputs, dtype=table.dtype)
+    out = torch.empty(0 if neurons is not None else rows, outputs, dtype=table.dtype)
+    places = pointer(out), None if neurons is None else ctypes.byref(neurons)
     threads = threads_for(outputs, table.itemsize, len(columns) * outputs)
     with Scratch() as scratch:
         memory = work_memory(scratch, threads * inputs * COLUMN_BYTES)
@@ -160,7 +195,7 @@ def multiply_events(
         check_done(
             kernel.multiply_events(
                 pointer(starts), pointer(columns), *sizes, pointer(table), pointer(bias),
-                pointer(out), memory, threads,
+                *places, memory, threads,
             )
         )  # fmt: skip
     return out

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lightning_accum._compat import is_traced
 from lightning_accum.functional.bounds import Room
+from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.library import (
     At,
     Int,
@@ -49,7 +50,7 @@ class NeuronState(NamedTuple):
 
 
 def integrate_neurons(
-    current: Tensor,  # [T, B, N] input current
+    current: Tensor | EventProduct,  # [T, B, N] input current
     out: Tensor,  # [T, B, N] receives the spikes, as booleans or in the dtype of current
     v: Tensor,  # [B, N] potential above reset, changed in place
     hold: Tensor | None,  # [B, N] steps for which a neuron is held at reset, changed in place
@@ -61,17 +62,23 @@ def integrate_neurons(
 ) -> bool:
     """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
-    values = (current, current.shape), (v, state), (hold, state), (theta, state[1:])
+    product = current if isinstance(current, EventProduct) else None
+    currents = current if isinstance(current, Tensor) else None
+    values = (currents, current.shape), (v, state), (hold, state), (theta, state[1:])
     spikes = out.dtype in (torch.bool, dtype) and out.shape == current.shape and is_plain(out)
-    fits = spikes and current.ndim == 3 and are_values(dtype, *values)
+    fits = spikes and out.ndim == 3 and are_values(dtype, *values)
     kernel = kernel_for(dtype) if fits else None
     if kernel is None or not state.numel():
         return False
+    sizes = (*current.shape, out.dtype == torch.bool, period)
+    neurons = _Neurons(*sizes, *constants, *pointers(currents, v, hold, theta, out))
+    if product is not None:
+        rows, inputs = product.events.shape
+        same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
+        return same and product.run(neurons)
     columns = state.numel() if theta is None else state[1]
     pieces = -(-columns // _NEURONS)
-    threads = threads_among(pieces, current.numel())
-    sizes = (*current.shape, out.dtype == torch.bool, period)
-    neurons = _Neurons(*sizes, *constants, *pointers(current, v, hold, theta, out))
+    threads = threads_among(pieces, out.numel())
     with Scratch() as scratch:
         memory = work_memory(scratch, threads * _WORK * dtype.itemsize)
         kernel.integrate(ctypes.byref(neurons), memory, threads)

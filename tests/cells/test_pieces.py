@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from turns import turns
 from lightning_accum import STDP, Layer, Serial
 from lightning_accum.cells import layer as pieces
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF, WinnerTakeAll
+from lightning_accum.observe import InputMonitor, OutputMonitor
+from lightning_accum.sparse.event_sums import EventProduct
 
 STEPS, BATCH, INPUTS, OUTPUTS = 23, 3, 8, 5
 
@@ -85,6 +88,41 @@ def test_equal_to_the_whole(name: str, make: Any) -> None:
         assert torch.equal(found, expected)
     assert torch.equal(layer.neuron.voltage, whole.voltage)  # type: ignore[arg-type]
     assert layer.neuron.steps_since_reset == whole.steps_since_reset
+
+
+@turns("theta_plus", [0.0, 0.125])
+@turns("grad", [False, True])
+def test_currents_that_nobody_sees_are_not_written(
+    theta_plus: float, grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Tensor] = []
+    values = EventProduct.values
+
+    def write(product: EventProduct) -> Tensor:
+        written.append(values(product))
+        return written[-1]
+
+    monkeypatch.setattr(EventProduct, "values", write)
+    options: Any = {"theta_plus": theta_plus, "tc_theta": 50.0, "refractory": 2.0, "time_dim": 0}
+    layer = Serial(Linear(400, 100), AdaptiveLIF(100, **options))
+    nn.init.uniform_(layer.connection.weight, 0.0, 0.05)  # type: ignore[arg-type]
+    plain = copy.deepcopy(layer.connection)
+    whole = AdaptiveLIF(100, **options)
+    before, after = InputMonitor(layer.connection), OutputMonitor(layer.neuron)
+    x = torch.rand(60, 8, 400, generator=torch.Generator().manual_seed(0)) < 0.02
+    for seen in (False, True):
+        with torch.set_grad_enabled(grad):
+            written.clear()
+            found = layer(x)
+            assert len(written) == seen
+            expected = whole(plain(x))
+        assert 0.01 < expected.mean() < 0.2
+        assert torch.equal(found, expected)
+        assert torch.equal(layer.neuron.voltage, whole.voltage)  # type: ignore[arg-type]
+        assert torch.equal(layer.neuron.theta, whole.theta)  # type: ignore[arg-type]
+        assert torch.equal(before.peek(), x)  # type: ignore[arg-type]
+        assert torch.equal(after.peek(), found)  # type: ignore[arg-type]
+        layer.neuron.register_forward_pre_hook(lambda module, args: None)
 
 
 def test_layer_of_several_is_equal_to_the_whole() -> None:

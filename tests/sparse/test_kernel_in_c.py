@@ -63,6 +63,32 @@ def test_a_product_by_events_equals_the_dense_one(
 
 @REALS
 @quick
+@given(**sizes, period=st.integers(0, 2), rise=st.sampled_from([None, 0.0, 0.3]))
+def test_neurons_take_currents_that_are_not_written(
+    dtype, steps, batch, inputs, outputs, density, seed, period, rise
+):
+    raster = spikes(steps * batch, inputs, density=density, seed=seed)
+    shape, weight = (
+        torch.Size([steps, batch, outputs]),
+        numbers(outputs, inputs, dtype=dtype, seed=seed),
+    )
+    product = event_sums.EventProduct(Events(raster), weight, weight[:, 0].clone(), shape)
+    constants = (0.9, 0.05, 0.8, 0.95, rise or 0.0)
+    found = []
+    for current in (product, product.values()):
+        out, v, hold = (torch.zeros(size, dtype=dtype) for size in (shape, shape[1:], shape[1:]))
+        theta = None if rise is None else torch.zeros(outputs, dtype=dtype)
+        state = v, hold if period else None, theta
+        done = neurons.integrate_neurons(current, out, *state, constants, period)
+        assert done == (out.numel() > 0)
+        found.append([out, *(each for each in state if each is not None)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+    assert not neurons.integrate_neurons(product, out[:-1], *state, constants, period)
+
+
+@REALS
+@quick
 @given(
     **sizes,
     traces=st.lists(st.sampled_from(event_sums._MODES), min_size=1, max_size=3),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "columns.h"
+#include "neurons.h"
 #include "sources.h"
 #include "threads.h"
 
@@ -28,6 +29,7 @@ typedef struct {
     int64_t D;
     const REAL *table, *bias;
     REAL *out;
+    const neurons *neurons; /* which take the sums as currents, and nobody else, unless it is null */
 } product;
 
 /* Sums `each` vectors of columns of `table` [D, rows], which are copied to rows first. */
@@ -36,18 +38,29 @@ static inline __attribute__((always_inline)) void multiply_some(const product *p
 {
     const int64_t rows = p->x.rows, most = each * LANES;
     const int64_t width = p->D - first < most ? p->D - first : most;
-    vec bias[2] = {{0}}, sum[2];
+    vec bias[2] = {{0}}, sum[2], limit[2], spiked[2] = {{0}}, spikes[2];
+    const neurons *n = p->neurons;
+    if (n) set_limits(n, first, width, (REAL *)limit);
     if (p->bias) memcpy(bias, p->bias + first, (size_t)width * sizeof(REAL));
     if (width < most) memset(table, 0, (size_t)(rows * each) * sizeof(vec));
     for (int64_t e = 0; e < rows; e += TILE)
         for (int64_t d = 0; d < width; d++)
             copy_some(p->table + (first + d) * rows + e, 1, (REAL *)(table + e * each) + d, most,
                       rows - e, TILE, 0);
-    for (int64_t bag = 0; bag < p->x.bags; bag++) {
+    for (int64_t bag = 0, b = 0; bag < p->x.bags; bag++) {
         REAL *to = p->out + bag * p->D + first;
         sum_of(&p->x, bag, table, each, sum);
         for (int j = 0; j < each; j++) sum[j] += bias[j];
-        if (width == most)
+        if (n) {
+            const int64_t now = bag * p->D + first, state = b * p->D + first;
+#define STEP(WIDTH) take_step(n, now, state, WIDTH, (const REAL *)sum, (const REAL *)limit, \
+                              (REAL *)spiked, (REAL *)spikes)
+            if (width == most) STEP(most); /* a constant */
+            else STEP(width);
+            if (++b < n->B) continue;
+            adapt(n, first, width, (REAL *)limit, (REAL *)spiked);
+            b = 0;
+        } else if (width == most)
             for (int j = 0; j < each; j++) *(loose *)(to + j * LANES) = sum[j];
         else memcpy(to, sum, (size_t)width * sizeof(REAL));
     }
@@ -61,12 +74,13 @@ static void multiply_columns(const void *task, int64_t begin, int64_t end, void 
         else multiply_some(p, at * LANES, 1, memory);
 }
 
-/* out[k, d] = bias[d] + the sum of table[d, e] over the events (k, e). */
+/* out[k, d] = bias[d] + the sum of table[d, e] over the events (k, e); or neurons take that as their
+   currents [T, B, N], which are then never written. */
 int multiply_events(const int32_t *starts, const int32_t *columns, int64_t n, int64_t K, int64_t E,
-                    int64_t D, const REAL *table, const REAL *bias, REAL *out, char *memory,
-                    int threads)
+                    int64_t D, const REAL *table, const REAL *bias, REAL *out,
+                    const neurons *neurons, char *memory, int threads)
 {
-    product p = {{starts, columns, 0, K, n, E}, D, table, bias, out};
+    product p = {{starts, columns, 0, K, n, E}, D, table, bias, out, neurons};
     if (!is_inside(&p.x)) return OUTSIDE;
     divide(multiply_columns, &p, (D + LANES - 1) / LANES, memory, E * (int64_t)sizeof(line),
            threads);

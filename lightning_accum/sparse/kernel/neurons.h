@@ -1,0 +1,65 @@
+/* A step of integrate-and-fire neurons, for one dtype, REAL. */
+
+#ifndef NEURONS_H
+#define NEURONS_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    int64_t T, B, N, is_bytes, period;
+    double decay, rest, threshold, decay_theta, rise;
+    const REAL *current;
+    REAL *v, *hold, *theta;
+    void *out;
+} neurons;
+
+static inline void set_limits(const neurons *p, int64_t first, int64_t width, REAL *limit)
+{
+    for (int64_t n = 0; n < width; n++)
+        limit[n] = (REAL)((p->theta ? p->theta[first + n] : 0) + p->threshold);
+}
+
+/* Takes a step of `width` neurons of one sample, the first of which is `now` in the output and
+   `state` in the state; `spiked` counts the samples that spike. */
+static inline __attribute__((always_inline)) void take_step(
+    const neurons *p, int64_t now, int64_t state, int64_t width, const REAL *restrict current,
+    const REAL *restrict limit, REAL *restrict spiked, REAL *restrict spikes)
+{
+    const REAL decay = (REAL)p->decay, rest = (REAL)p->rest, period = (REAL)p->period;
+    REAL *restrict v = p->v + state, *restrict hold = p->hold + state;
+    if (p->hold)
+        for (int64_t n = 0; n < width; n++) {
+            REAL x = decay * v[n] + (current[n] + rest);
+            x = hold[n] > 0 ? 0 : x;
+            spikes[n] = x >= limit[n] ? 1 : 0;
+            v[n] = x >= limit[n] ? 0 : x;
+            hold[n] = x >= limit[n] ? period : hold[n] > 1 ? hold[n] - 1 : 0;
+        }
+    else
+        for (int64_t n = 0; n < width; n++) {
+            REAL x = decay * v[n] + (current[n] + rest);
+            spikes[n] = x >= limit[n] ? 1 : 0;
+            v[n] = x >= limit[n] ? 0 : x;
+        }
+    if (p->theta)
+        for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
+    if (p->is_bytes)
+        for (int64_t n = 0; n < width; n++) ((uint8_t *)p->out + now)[n] = spikes[n] != 0;
+    else memcpy((REAL *)p->out + now, spikes, (size_t)width * sizeof(REAL));
+}
+
+/* Raises thresholds that adapt, after all samples of a step. */
+static inline __attribute__((always_inline)) void adapt(const neurons *p, int64_t first,
+                                                        int64_t width, REAL *restrict limit,
+                                                        REAL *restrict spiked)
+{
+    for (int64_t n = 0; p->theta && n < width; n++) {
+        REAL *theta = p->theta + first + n;
+        *theta = (REAL)(p->decay_theta * *theta + p->rise * spiked[n] / (double)p->B);
+        limit[n] = (REAL)(*theta + p->threshold);
+        spiked[n] = 0;
+    }
+}
+
+#endif
