@@ -13,7 +13,7 @@ SIMULATORS := .references/.ready
 KERNEL := lightning_accum/sparse/kernel/kernel.json
 DOCS_OUT := docs/_build
 # Libraries that the tests try.
-ALONE := neurons events bindsnet inferno-ai
+ALONE := neurons events speech bindsnet inferno-ai
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kernel demo test doctest crash sanitize mutate lint format types docs notebooks outputs zoo references examples bench-smoke bench build release-check matrix ci clean

@@ -94,17 +94,18 @@ def load_mnist5k(seed: int = 0, test_share: float = 0.2) -> Split:
     )
 
 
-def load(name: str, folder: str | Path = "data", blur: float | None = None) -> Split:
+def load(name: str, folder: str | Path = "data", blur: float | None = None, seed: int = 0) -> Split:
     """Digits by name, after a Gaussian.
 
     Args:
         name: ``"digits"``, ``"mnist5k"`` or ``"mnist"``.
         folder: of MNIST's own files.
         blur: standard deviation of the Gaussian in pixels; of MNIST 1, of digits 0 if None.
+        seed: of the split; MNIST's own files are split already.
     """
     loaders = {
-        "digits": load_digits_split,
-        "mnist5k": load_mnist5k,
+        "digits": lambda: load_digits_split(seed),
+        "mnist5k": lambda: load_mnist5k(seed),
         "mnist": lambda: load_mnist(folder),
     }
     data = loaders[name]()

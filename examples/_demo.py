@@ -69,8 +69,8 @@ def fit_and_read(
     return trainer.test(model, test, verbose=False)[0]["test/accuracy"], speed
 
 
-def k_means(data: Split, centres: int, seed: int) -> float:
-    """Test accuracy of k-means; a centre's label is the digit that it is nearest to most often."""
+def k_means(data: Split, centres: int, seed: int) -> tuple[float, Tensor]:
+    """Test accuracy of k-means, by the digits that centres are nearest to most often; and these."""
     from sklearn.cluster import KMeans
 
     found = KMeans(centres, n_init=3, random_state=seed).fit(data.train_images.flatten(1))
@@ -78,7 +78,8 @@ def k_means(data: Split, centres: int, seed: int) -> float:
     readout = MaxRateClassifier(centres, 10)
     readout.update(onehot, data.train_labels)
     predicted = torch.as_tensor(found.predict(data.test_images.flatten(1))).long()
-    return (readout.assignments[predicted] == data.test_labels).float().mean().item()
+    accuracy = (readout.assignments[predicted] == data.test_labels).float().mean().item()
+    return accuracy, torch.as_tensor(found.cluster_centers_)
 
 
 def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -99,6 +100,7 @@ def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.
     parser.add_argument("--lr", type=float, default=lr, help="of a spike, at first")
     parser.add_argument("--rate", type=float, default=1000.0, help="of the brightest pixel, in Hz")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--split", type=int, default=0, help="seed of the split")
     parser.add_argument("--log-dir", default="lightning_logs")
     parser.add_argument("--picture", help="where to draw the first seed's weights to")
     parser.add_argument("--short", action="store_true", help="one seed, two epochs")
@@ -110,19 +112,19 @@ def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.
 
 def compare(
     learn: Callable[..., tuple[float, float, pl.Trainer]], args: argparse.Namespace
-) -> tuple[str, float, str]:
+) -> tuple[tuple[str, float, dict[str, str]], str]:
     """Trains a network and k-means for each seed, and prints their test accuracies.
 
     Args:
-        learn: trains one network.
+        learn: trains one network; with images for its weights, these stay as they are.
         args: what `command_line` found.
 
     Returns:
-        The accuracies, samples per second of training, and where the last network's logs are.
+        The accuracies, samples per second of training and the controls; and where the logs are.
     """
     quiet()
     torch.set_num_threads(1)
-    data = load(args.data, args.data_dir, args.blur)
+    data = load(args.data, args.data_dir, args.blur, args.split)
     runs = [learn(data, seed, args) for seed in range(args.seeds)]
     accuracies, speeds, trainers = zip(*runs, strict=True)
     if args.picture:
@@ -131,9 +133,13 @@ def compare(
         figure, _ = plot.weights(first.fc.weight, shape=shape, columns=16)
         figure.savefig(args.picture, dpi=100)
     found = spread([100 * accuracy for accuracy in accuracies])
-    means = spread([100 * k_means(data, args.neurons, seed) for seed in range(args.seeds)])
-    print(f"test accuracy, {args.neurons} neurons: {found}")
-    print(f"k-means with {args.neurons} centres:   {means}")
+    means = [k_means(data, args.neurons, seed) for seed in range(args.seeds)]
+    fixed = [learn(data, seed, args, centres)[0] for seed, (_, centres) in enumerate(means)]
+    controls = {
+        "k-means": spread([100 * accuracy for accuracy, _ in means]),
+        "centres of k-means as weights": spread([100 * accuracy for accuracy in fixed]),
+    }
+    print(f"test accuracy of {args.neurons} neurons, and of as many centres of k-means:")
     if args.short:
         print("(two epochs, one seed: the full run takes six, and five seeds)")
-    return found, statistics.mean(speeds), trainers[-1].log_dir
+    return (found, statistics.mean(speeds), controls), trainers[-1].log_dir

@@ -28,6 +28,7 @@ TITLES = {
     "bptt": "backpropagation through time",
 }
 LEARNERS = tuple(TITLES)
+CONTROL = "readout only"
 TC_READOUT = 20.0  # ms
 
 
@@ -41,12 +42,14 @@ class Recurrent(pl.LightningModule):
         neurons: number of recurrent neurons.
         outputs: number of outputs.
         learner: ``"symmetric"`` or ``"random"`` for e-prop with such feedback, ``"bptt"`` for
-            autograd through time.
+            autograd through time, ``CONTROL`` for neurons that learn nothing.
         lr: rate of Adam.
         penalty: strength of the regularization of firing rates.
         target_rate: firing rate of the penalty, in Hz.
         **neuron: options of the neurons.
     """
+
+    graded_input = False  # spikes
 
     def __init__(
         self,
@@ -113,7 +116,8 @@ class Recurrent(pl.LightningModule):
         optimizer.step()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.lr)
+        learns = self.readout if self.learner == CONTROL else self
+        return torch.optim.Adam(learns.parameters(), lr=self.lr)
 
     def callbacks(self, seed: int) -> list[CellTrainerCallback]:
         """Returns what makes the gradients without autograd.
@@ -136,13 +140,17 @@ class Recurrent(pl.LightningModule):
             time_dim=0,
             params=("weight",),
         )
-        hidden = {"input": CellSpec("fc", "lif"), "recurrent": CellSpec("lif.recurrent", "lif")}
+        graded = {"graded_input": self.graded_input}
+        hidden = {"input": CellSpec("fc", "lif", overrides=graded)}
+        hidden["recurrent"] = CellSpec("lif.recurrent", "lif")
         delta = DeltaRule(1.0, time_dim=0, params=("weight",))
         output = {"output": CellSpec("readout", "leak")}
-        return [
-            CellTrainerCallback(rule, hidden, log=False),
-            CellTrainerCallback(delta, output, log=False),
-        ]
+        found = [CellTrainerCallback(delta, output, log=False)]
+        return (
+            found
+            if self.learner == CONTROL
+            else [CellTrainerCallback(rule, hidden, log=False), *found]
+        )
 
     def learn(self, batches: Iterable[tuple[Tensor, Tensor]], seed: int = 0) -> list[float]:
         """Trains on batches, and returns the score of each before its update.

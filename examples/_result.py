@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +47,18 @@ def spread(values: Sequence[float], unit: str = " %", digits: int = 1) -> str:
     return f"{statistics.mean(values):.{digits}f}{unit}{deviation} (seeds: {each})"
 
 
-def report(result: str, speed: float) -> None:
-    """Prints a result and how fast it was learned; `scripts/zoo.py` reads both lines.
+def report(result: str, speed: float, controls: Mapping[str, str] | None = None) -> None:
+    """Prints a result, its controls, and how fast it was learned, for `scripts/zoo.py`.
 
     Args:
         result: what was reached, with its spread over seeds.
         speed: samples per second of processor time in training, for which ``time.process_time()``
             is the clock: what else the machine does has no part in it.
+        controls: the results of what does not learn, with their spreads over seeds, by name.
     """
     print(f"result: {result}")
+    for name, reached in (controls or {}).items():
+        print(f"control: {name}: {reached}")
     print(f"speed: {speed:.0f} samples per second of training")
 
 

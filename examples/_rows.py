@@ -20,7 +20,7 @@ METHODS = ("BPTT", "e-prop", "e-prop, random feedback", "readout only")
 
 def compare(
     learn: Callable[..., Any], split: Split, args: Namespace
-) -> tuple[dict[str, list[Any]], str, float]:
+) -> tuple[dict[str, list[Any]], str, float, dict[str, str]]:
     """Trains networks by each of ``METHODS``, and prints what they reach.
 
     Args:
@@ -29,7 +29,7 @@ def compare(
         args: the options of the command line.
 
     Returns:
-        The networks by method, the accuracies of e-prop, and its samples per second.
+        The networks by method, the accuracies of e-prop, its samples per second, and its controls.
     """
     quiet()
     torch.set_num_threads(1)
@@ -42,8 +42,9 @@ def compare(
         seconds[method] = time.process_time() - start
         print(f"  {method:24s}{' '.join(f'{run.accuracies[-1]:6.1%}' for run in runs)}", flush=True)
     samples = seeds * epochs * len(split.train_labels)
-    accuracies = [100 * run.accuracies[-1] for run in found["e-prop"]]
-    return found, spread(accuracies), samples / seconds["e-prop"]
+    reached = {method: [100 * run.accuracies[-1] for run in runs] for method, runs in found.items()}
+    controls = {"readout only": spread(reached["readout only"])}
+    return found, spread(reached["e-prop"]), samples / seconds["e-prop"], controls
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from _result import curves, save
+from _result import curves, save, spread
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -43,8 +43,13 @@ def learned(rates: Tensor) -> Tensor:
     Args:
         rates: ``[..., epochs, 4]``.
     """
+    return margin(rates) > 0
+
+
+def margin(rates: Tensor) -> Tensor:
+    """By how many Hz both patterns that differ make more spikes than the others."""
     zero, right, left, both = final(rates).unbind(-1)
-    return torch.minimum(right, left) > torch.maximum(zero, both)
+    return torch.minimum(right, left) - torch.maximum(zero, both)
 
 
 def head(epochs: int, criterion: str) -> None:
@@ -65,7 +70,7 @@ def compare(
     epochs: int,
     seeds: int,
     controls: int,
-) -> tuple[dict[str, Tensor], str, float]:
+) -> tuple[dict[str, Tensor], str, float, dict[str, str]]:
     """Trains networks by each rule, then with shuffled rewards, and prints a row for each.
 
     Args:
@@ -76,8 +81,8 @@ def compare(
         controls: how many with shuffled rewards.
 
     Returns:
-        The rates, ``[seeds, epochs, 4]``, by title; how many seeds learned by each rule; and the
-        samples per second of training.
+        The rates, ``[seeds, epochs, 4]``, by title; the margins of the last rule's seeds; the
+        samples per second of training; and the control.
     """
     found = {}
     start = time.process_time()
@@ -89,8 +94,8 @@ def compare(
             row(title, found[title])
     samples = 4 * epochs * sum(len(rates) for rates in found.values())
     speed = samples / (time.process_time() - start)
-    times = ", ".join(f"{name} {int(learned(found[name]).sum())}" for name in rules)
-    return found, f"seeds that learned, of {seeds}: {times}", speed
+    control = {"shuffled rewards": spread(margin(found[title]).tolist(), " Hz")}
+    return found, spread(margin(found[name]).tolist(), " Hz"), speed, control
 
 
 def draw(found: Mapping[str, Tensor], path: str) -> None:

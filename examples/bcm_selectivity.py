@@ -112,7 +112,8 @@ def main() -> None:
     preferred = ", ".join(str(len(responses.argmax(0).unique())) for responses in learned)
     print(f"of {PATTERNS} patterns, {preferred} are preferred by some neuron")
     means = [selectivity(responses).mean().item() for responses in learned]
-    report(f"selectivity {spread(means, '', 2)}", speed)
+    untrained = [selectivity(run["BCM"][0]).mean().item() for run in runs]
+    report(spread(means, "", 2), speed, {"untrained": spread(untrained, "", 2)})
     draw(runs[0], updates, args.picture)
 
 

@@ -92,10 +92,10 @@ class Network(Local):
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 60 images")
+    args = arguments(__doc__, __file__, short="one seed, 60 images", split=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k().first(60 if args.short else 5000)
+    data = load_mnist5k(args.split).first(60 if args.short else 5000)
     train, test = spots(data.train_images), spots(data.test_images)
     learned, copied, seconds = [], [], 0.0
     for seed in range(args.seeds):
@@ -107,8 +107,8 @@ def main() -> None:
         net.learn(train[:1000])
         seconds += time.process_time()
         learned.append(linear_accuracy(data, net.features(train), net.features(test)))
-    print(f"test accuracy, patches of images as filters: {spread(copied)}")
-    report(spread(learned), args.seeds * len(train[:1000]) / seconds)
+    controls = {"patches of images as filters": spread(copied)}
+    report(spread(learned), args.seeds * len(train[:1000]) / seconds, controls)
     figure = Figure(figsize=(6, 3), layout="constrained")
     for axes, (light, dark) in zip(figure.subplots(4, 8).flat, net.conv.weight, strict=True):
         axes.imshow(light - dark, cmap="Greys_r")

@@ -73,10 +73,10 @@ def shifted(images: Tensor) -> Tensor:
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", filters=128)
+    args = arguments(__doc__, __file__, short="one seed, 100 images", filters=128, split=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k()
+    data = load_mnist5k(args.split)
     data = data.first(100) if args.short else data
     train, test = data.train_images[:, None], data.test_images[:, None]
     more = shifted(train)
@@ -100,7 +100,8 @@ def main() -> None:
     print(f"test accuracy of a linear readout: pixels {pixels:.1f} %")
     for title, values in rows.items():
         print(f"  {title:19s} {spread(values)}")
-    report(spread(rows["learned"]), args.seeds * len(train) / seconds)
+    controls = {f"{title} as filters": spread(rows[title]) for title in ("noise", "patches")}
+    report(spread(rows["learned"]), args.seeds * len(train) / seconds, controls)
     figure = Figure(figsize=(5, 5), layout="constrained")
     for axes, weights in zip(figure.subplots(8, 8).flat, layer.conv.weight, strict=False):
         axes.imshow(weights[0].numpy(), cmap="Greys_r")

@@ -114,7 +114,8 @@ def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
 
 
 if __name__ == "__main__":
-    split, options = load_digits_split(), arguments(__doc__, __file__, short="one seed, one epoch")
-    found, result, speed = compare(learn, split, options)
-    report(result, speed)
+    options = arguments(__doc__, __file__, short="one seed, one epoch", split=0)
+    split = load_digits_split(options.split)
+    found, *results = compare(learn, split, options)
+    report(*results)
     draw(found, split, options.picture)

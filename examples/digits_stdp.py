@@ -4,7 +4,8 @@ A network after Diehl & Cook (2015, doi:10.3389/fncom.2015.00099): Poisson input
 connection with pair STDP, adaptive-threshold neurons that inhibit each other, weights normalised.
 Labels serve only the readout: by Bayes' rule it finds the digit for which the neurons would most
 likely have answered as they do. The result is compared with k-means with as many centres, each of
-which is given the digit that it is nearest to most often.
+which is given the digit that it is nearest to most often, and with the same network whose weights
+are these centres and stay as they are.
 
     python examples/digits_stdp.py [--neurons 400] [--data mnist5k] [--picture FILE] [--short]
     python examples/digits_stdp.py --data mnist --data-dir DIR
@@ -44,7 +45,14 @@ LR = 0.4  # of a spike, at first
 class DiehlCook(Unlabelled):
     """Poisson input → plastic connection → neurons that compete; they start with some images."""
 
-    def __init__(self, images: Tensor, neurons: int, batch_size: int, rate: float = 1000.0) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        neurons: int,
+        batch_size: int,
+        rate: float = 1000.0,
+        weights: Tensor | None = None,
+    ) -> None:
         super().__init__(neurons)
         directions = normalize(images.flatten(1))
         self.norm = 1 / directions.max().item()  # with which no pixel exceeds one
@@ -60,7 +68,8 @@ class DiehlCook(Unlabelled):
             time_dim=0,
             inhibition=WinnerTakeAll(steps=0),
         )
-        self.fc.weight.data.copy_(directions[torch.randint(len(directions), (neurons,))])
+        some = directions[torch.randint(len(directions), (neurons,))]
+        self.fc.weight.data.copy_(some if weights is None else normalize(weights))
         updater = attach_updater(self.fc, "weight")
         updater.register_constraint(Clamp(min=0.0))
         updater.register_constraint(Normalize(norm=1.0, order=2))
@@ -93,11 +102,14 @@ def learning_rule(lr: float, model: DiehlCook) -> STDP:
     return STDP(lr, -0.3 * lr, tc_post=tc, tc_pre=tc, time_dim=0, batch_reduction="sum")
 
 
-def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, float, pl.Trainer]:
+def learn(
+    data: Split, seed: int, args: argparse.Namespace, weights: Tensor | None = None
+) -> tuple[float, float, pl.Trainer]:
     """Trains one network; gives test accuracy, samples per second and its Trainer."""
     pl.seed_everything(seed, verbose=False)
-    model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate)
-    rule = CellTrainerCallback(learning_rule(args.lr, model), {"input": CellSpec("fc", "lif")})
+    model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate, weights)
+    rule = learning_rule(args.lr if weights is None else 0.0, model)
+    rule = CellTrainerCallback(rule, {"input": CellSpec("fc", "lif")})
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
         max_epochs=args.epochs,
@@ -111,8 +123,8 @@ def learn(data: Split, seed: int, args: argparse.Namespace) -> tuple[float, floa
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    result, speed, logs = compare(learn, command_line(__doc__, LR, argv))
-    report(result, speed)
+    results, logs = compare(learn, command_line(__doc__, LR, argv))
+    report(*results)
     print(f"look at it with: tensorboard --logdir {logs}")
 
 

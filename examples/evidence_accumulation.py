@@ -9,7 +9,8 @@ A membrane with a time constant of 20 ms forgets the cues within the delay, and 
 eligibility traces of e-prop. The threshold of an adaptive neuron, with one of 500 ms, remembers
 both its spikes and the eligibility. Side by side: e-prop with the readout's weights as feedback and
 with fixed random feedback, and backpropagation through time by autograd, of 50 neurons that adapt
-and of 50 that do not, from the same first weights with the same optimizer.
+and of 50 that do not, from the same first weights with the same optimizer. The controls are a
+network of which only the readout learns, and the answer by the last cue only.
 
     python examples/evidence_accumulation.py [--picture evidence_accumulation.png] [--short]
 """
@@ -21,7 +22,7 @@ import time
 
 import lightning.pytorch as pl
 import torch
-from _recurrent import TITLES, Recurrent
+from _recurrent import CONTROL, TITLES, Recurrent
 from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -79,6 +80,16 @@ def right(network: Counter, count: int = 256) -> float:
     return network.score(network(x), target)
 
 
+def by_last_cue(count: int = 256) -> float:
+    """Returns the share of right answers in the same trials for who sees the last cue only."""
+    x, target = trials(count, torch.Generator().manual_seed(10**6))
+    begin = (CUES - 1) * (CUE + PAUSE)
+    left, right = (
+        x[begin : begin + CUE, :, : 2 * SIZE].unflatten(-1, (2, SIZE)).sum((0, 3)).unbind(1)
+    )
+    return float(((right > left) == target).float().mean())
+
+
 def draw(found: dict[tuple[str, str], list[list[float]]], path: str) -> None:
     """Draws the right answers of each neuron and learner over batches, averaged over ten."""
     figure = Figure(figsize=(9.6, 3.0), layout="constrained")
@@ -99,9 +110,9 @@ def main() -> None:
     args = arguments(__doc__, __file__, short="one seed, three batches")
     batches = 3 if args.short else 100
     torch.set_num_threads(1)
-    found, results = {}, {}
+    found, results, reached = {}, {}, {}
     print(f"right answers in 256 new trials after {batches} batches of {BATCH}, each seed:")
-    for neuron, learner in itertools.product(NEURON, TITLES):
+    for neuron, learner in (*itertools.product(NEURON, TITLES), ("ALIF", CONTROL)):
         shares, seconds = [], 0.0
         runs = found[neuron, learner] = []
         for seed in range(args.seeds):
@@ -111,8 +122,14 @@ def main() -> None:
             seconds += time.process_time() - start
             shares.append(100 * right(network))
         results[neuron, learner] = spread(shares), args.seeds * batches * BATCH / seconds
-        print(f"  {neuron:4s} {TITLES[learner]:28s}", *(f"{share:5.1f} %" for share in shares))
-    report(*results["ALIF", "symmetric"])
+        reached[learner] = shares
+        title = TITLES.get(learner, learner)
+        print(f"  {neuron:4s} {title:28s}", *(f"{share:5.1f} %" for share in shares))
+    controls = {CONTROL: reached[CONTROL], "by the last cue": [100 * by_last_cue()] * args.seeds}
+    report(
+        *results["ALIF", "symmetric"],
+        {name: spread(shares) for name, shares in controls.items()},
+    )
     draw(found, args.picture)
 
 

@@ -16,7 +16,7 @@ import lightning.pytorch as pl
 import torch
 from _data import load_digits
 from _quiet import SILENT, quiet
-from _result import arguments, report, save
+from _result import arguments, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -96,22 +96,24 @@ def draw(oja: Components, sanger: Components, path: str) -> None:
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="four neurons, 8 epochs", seeds=1)
+    args = arguments(__doc__, __file__, short="one seed, four neurons, 8 epochs")
     neurons, epochs = (4, 8) if args.short else (8, 40)
     quiet()
     torch.set_num_threads(1)
     data = load_digits()[0].flatten(1)
     start = time.process_time()
     oja = learn(Oja(lr=1.0), data, 1, epochs)
-    sanger = learn(Sanger(lr=1.0), data, neurons, epochs)
-    speed = 2 * epochs * len(data) / (time.process_time() - start)
+    runs = [learn(Sanger(lr=1.0), data, neurons, epochs, seed) for seed in range(args.seeds)]
+    speed = (1 + args.seeds) * epochs * len(data) / (time.process_time() - start)
+    sanger = runs[0]
     print(f"|cosine| with the principal components after {epochs} epochs, untrained before:")
     for name, found in (("Oja", oja), ("Sanger", sanger)):
         now, before = (" ".join(f"{c:.4f}" for c in found.cosines[at]) for at in (-1, 0))
         print(f"  {name:7s}{now}\n  {'':7s}{before} untrained")
         length = found.weights.norm(dim=1)
         print(f"  {'':7s}lengths of the weights {length.min():.3f} to {length.max():.3f}")
-    report(f"Oja {oja.cosines[-1, 0]:.4f}, Sanger {sanger.cosines[-1].min():.4f}, one seed", speed)
+    now, before = ([run.cosines[at].min().item() for run in runs] for at in (-1, 0))
+    report(spread(now, "", 4), speed, {"untrained": spread(before, "", 4)})
     draw(oja, sanger, args.picture)
 
 

@@ -110,9 +110,9 @@ def main() -> None:
         seconds[learner] = time.process_time() - start
         print(f"  {TITLES[learner]:28s} " + " ".join(f"{final(run):.3f}" for run in runs))
     controls = [untrained(seed) for seed in range(args.seeds)]
-    print(f"  {'the best readout, untrained':28s} " + " ".join(f"{e:.3f}" for e in controls))
-    errors = [final(run) for run in found["symmetric"]]
-    report(f"error {spread(errors, '', 3)}", args.seeds * presentations / seconds["symmetric"])
+    control = {"the best readout of the untrained network": spread(controls, "", 3)}
+    result = spread([final(run) for run in found["symmetric"]], "", 3)
+    report(result, args.seeds * presentations / seconds["symmetric"], control)
     draw(found, shown, controls, args.picture)
 
 

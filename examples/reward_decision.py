@@ -83,10 +83,10 @@ class Decision(Local):
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", seeds=5)
+    args = arguments(__doc__, __file__, short="one seed, 100 images", seeds=5, split=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k()
+    data = load_mnist5k(args.split)
     data = data.first(100) if args.short else data
     seen = spots(data.train_images), spots(data.test_images)
     found, seconds = {True: list[float](), False: list[float]()}, 0.0
@@ -101,8 +101,8 @@ def main() -> None:
             layer.learn(train, data.train_labels)
             seconds += time.process_time()
             values.append(100 * (layer(test) == data.test_labels).float().mean().item())
-    print(f"test accuracy, rewards shuffled: {spread(found[True])}")
-    report(spread(found[False]), 2 * args.seeds * EPOCHS * len(train) / seconds)
+    speed = 2 * args.seeds * EPOCHS * len(train) / seconds
+    report(spread(found[False]), speed, {"rewards shuffled": spread(found[True])})
     filters = net.conv.weight[:, :1] - net.conv.weight[:, 1:]  # light spots less dark ones
     fields = conv_transpose2d(layer.fc.weight[::2].view(-1, MAPS, 7, 7), filters, stride=4)
     fields = (fields / fields.amax((1, 2, 3), keepdim=True)).view(10, -1, 29, 29)

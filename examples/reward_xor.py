@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--controls", type=int, default=2, help="seeds with shuffled rewards")
+    parser.add_argument("--controls", type=int, default=5, help="seeds with shuffled rewards")
     parser.add_argument("--picture", default="reward_xor.png", help="where to draw to")
     parser.add_argument("--short", action="store_true", help="one seed, 25 epochs")
     args = parser.parse_args()
@@ -111,8 +111,8 @@ def main() -> None:
         args.seeds, args.controls, args.epochs = 1, 1, 25
     torch.set_num_threads(1)
     head(args.epochs, "learned")
-    found, result, speed = compare(learn, RULES, args.epochs, args.seeds, args.controls)
-    report(result, speed)
+    found, *results = compare(learn, RULES, args.epochs, args.seeds, args.controls)
+    report(*results)
     draw(found, args.picture)
 
 

@@ -85,8 +85,8 @@ def main() -> None:
     head(args.epochs, "right order")
     blank = [learn(MSTDP(0.0, 0.0, time_dim=0), 1, seed) for seed in range(args.seeds)]
     row("untrained", torch.stack(blank))
-    found, result, speed = compare(learn, RULES, args.epochs, args.seeds, args.seeds)
-    report(result, speed)
+    found, *results = compare(learn, RULES, args.epochs, args.seeds, args.seeds)
+    report(*results)
     draw(found, args.picture)
 
 

@@ -75,10 +75,10 @@ class Layer(Local):
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images")
+    args = arguments(__doc__, __file__, short="one seed, 100 images", split=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k()
+    data = load_mnist5k(args.split)
     data = data.first(100) if args.short else data
     images = data.train_images[:, None], data.test_images[:, None]
     pixels = linear_accuracy(data, *(part.flatten(1) for part in images))
@@ -101,7 +101,8 @@ def main() -> None:
     print(f"test accuracy of a linear readout: pixels {pixels:.1f} %")
     for name, values in rows.items():
         print(f"  {name:20s} {spread(values)}")
-    report(spread(rows["learned"]), args.seeds * len(images[0]) / seconds)
+    controls = {f"{title} as filters": spread(rows[title]) for title in ("noise", "patches")}
+    report(spread(rows["learned"]), args.seeds * len(images[0]) / seconds, controls)
     figure = Figure(figsize=(5, 5), layout="constrained")
     for axes, weights in zip(figure.subplots(8, 8).flat, layers[0].filters.weight, strict=True):
         axes.imshow(weights.view(SIZES[0][1], -1).numpy(), cmap="Greys_r")

