@@ -198,7 +198,7 @@ def growth(
 
 
 def memory(run: dict[str, Any]) -> str:
-    """Bytes of a synapse that are kept, and those at the peak, of a network that is large enough."""
+    """Bytes of a synapse that are kept, and at the peak, of a network that is large enough."""
     return "–" if math.isnan(run["bytes"]) else f"{run['bytes']:.1f}, {run['peak']:.1f}"
 
 
