@@ -448,12 +448,9 @@ class Updater(CheckedState):
                 param, factor = self.target(name), float(factors.get(name, 1.0))
                 sharded = type(param) is not nn.Parameter and is_sharded(param)
                 found.append(Target(name, param, accumulator, sharded, factor, options))
-        return found or self._nothing()
-
-    def _nothing(self) -> list[Target]:
-        """Returns no target; raises a ``RuntimeError`` if the module no longer exists."""
-        assert self.parent is not None
-        return []
+        if not found:
+            assert self.parent is not None  # else it raises an error
+        return found
 
     def _apply_change(self, change: Change, consumed: Sequence[str]) -> None:
         """Applies a checked change, and empties the accumulators that held it."""

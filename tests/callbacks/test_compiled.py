@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,40 +76,6 @@ def _fresh() -> Any:
     torch.compiler.reset()
     yield
     torch.compiler.reset()
-
-
-WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
-
-
-@pytest.mark.parametrize(
-    ("model", "spec", "backend", "sanity"),
-    [
-        (Compiled, OUTSIDE, "eager", 1),
-        (Compiled, WITHIN, "aot_eager", 0),
-        (InPlace, OUTSIDE, "eager", 0),
-    ],
-)
-def test_two_fits_of_a_module_that_ran_before(
-    model: type[Compiled], spec: CellSpec, backend: str, sanity: int, tmp_path: Path
-) -> None:
-    net, data = model(backend), loader(4)
-    net(next(iter(data))[0])
-    expected = fit_by_hand(Firing(), list(data), epochs=2)[-1]
-    for _ in range(2):
-        rule = Noting()
-        kept = Probe("on_validation_batch_start", lambda _, module: hooks(module))
-        trainer(
-            tmp_path,
-            callback(rule, cells={"enc": spec}),
-            kept,
-            val_check_interval=2,
-            num_sanity_val_steps=sanity,
-        ).fit(net, data, loader(1, seed=9))
-        assert same_windows(rule.windows, list(data))
-        # the first four batches are watched for neurons that are never reset
-        assert kept.found == [2] * sanity + [4, 4]
-        assert clean(net)
-    assert close(net.fc.weight, expected)
 
 
 def test_a_compiled_lightning_module(tmp_path: Path) -> None:
@@ -225,16 +192,38 @@ class NoGrad(Firing):
         return self.block(x.transpose(0, 1))
 
 
-@pytest.mark.parametrize("model", [Method, Broken, NoGrad])
-def test_a_compiled_method_that_ran_before(model: type[Firing], tmp_path: Path) -> None:
-    net, data = model(), loader(3)
+WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
+
+
+@pytest.mark.parametrize(
+    ("make", "spec", "sanity"),
+    [
+        (Compiled, OUTSIDE, 1),
+        (lambda: Compiled("aot_eager"), WITHIN, 0),
+        (InPlace, OUTSIDE, 0),
+        (Method, OUTSIDE, None),
+        (Broken, OUTSIDE, None),
+        (NoGrad, OUTSIDE, None),
+    ],
+)
+def test_two_fits_of_a_module_that_ran_before(
+    make: Callable[[], Firing], spec: CellSpec, sanity: int | None, tmp_path: Path
+) -> None:
+    """With validation, in which the hooks stay, unless that is left out."""
+    net, data = make(), loader(4)
     net(next(iter(data))[0])
     expected = fit_by_hand(Firing(), list(data), epochs=2)[-1]
+    options = {"limit_val_batches": 0} if sanity is None else {"num_sanity_val_steps": sanity}
     for _ in range(2):
-        rule = Noting(time_dim=None if model is Method else 0)
-        fit = trainer(tmp_path, callback(rule), limit_val_batches=0)
-        fit.fit(net, data, loader(1, seed=9))
+        rule = Noting(time_dim=None if make is Method else 0)
+        kept = Probe("on_validation_batch_start", lambda _, module: hooks(module))
+        use = callback(rule, cells={"enc": spec})
+        run = trainer(tmp_path, use, kept, val_check_interval=2, **options)
+        run.fit(net, data, loader(1, seed=9))
         assert same_windows(rule.windows, list(data))
+        # the first four batches are watched for neurons that are never reset
+        assert kept.found == ([] if sanity is None else [2] * sanity + [4, 4])
+        assert clean(net)
     assert close(net.fc.weight, expected)
 
 
