@@ -274,15 +274,17 @@ def run_online(
         return None
     own = _copies(raster, weight, bias, state, reward)
     own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool)
-    decays = rule.decay_pre, rule.slow_pre or 1.0, rule.eligibility
-    for name, decay in zip(("powers", "powers_slow", "waits"), decays, strict=True):
-        own[name] = (decay ** torch.arange(steps + 1, dtype=torch.float64)).to(dtype)
+    own["powers"] = _powers(rule.decay_pre, steps, dtype)
+    if not rule.is_plain:
+        own["powers_slow"] = _powers(rule.slow_pre or 1.0, steps, dtype)
+        own["waits"] = _powers(rule.eligibility, steps, dtype)
     ends = {name: f"{name}_end" for name in own if name in ("pre", "pre_slow")}
     own |= {end: torch.empty_like(own[name]) for name, end in ends.items()}
     most = min(max(_ROOM, batch * size), steps * batch * size)
     task = _Online(steps, batch, inputs, size, most, *pointers(*map(own.get, _TENSORS)))
     _set_constants(task, neurons, rule, limits)
-    threads = threads_among(-(-size // 16), steps * batch * size) if neurons.losers is None else 1
+    work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
+    threads = 1 if neurons.losers is not None else threads_among(-(-size // 16), work)
     values = 2 * batch * inputs + 3 * size + 2 * most
     places = 3 * most + (3 + batch) * inputs + steps + 1
     room = values * dtype.itemsize + 4 * places + 15 * 64
@@ -294,6 +296,11 @@ def run_online(
     for name in _BY_INPUT & after.keys():
         after[name] = after[name].movedim(0, -1).contiguous()
     return own["spikes"], own["weight"], OnlineState(**after)
+
+
+def _powers(decay: float, steps: int, dtype: torch.dtype) -> Tensor:
+    """Returns the powers of a decay, ``[T + 1]``."""
+    return (decay ** torch.arange(steps + 1, dtype=torch.float64)).to(dtype)
 
 
 def _copies(
