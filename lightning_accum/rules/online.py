@@ -75,9 +75,9 @@ def learn_online(
         The layer's output ``[T, B, ...]``.
 
     Raises:
-        ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, rewards
-            of steps do not fit them, the rule has no cells or belongs to a callback, or several
-            processes train together: they would learn apart.
+        ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, the rule
+            has no cells or belongs to a callback, or several processes train together: they would
+            learn apart.
 
     Example:
         >>> import torch
@@ -131,7 +131,6 @@ def learn_online(
             RuntimeWarning,
             stacklevel=2,
         )
-    _check_reward(given.get("reward"), inputs, update_every)
     if update_every == 1:
         if isinstance(layer, Populations):
             spikes = None if given else run_populations(rule, layer, inputs)
@@ -145,19 +144,6 @@ def learn_online(
         rule(carry=True, **_given_in(given, inputs, at * update_every, len(piece)))
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
-
-
-def _check_reward(reward: object, inputs: Tensor, update_every: int) -> None:
-    """Raises a ``ValueError`` if rewards of steps are not those of the sequence."""
-    steps, batch = inputs.shape[:2]
-    if not isinstance(reward, Tensor) or reward.ndim < 2:
-        return
-    if tuple(reward.shape) not in ((steps, batch), (update_every, batch)):
-        raise ValueError(
-            "Argument `reward` should be a number, or a tensor [B] or [T, B] of shape"
-            f" {[batch]} or {[steps, batch]}. Found {list(reward.shape)}: give one for each step"
-            " and sample of the sequence."
-        )
 
 
 def _given_in(given: dict[str, Any], inputs: Tensor, start: int, steps: int) -> dict[str, Any]:

@@ -329,12 +329,8 @@ def test_each_step_has_its_own_reward_also_step_by_step(compiled):
         rules[1](reward=own)
         rules[1].update()
     torch.testing.assert_close(layer.state_dict(), other.state_dict())
-    before = copy.deepcopy(layer.state_dict())
-    with pytest.raises(
-        ValueError, match=r"`reward` should be a number.*\[10, 2\]. Found \[2, 10\]"
-    ):
-        learn_online(rules[0], layer, x, reward=reward.T)
-    torch.testing.assert_close(layer.state_dict(), before, rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"`reward` should be a number.* Found \[2, 10\]"):
+        learn_online(rules[0], layer, x, reward=reward.T, update_every=4)
     assert compiled == []
 
 

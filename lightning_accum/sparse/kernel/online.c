@@ -26,11 +26,12 @@ typedef struct {
     REAL *v, *hold;        /* [B, N] */
     REAL *theta;           /* [N], the rise of the threshold */
     REAL *pre, *pre_slow;  /* [E, B], the presynaptic traces at the step `last` of each input */
-    REAL *pre_end, *pre_slow_end;                   /* [E, B] receive them */
-    REAL *post, *post_slow;                         /* [B, N], the postsynaptic traces */
-    REAL *pos, *neg;                                /* [E, B, N], the eligibility, or null */
-    const REAL *powers, *powers_slow, *waits; /* [T + 1], of presynaptic decays, of eligibility's */
-    const REAL *reward;                             /* [T, B], or null */
+    REAL *pre_end, *pre_slow_end;     /* [E, B] receive them */
+    REAL *post, *post_slow;           /* [B, N], the postsynaptic traces */
+    REAL *pos, *neg;                  /* [E, B, N], the eligibility, or null */
+    const REAL *powers, *powers_slow; /* [T + 1], of the presynaptic decays */
+    const REAL *waits;                /* [T + 1], of the eligibility's decay */
+    const REAL *reward;               /* [T, B], or null */
     double decay, drive, threshold, period, decay_theta, theta_plus;
     double decay_post, slow_post;
     double rate_post, rate_pre, triplet_post, triplet_pre, low, high;
@@ -105,7 +106,7 @@ static inline void amounts(const online *x, double rate, double triplet, const R
     if (x->direct) *up -= *down;
 }
 
-/* Adds what the postsynaptic spikes from `begin` to `end` change of an input's weights in step `t`. */
+/* Adds the changes of an input's weights in step `t` by the spikes from `begin` to `end`. */
 static void add_posts(const online *x, int64_t e, int64_t t, int64_t begin, int64_t end)
 {
     const sums s = sums_of(x, e);
@@ -251,7 +252,7 @@ static void integrate(const online *x, REAL *v, REAL *hold, uint8_t *spikes)
     }
 }
 
-/* Sums the current of a sample; returns the number of inputs that are known to spike in the step. */
+/* Sums the current of a sample; returns how many inputs are known to spike in the step. */
 static int64_t sum_current(const online *x, int64_t t, int64_t b, int64_t rows)
 {
     const int64_t E = x->inputs;
