@@ -11,7 +11,6 @@ from lightning_accum.nn.encoder import PoissonEncoder
 from lightning_accum.nn.leaky_integrator import LeakyIntegrator
 from lightning_accum.nn.linear import DelayedLinear, Linear, RecurrentLinear
 from lightning_accum.nn.neuron import LIF, AdaptiveLIF
-from lightning_accum.nn.recurrent import Recurrent
 from lightning_accum.nn.reward_baseline import RewardBaseline
 from lightning_accum.nn.rewire import Rewire
 from lightning_accum.nn.short_term import ShortTermPlasticity
@@ -31,7 +30,6 @@ __all__ = [
     "LeakyIntegrator",
     "Linear",
     "PoissonEncoder",
-    "Recurrent",
     "RecurrentLinear",
     "RewardBaseline",
     "Rewire",

@@ -120,7 +120,8 @@ class SparseLinear(Updatable, CheckedState):
             assert density is not None
             each = _each_of(density, in_features)
             _check_memory(each * out_features, dtype)
-            keys = _drawn(each, in_features, out_features)
+            with torch.device("cpu"):  # the same synapses on every device
+                keys = _drawn(each, in_features, out_features)
         else:
             _check_indices(indices, out_features, in_features)
             _check_memory(indices.shape[1], dtype)
@@ -168,10 +169,10 @@ class SparseLinear(Updatable, CheckedState):
             Weighted sums, shape ``[..., out_features]``.
         """
         check_tensors(x=x)
-        if x.ndim == 0 or x.shape[-1] != self.in_features:
+        if x.ndim == 0 or x.shape[-1] != self.in_features or x.is_complex():
             raise ValueError(
-                f"Argument `x` should have shape [..., {self.in_features}]. Found shape"
-                f" {list(x.shape)}."
+                f"Argument `x` should be real, of shape [..., {self.in_features}]. Found {x.dtype}"
+                f" of shape {list(x.shape)}."
             )
         raster, events = x.reshape(-1, self.in_features), None
         if x.dtype == torch.bool and has_kernel(x.device, self.weight.dtype):

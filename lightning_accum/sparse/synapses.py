@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from lightning_accum._compat import version
+from lightning_accum._compat import is_traced, version
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.library import (
@@ -54,6 +54,8 @@ def transmit(
 
     Gradients pass once. Events are those of ``x``, if they are known.
     """
+    if is_traced():
+        return plain_transmit(x, weight, targets)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         out: Tensor = _Transmission.apply(x, weight, sources, targets, events)  # type: ignore[no-untyped-call]
         return out

@@ -416,12 +416,6 @@ CASES: dict[str, Case] = {
     ),
     "DelayedLinear": Case(lambda: lann.DelayedLinear(3, 2, 4.0, time_dim=0), forward(SEQUENCE)),
     "SparseLinear": Case(lambda: lann.SparseLinear(3, 2, 0.6), forward((4, 3))),
-    "Recurrent": Case(
-        lambda: lann.Recurrent(
-            lann.SparseLinear(3, 3, 0.6), lann.LIF(3, time_dim=0), delay=2, time_dim=0
-        ),
-        forward(SEQUENCE),
-    ),
     "Rewire": Case(
         lambda: World(rewire=lann.Rewire(0.5, start=0.1), model=lann.SparseLinear(3, 2, 0.6)),
         lambda world, i: (world.rewire(world.model), world.model.dense().detach())[1],
