@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{
         f"stdp_dopamine_synapse{name}": (
             "stdp_dopamine_synapse",
-            {"A_plus": 1e-3, "A_minus": 1.2e-3, "tau_c": 60.0, "tau_n": 25.0, "b": b, "Wmax": 10.0},
+            {"A_plus": 1e-3, "A_minus": 1.2e-3, "tau_c": 60.0, "tau_n": 25.0, "b": b, "Wmax": 1.0},
         )
         for name, b in (("", 0.0), (", baseline", 0.04))
     },

@@ -33,6 +33,7 @@ SECTIONS = {
     },
     "Learn from reward or from an error": {
         "cartpole": "Balance a pole, from reward",
+        "distal_reward": "Find the synapse that a late reward is for",
         "reward_xor": "XOR from reward",
         "reward_xor_temporal": "XOR of spike trains from reward",
         "reward_decision": "Decide between digits, from reward",
