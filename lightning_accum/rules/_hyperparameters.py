@@ -12,7 +12,7 @@ from lightning_accum.cells.state import rates_in
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.nn.linear import DelayedLinear
-from lightning_accum.rules.neuromodulator import Neuromodulator
+from lightning_accum.rules.neuromodulator import modulators_of
 
 # The `time_dim` of other libraries' neurons, by the library and the name of the base class.
 _FOREIGN = {
@@ -76,8 +76,7 @@ def check_neuron(name: str, cell: Cell, h: Any) -> None:
             f" `dt = {h.dt}`: give the rule `dt={step}`."
         )
     constants = {key: value for key, value in vars(h).items() if _is_time_constant(key) and value}
-    modulators = {k: v for k, v in vars(h).items() if isinstance(v, Neuromodulator)}
-    constants |= {f"{key}.tc": each.tc for key, each in modulators.items()}
+    constants |= {f"{key}.tc": each.tc for key, each in modulators_of(h).items()}
     warn_below_step(h.dt, f"cell `{name}`", **constants)
     times = getattr(getattr(h, "kernel", None), "__dict__", {})
     kernel = {k: v for k, v in times.items() if k.startswith("tc_") or k == "width"}

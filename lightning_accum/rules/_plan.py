@@ -19,7 +19,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.observe import Monitor
 from lightning_accum.rules._next_step import StepPlanner
-from lightning_accum.rules.neuromodulator import Neuromodulator
+from lightning_accum.rules.neuromodulator import modulators_of
 from lightning_accum.sparse.costs import Forms
 from lightning_accum.updates import Updater
 
@@ -53,8 +53,7 @@ class CellPlan:
         self.signals, self.reads = tuple(signals), tuple(reads)
         self.unit_dim = unit_dim_of(connection)
         self.batch = reduction(self.h.batch_reduction)
-        found = vars(self.h).items()
-        self.modulators = {k: v for k, v in found if isinstance(v, Neuromodulator)}
+        self.modulators = modulators_of(self.h)
         self.forms = {param: Forms() for param in self.h.params}
         self.steps = StepPlanner(self.batch)
         self._kinds: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity

@@ -67,7 +67,7 @@ class Neuromodulator:
 
     Source:
         Izhikevich 2007, "Solving the distal reward problem through linkage of STDP and dopamine
-        signaling", doi:10.1093/cercor/bhl152, eq. 3.
+        signaling", doi:10.1093/cercor/bhl152.
     """
 
     tc: float
@@ -88,6 +88,11 @@ def optional_modulator(value: object) -> Neuromodulator | None:
         f" Found `{type(value).__name__}`: give the reward itself to each call,"
         " `rule(reward=...)`, and here, if its effect should last, `Neuromodulator(tc=200.0)`."
     )
+
+
+def modulators_of(h: object) -> dict[str, Neuromodulator]:
+    """Returns the neuromodulators among hyperparameters, by name."""
+    return {name: each for name, each in vars(h).items() if isinstance(each, Neuromodulator)}
 
 
 def with_levels(

@@ -19,6 +19,7 @@ from lightning_accum.engine.state import Carried, StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.rules.base import Rule
+from lightning_accum.rules.neuromodulator import modulators_of
 from lightning_accum.rules.populations import run_populations, suited
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse.events import SpikeRows
@@ -68,8 +69,9 @@ def learn_online(
             if it has ``time_dim=0``.
         inputs: ``[T, B, ...]``, time first.
         update_every: number of steps from one update to the next.
-        **given: passed unchanged to the rule in each call. A ``reward`` ``[T, B]`` has one for each
-            step and sample of the sequence, and is divided among the calls.
+        **given: passed unchanged to the rule in each call. A ``reward`` ``[T, B]``, or what
+            releases a neuromodulator, has one value for each step and sample of the sequence, and
+            is divided among the calls.
 
     Returns:
         The layer's output ``[T, B, ...]``.
@@ -131,6 +133,8 @@ def learn_online(
             RuntimeWarning,
             stacklevel=2,
         )
+    states = [rule.state_of(name).hyperparameters for name, _ in rule.named_cells]
+    divided = {"reward"}.union(*map(modulators_of, states)) & given.keys()
     if update_every == 1:
         if isinstance(layer, Populations):
             spikes = None if given else run_populations(rule, layer, inputs)
@@ -141,17 +145,20 @@ def learn_online(
     outputs = []
     for at, piece in enumerate(inputs.split(update_every)):
         outputs += [layer(piece)] if 0 in times else [layer(step)[None] for step in piece]
-        rule(carry=True, **_given_in(given, inputs, at * update_every, len(piece)))
+        rule(carry=True, **_given_in(given, divided, inputs, at * update_every, len(piece)))
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
 
 
-def _given_in(given: dict[str, Any], inputs: Tensor, start: int, steps: int) -> dict[str, Any]:
+def _given_in(
+    given: dict[str, Any], divided: set[str], inputs: Tensor, start: int, steps: int
+) -> dict[str, Any]:
     """Returns what a rule is given in the call for some steps, such as the rewards of these."""
-    reward = given.get("reward")
-    if isinstance(reward, Tensor) and reward.shape == inputs.shape[:2]:
-        return {**given, "reward": reward[start : start + steps]}
-    return given
+    found = {}
+    for name, each in given.items():
+        whole = name in divided and isinstance(each, Tensor) and each.shape == inputs.shape[:2]
+        found[name] = each[start : start + steps] if whole else each
+    return found
 
 
 def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor, **given: Any) -> str | None:
