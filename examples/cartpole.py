@@ -5,8 +5,8 @@ ms, the likelier the higher its potential, and the one with most spikes in 10 ms
 for the value predicts the rewards to come. What comes better than predicted, the TD error, is the
 reward of every synapse, times its eligibility: the trace of presynaptic spikes, times the spikes of
 a motor neuron less those that were likely, which makes their sum the gradient of the reward. In the
-control, an agent is yoked to another one: it plays its own games, but gets the TD errors of the
-other agent's. Nothing is propagated back through time or layers.
+control, an agent plays its own games, but gets the TD errors of an agent that has learned, in a
+random order. Nothing is propagated back through time or layers.
 
     python examples/cartpole.py [--seeds 5] [--acrobot 1] [--picture cartpole.png] [--short]
 """
@@ -154,6 +154,12 @@ def learn(task: str, seed: int, batches: int, given: list[Tensor] | None = None)
     return agent
 
 
+def shuffled(errors: list[Tensor]) -> list[Tensor]:
+    """The errors of all decisions, in a random order."""
+    every = torch.stack(errors).view(-1, STEPS, GAMES)
+    return [*every[torch.randperm(len(every))].view(len(errors), -1, GAMES)]
+
+
 def mean_return(agent: Agent, games: int = 100) -> float:
     """The mean return of games, by weights that stay as they are."""
     arena, total = play(agent.task, games), 0
@@ -177,15 +183,15 @@ def main() -> None:
     start = time.process_time()
     agents = [learn(task, seed, batches) for seed in range(args.seeds)]
     speed = args.seeds * batches * DECISIONS * GAMES / (time.process_time() - start)
-    yoked = [learn(task, 100 + i, batches, each.errors) for i, each in enumerate(agents)]
-    for each, colour in ((yoked, "0.7"), (agents, "tab:blue")):
+    others = [learn(task, 100 + i, batches, shuffled(each.errors)) for i, each in enumerate(agents)]
+    for each, colour in ((others, "0.7"), (agents, "tab:blue")):
         for agent in each:
             lengths = torch.tensor(agent.lengths).unfold(0, 10, 1).mean(1)
             axes.plot(torch.tensor(agent.lengths).cumsum(0)[9:], lengths, color=colour, lw=0.8)
     found, control = (
-        spread([mean_return(agent) for agent in each], "") for each in (agents, yoked)
+        spread([mean_return(agent) for agent in each], "") for each in (agents, others)
     )
-    print(f"mean return, errors of another agent: {control}")
+    print(f"mean return, errors at random times: {control}")
     report(found, speed)
     axes.set(xlabel="decisions", ylabel="length of the last ten games")
     save(axes.figure, args.picture, 120)
