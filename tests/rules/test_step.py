@@ -34,11 +34,15 @@ EXTRA: dict[str, Callable[..., la.Rule]] = {
     "Sanger": partial(la.Sanger, 0.3),
     "EProp": partial(la.EProp, 0.3, **POTENTIAL),  # type: ignore[arg-type]
     "OTTT": partial(la.OTTT, 0.3, **POTENTIAL),  # type: ignore[arg-type]
+    "STLLR": partial(
+        la.STLLR, 0.3, 0.2, 8.0, 12.0, **{k: v for k, v in POTENTIAL.items() if k != "tc_mem"}
+    ),
     "DeltaRule": partial(la.DeltaRule, 0.3, 8.0),
 }
 MAKE = {**{name: case.make for name, case in RULES.items()}, **EXTRA}
 OF_VALUES = {"Hebb", "AntiHebb", "Covariance", "BCM", "Oja", "Sanger", "WTAHebb", "SoftHebb"}
-PER_STEP = {*OF_VALUES, "EProp", "OTTT", "DeltaRule"}
+OF_GRADIENTS = {"OTTT", "STLLR"}
+PER_STEP = {*OF_VALUES, *OF_GRADIENTS, "EProp", "DeltaRule"}
 CROSSING = 8 / torch.pi  # both outputs are equal at whole ms, between samples, and win in turns
 
 
@@ -77,12 +81,12 @@ def change(name: str, dt: float) -> Tensor:
     fc = nn.Linear(3, 2, bias=False, dtype=torch.float64)
     fc.weight.data = torch.tensor([[0.1, 0.5, 0.3], [0.6, 0.2, 0.4]], dtype=torch.float64)
     fc.register_buffer("delay", torch.tensor([[0.0, 3.0, 9.0], [5.0, 1.0, 2.0]]).double())
-    neuron = Plays(post.requires_grad_(name == "OTTT"), waves(dt, 8.0, 3.0))
+    neuron = Plays(post.requires_grad_(name in OF_GRADIENTS), waves(dt, 8.0, 3.0))
     rule = MAKE[name](dt=dt, time_dim=0)
     rule.register_cell("cell", Cell(fc, neuron))
     output = neuron(fc(pre))
     given: dict[str, Any] = {}
-    if name == "OTTT":
+    if name in OF_GRADIENTS:
         (output * waves(dt, 4.0, 9.0)).sum().backward()
     elif name in ("EProp", "DeltaRule"):
         given["error"] = waves(dt, 4.0, 9.0) - 0.3

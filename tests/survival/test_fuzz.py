@@ -380,7 +380,7 @@ def run_monitor(monitor: observe.Monitor) -> None:
 
 def run_rule(rule: la.CellTrainer) -> None:
     neuron: nn.Module = Spike()
-    if isinstance(rule, (la.Clopath, la.EProp, la.OTTT)):
+    if isinstance(rule, (la.Clopath, la.EProp, la.OTTT, la.STLLR)):
         neuron = lann.SurrogateLIF(2, gradient="step", time_dim=rule.defaults.time_dim)
     layer = la.Serial(nn.Linear(3, 2, bias=False), neuron)
     layer.connection.register_buffer("delay", torch.ones(2, 3))
@@ -389,7 +389,7 @@ def run_rule(rule: la.CellTrainer) -> None:
         rule.register_cell("cell", layer.cell)
         lead = (4,) if rule.defaults.time_dim is None else (5, 4)
         out = layer((torch.rand(*lead, 3) < 0.5).float())
-        if isinstance(rule, la.OTTT):
+        if isinstance(rule, (la.OTTT, la.STLLR)):
             out.sum().backward()
         rule(**inputs_of(rule, 0))
     except Exception:
