@@ -51,6 +51,7 @@ SECTIONS = {
         "stdp_window": "The STDP window",
         "triplet_frequency": "Triplet STDP and the frequency of pairings",
         "homeostasis": "Homeostasis of firing rates",
+        "brunel": "Ten million plastic synapses in real time",
     },
     "Optimizers and streams": {
         "cnn_optimizers": "A CNN with any optimizer, by LightningCLI",

@@ -58,6 +58,11 @@ def learn_online(
       package only, or none if the rule's changes depend on the weight already.
     * ``update_every`` is 1, and nothing else watches the layer.
 
+    Or the layer is :class:`~lightning_accum.Populations` of the same neurons without inhibition,
+    with :class:`~lightning_accum.nn.SparseLinear` connections without a bias, for one sample, and
+    the rule is :class:`STDP` without a bound. Then the time is that of the spikes, each times the
+    synapses of its neuron.
+
     Otherwise the layer and the rule are called step by step, which gives the same result up to
     rounding; :func:`why_step_by_step` says why. Threads divide the neurons among them, unless these
     inhibit each other; no result depends on their number.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum.nn import AdaptiveLIF, SparseLinear
+from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, SparseLinear
 from lightning_accum.rules import learn_online, why_step_by_step
 from lightning_accum.sparse import recurrent as loop
 from lightning_accum.sparse.library import library
@@ -167,3 +167,86 @@ def test_it_equals_a_naive_loop(mode):
     torch.testing.assert_close(found, weight, rtol=1e-11, atol=1e-13)
     inside = (weight > LOW) & (weight < HIGH)
     assert 0 < inside.sum() < (weight != 0).sum()
+
+
+def test_input_and_spikes_of_other_dtypes():
+    if not library(torch.float32):
+        pytest.skip("needs the compiled kernel")
+    made = network(spike_dtype=torch.bool).float()
+    x = (currents(5) < 0.2).int()
+    assert why_step_by_step(learner_of(made), made, x) is None
+    assert learn_online(learner_of(made), made, x).dtype == torch.bool
+
+
+def watched(made: la.Populations) -> None:
+    made.neurons["I"].register_forward_hook(lambda *args: None)
+
+
+def biased(made: la.Populations) -> None:
+    made.connections["I_to_E"].bias = nn.Parameter(torch.zeros(9, dtype=torch.float64))
+
+
+def inhibited(made: la.Populations) -> None:
+    made.neurons["E"].inhibition = LateralInhibition(0.1)
+
+
+def outside(made: la.Populations) -> None:
+    made.connections["E_to_E"].weight[0] = HIGH + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "batch", "why"),
+    [
+        (None, {}, 2, "one sample"),
+        (watched, {}, 1, "something else watches"),
+        (biased, {}, 1, "without a bias"),
+        (inhibited, {}, 1, "without inhibition"),
+        (outside, {}, 1, "outside the limits"),
+        (None, {"batch_reduction": torch.amax}, 1, "knows `STDP`"),
+        (None, {"lr_post": 1e307}, 1, "overflow"),
+    ],
+)
+def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
+    torch.manual_seed(0)
+    made = network()
+    if change:
+        change(made)
+    rule, x = learner_of(made, **options), currents(6, batch)
+    assert why in str(why_step_by_step(rule, made, x))
+    if options.get("lr_post", 0) < 1:
+        other = copy.deepcopy(made)
+        expected = step_by_step(learner_of(other, **options), other, x)
+        assert torch.equal(learn_online(rule, made, x), expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: la.Populations({}, {}), ValueError, "at least one population"),
+        (lambda: la.Populations({"E": nn.ReLU()}, {}), ValueError, "a step a call.*`ReLU` for `E`"),
+        (lambda: la.Populations({"E": LIF(2, time_dim=0)}, {}), ValueError, "`time_dim = 0`"),
+        (lambda: la.Populations({"E": LIF(2)}, {("E", "I"): Linear(2, 2)}), ValueError, "pairs of"),
+        (
+            lambda: la.Populations({"E": LIF(2)}, {("E", "E"): Linear(2, 3)}),
+            ValueError,
+            r"\(2, 3\)",
+        ),
+        (lambda: network(0), ValueError, "later one. Found `delay = 0`"),
+        (lambda: network({("E", "E"): 1}), ValueError, "one for each"),
+        (lambda: network().cell("E", "X"), AttributeError, "ends of a connection.*'X'"),
+        (lambda: network()(torch.zeros(1, 2)), ValueError, r"one step, \[B, 13\].*\[1, 2\]"),
+        (lambda: network().set_extra_state({"past": torch.zeros(2, 1, 13)}), RuntimeError, "past"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_the_loop_reads_no_synapse_that_is_not_there():
+    if not library(torch.float64):
+        pytest.skip("needs the compiled kernel")
+    made = network()
+    made.connections["E_to_I"].outputs[0] = 4
+    with pytest.raises(IndexError, match="lead to neurons"):
+        learn_online(learner_of(made), made, currents(3))
