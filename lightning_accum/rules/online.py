@@ -141,10 +141,7 @@ def learn_online(
     states = [rule.state_of(name).hyperparameters for name, _ in rule.named_cells]
     divided = {"reward"}.union(*map(modulators_of, states)) & given.keys()
     if update_every == 1:
-        if isinstance(layer, Populations):
-            spikes = None if given else run_populations(rule, layer, inputs)
-        else:
-            spikes = run_compiled(rule, layer, inputs, given)
+        spikes = run_compiled(rule, layer, inputs, given)
         if spikes is not None:
             return spikes
     outputs = []
@@ -187,10 +184,11 @@ def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor, **given: Any)
         >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
         'the loop knows no `Oja`, or not with these options'
     """
+    found: object
     if isinstance(layer, Populations):
-        learners = suited(rule, layer, inputs)
-        return learners if isinstance(learners, str) else None
-    found = _suited(rule, layer, inputs, given)
+        found = suited(rule, layer, inputs, given)
+    else:
+        found = _suited(rule, layer, inputs, given)
     return found if isinstance(found, str) else None
 
 
@@ -215,6 +213,8 @@ def run_compiled(
     rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]
 ) -> Tensor | None:
     """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
+    if isinstance(layer, Populations):
+        return run_populations(rule, layer, inputs, given)
     found = _suited(rule, layer, inputs, given)
     if isinstance(found, str):
         return None

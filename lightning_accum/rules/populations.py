@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,9 +40,11 @@ class _Learner(NamedTuple):
 
 
 @torch.no_grad()
-def run_populations(rule: Rule, layer: Populations, inputs: Tensor) -> Tensor | None:
+def run_populations(
+    rule: Rule, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
+) -> Tensor | None:
     """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
-    learners = suited(rule, layer, inputs)
+    learners = suited(rule, layer, inputs, given)
     if isinstance(learners, str):
         return None
     neurons: list[Neurons] = list(layer.neurons.values())  # type: ignore[arg-type]
@@ -120,8 +123,12 @@ def _finish(
     state.samples["weight"] = state.samples.get("weight", 0) + len(post)
 
 
-def suited(rule: Rule, layer: Populations, inputs: Tensor) -> list[_Learner] | str:
+def suited(
+    rule: Rule, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
+) -> list[_Learner] | str:
     """Returns the cells that learn, or why the loop does not suit."""
+    if given:
+        return "the loop of `Populations` takes no input of the rule"
     if inputs.ndim != 3 or inputs.shape[1:] != (1, sum(layer.sizes.values())):
         return "the loop of `Populations` runs one sample, inputs `[T, 1, N]` of all populations"
     for neuron in layer.neurons.values():
