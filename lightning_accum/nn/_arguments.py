@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
+from lightning_accum._checks import (
+    check_finite,
+    check_integers,
+    check_numbers,
+    check_tensors,
+    check_value,
+)
 from lightning_accum._state import check_that
 
 # Steps are counted in single precision, which leaves room for a sequence as long.
@@ -32,6 +38,14 @@ def check_spike_dtype(spike_dtype: torch.dtype | None) -> None:
         raise TypeError(
             f"Argument `spike_dtype` should be a torch.dtype, or None. Found `{spike_dtype = }`."
         )
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raises an error unless arguments, passed by their names, are sizes of a layer."""
+    check_integers(**sizes)
+    for name, size in sizes.items():
+        if size < 0:
+            raise ValueError(f"Argument `{name}` should be a size. Found `{name} = {size}`.")
 
 
 def check_input(

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum._checks import check_finite, check_tensors
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.functional.numbers import as_numbers
-from lightning_accum.nn._arguments import check_input, check_times
+from lightning_accum.nn._arguments import check_input, check_sizes, check_times
 from lightning_accum.sparse.costs import events_pay
 from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.events import Events, publish_events
@@ -109,7 +109,7 @@ class RecurrentLinear(Updatable, nn.Linear):
     """
 
     def __init__(self, size: int) -> None:
-        _check_sizes(size=size)
+        check_sizes(size=size)
         super().__init__(size, size, bias=False)
 
     def forward(self, spikes: Tensor, computed: bool = False) -> Tensor:
@@ -162,7 +162,7 @@ class DelayedLinear(Updatable, StateModule):
         time_dim: Literal[0] | None = None,
     ) -> None:
         super().__init__()
-        _check_sizes(in_features=in_features, out_features=out_features)
+        check_sizes(in_features=in_features, out_features=out_features)
         check_times(0.0, dt, time_dim)
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
         nn.init.kaiming_uniform_(self.weight, math.sqrt(5))  # as torch.nn.Linear
@@ -219,14 +219,6 @@ class DelayedLinear(Updatable, StateModule):
         """Returns the settings shown in the module's representation."""
         outputs, inputs = self.weight.shape
         return f"{inputs}, {outputs}, {self.max_delay}, dt={self.dt}, time_dim={self.time_dim}"
-
-
-def _check_sizes(**sizes: int) -> None:
-    """Raises an error unless arguments, passed by their names, are sizes of a layer."""
-    check_integers(**sizes)
-    for name, size in sizes.items():
-        if size < 0:
-            raise ValueError(f"Argument `{name}` should be a size. Found `{name} = {size}`.")
 
 
 def _delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, dt: float) -> Tensor:

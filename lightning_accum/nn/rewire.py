@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_integers
-from lightning_accum._state import COUNT, CheckedState, check_state
-from lightning_accum.nn.sparse_linear import HasState, SparseLinear
+from lightning_accum._state import CheckedState
+from lightning_accum.nn.sparse_linear import SparseLinear
 
 
 @final
@@ -53,6 +53,8 @@ class Rewire(CheckedState):
         doi:10.1038/s41467-018-04316-3.
     """
 
+    calls: Tensor
+
     def __init__(
         self,
         share: float | None = None,
@@ -80,10 +82,10 @@ class Rewire(CheckedState):
             )
         self.share, self.sign, self.start = share, sign, start
         self.shrink, self.noise, self.seed = shrink, noise, seed
-        self.calls = 0
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))  # decides what is drawn
 
     @torch.no_grad()
-    def forward(self, connection: SparseLinear, *optimizers: HasState) -> int:
+    def forward(self, connection: SparseLinear, *optimizers: torch.optim.Optimizer) -> int:
         """Replaces synapses, and returns how many.
 
         Args:
@@ -95,7 +97,9 @@ class Rewire(CheckedState):
                 "Argument `connection` should be a SparseLinear, whose synapses can be replaced."
                 f" Found `{type(connection).__name__}`."
             )
-        generator = torch.Generator("cpu").manual_seed((self.seed * 1_000_003 + self.calls) % 2**63)
+        generator = torch.Generator("cpu").manual_seed(
+            (self.seed * 1_000_003 + int(self.calls)) % 2**63
+        )
         self.calls += 1
         weight = connection.weight
         if self.share is None:
@@ -125,23 +129,6 @@ class Rewire(CheckedState):
         for _ in range(2):  # a hash of the pair: the sign needs no memory
             x = ((x >> 29) ^ x) * 0x1B873593CC9E2D51
         return 1.0 - 2.0 * ((x >> 41) & 1).to(connection.weight.dtype)
-
-    def get_extra_state(self) -> dict[str, int]:
-        """Returns the number of calls, on which what is drawn depends."""
-        return {"calls": self.calls}
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is not the number of calls."""
-        check_state("`Rewire`", state, {"calls": COUNT})
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Loads the number of calls.
-
-        Raises:
-            RuntimeError: if it is anything else; then nothing has changed.
-        """
-        self.check_extra_state(state)
-        self.calls = state["calls"]
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""

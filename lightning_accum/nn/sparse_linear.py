@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, final
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum._checks import check_finite, check_tensors
 from lightning_accum._state import CheckedState
+from lightning_accum.nn._arguments import check_sizes
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.library import has_kernel
 from lightning_accum.sparse.synapses import Synapses, transmit
 from lightning_accum.updates import Updatable
-
-Move: TypeAlias = Callable[[Tensor], Tensor]
-"""Moves values ``[..., synapses]`` to the places of their synapses; those of new ones are zero."""
-
-
-class Follower(Protocol):
-    """Has values for each synapse of a connection."""
-
-    def rearrange(self, module: nn.Module, move: Move) -> None:
-        """Moves them."""
-
-
-class HasState(Protocol):
-    """An optimizer of torch, or of Lightning."""
-
-    @property
-    def state(self) -> Mapping[Any, Mapping[str, Any]]:
-        """Its state of each parameter, by name."""
-
 
 _BUILD_BYTES = 32  # of a synapse, that it takes to draw and sort them, beyond what is kept
 _REPLACE_BYTES = 48  # the same, when some are replaced
@@ -68,7 +50,6 @@ class SparseLinear(Updatable, CheckedState):
         indices: the synapses instead, ``[2, synapses]``, in any order: their outputs, and their
             inputs. Those of a mask ``[out, in]`` are ``mask.nonzero().T``.
         bias: whether to add a learned bias.
-        dtype: dtype of the parameters, that of torch if ``None``.
 
     Attributes:
         weight: ``[synapses]``.
@@ -105,30 +86,28 @@ class SparseLinear(Updatable, CheckedState):
         density: float | None = None,
         indices: Tensor | None = None,
         bias: bool = True,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_sizes(in_features=in_features, out_features=out_features)
+        check_sizes(in_features=in_features, out_features=out_features)
         if (density is None) == (indices is None):
             raise ValueError(
                 "Arguments `density` and `indices` should not both be given, or both be left out."
                 f" Found `density = {density}`, and `indices` {'not ' * (indices is None)}given."
             )
-        _check_dtype(dtype)
         self.in_features, self.out_features = in_features, out_features
         if indices is None:
             assert density is not None
             each = _each_of(density, in_features)
-            _check_memory(each * out_features, dtype)
+            _check_memory(each * out_features)
             with torch.device("cpu"):  # the same synapses on every device
                 keys = _drawn(each, in_features, out_features)
         else:
             _check_indices(indices, out_features, in_features)
-            _check_memory(indices.shape[1], dtype)
+            _check_memory(indices.shape[1])
             keys = indices[1].long() * out_features + indices[0]
-        self.weight = nn.Parameter(torch.empty(len(keys), dtype=dtype))
+        self.weight = nn.Parameter(torch.empty(len(keys)))
         self._set(keys.sort()[0].to(self.weight.device))
-        self.bias = nn.Parameter(torch.empty(out_features, dtype=dtype)) if bias else None
+        self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -194,9 +173,9 @@ class SparseLinear(Updatable, CheckedState):
         return _owners(self.starts).long() * self.out_features + self.outputs
 
     @property
-    def followers(self) -> WeakSet[Follower]:
+    def followers(self) -> WeakSet[Any]:
         """The updaters and rules that have values for each synapse."""
-        found: WeakSet[Follower] = self.__dict__.setdefault("_followers", WeakSet())
+        found: WeakSet[Any] = self.__dict__.setdefault("_followers", WeakSet())
         return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,7 +188,7 @@ class SparseLinear(Updatable, CheckedState):
         self,
         removed: Tensor,
         generator: torch.Generator | None = None,
-        optimizers: Iterable[HasState] = (),
+        optimizers: Iterable[torch.optim.Optimizer] = (),
     ) -> Tensor:
         """Replaces synapses by others, drawn evenly from all pairs that have none then.
 
@@ -234,7 +213,7 @@ class SparseLinear(Updatable, CheckedState):
                 f"Argument `removed` should be booleans of shape {list(self.weight.shape)}, one for"
                 f" each synapse. Found {removed.dtype} of shape {list(removed.shape)}."
             )
-        _check_memory(len(removed), self.weight.dtype, _REPLACE_BYTES)
+        _check_memory(len(removed), _REPLACE_BYTES)
         kept = removed.logical_not().nonzero().flatten()
         keys, count = self.keys().index_select(0, kept), len(removed) - len(kept)
         places = torch.arange(len(keys), device=keys.device)
@@ -295,23 +274,18 @@ class SparseLinear(Updatable, CheckedState):
         if reason := self._why_not(state_dict, ""):
             raise RuntimeError(reason)
 
-    def _why_not(self, state: Mapping[str, Any], prefix: str) -> str | None:
-        """Returns what is wrong with the synapses of a state, ``None`` for nothing."""
-        starts, outputs = (state.get(f"{prefix}{name}") for name in ("starts", "outputs"))
-        if starts is None and outputs is None:
-            return None
-        found = "only one of both" if starts is None or outputs is None else ""
-        if starts is not None and outputs is not None:
-            if starts.shape != self.starts.shape or outputs.shape != self.outputs.shape:
-                return None  # torch says so
-            if not _are_sorted(starts, outputs, self.out_features):
-                found = "others"
-        if not found:
-            return None
+    def _why_not(self, state: Mapping[str, Any], prefix: str) -> str:
+        """Returns what is wrong with the synapses of a state; of other shapes, torch says it."""
+        names = "starts", "outputs"
+        found = [state.get(f"{prefix}{name}", getattr(self, name)) for name in names]
+        shapes = [getattr(each, "shape", None) for each in found]
+        if shapes != [self.starts.shape, self.outputs.shape]:
+            return ""
+        if _are_sorted(*found, self.out_features):
+            return ""
         return (
             "The state of `SparseLinear` should hold the first synapse of each input as `starts`,"
-            " and the output of each synapse, in order within an input, as `outputs`. Found"
-            f" {found}."
+            " and the output of each synapse, in order within an input, as `outputs`. Found others."
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -328,24 +302,6 @@ class SparseLinear(Updatable, CheckedState):
         return f"{sizes}, bias={self.bias is not None}"
 
 
-def _check_sizes(**sizes: int) -> None:
-    """Raises an error unless arguments, passed by their names, are sizes of a layer."""
-    check_integers(**sizes)
-    for name, size in sizes.items():
-        if not 0 < size < 2**31:
-            raise ValueError(
-                f"Argument `{name}` should be a size from 1 to 2^31 - 1. Found `{name} = {size}`."
-            )
-
-
-def _check_dtype(dtype: torch.dtype | None) -> None:
-    """Raises a ``TypeError`` unless this is a floating-point dtype, or ``None``."""
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise TypeError(
-            f"Argument `dtype` should be one of floating-point numbers, or None. Found `{dtype}`."
-        )
-
-
 def _each_of(density: float, inputs: int) -> int:
     """Returns the number of synapses of each output, after a check of the density."""
     check_finite(density=density)
@@ -354,7 +310,7 @@ def _each_of(density: float, inputs: int) -> int:
             "Argument `density` should be a share of inputs, above 0 and at most 1. Found"
             f" `density = {density}`."
         )
-    return max(1, round(density * inputs))
+    return min(inputs, max(1, round(density * inputs)))
 
 
 def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
@@ -378,9 +334,9 @@ def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
         )
 
 
-def _check_memory(synapses: int, dtype: torch.dtype | None, more: int = _BUILD_BYTES) -> None:
+def _check_memory(synapses: int, more: int = _BUILD_BYTES) -> None:
     """Raises a ``MemoryError`` if synapses would not fit in memory."""
-    size = (dtype or torch.get_default_dtype()).itemsize + _INDEX_BYTES
+    size = torch.get_default_dtype().itemsize + _INDEX_BYTES
     needed, free = synapses * (size + more), _free_memory()
     if synapses >= 2**31 or needed > free:
         raise MemoryError(
@@ -404,8 +360,8 @@ def _free_memory() -> float:
 def _drawn(each: int, inputs: int, outputs: int) -> Tensor:
     """Returns the keys of as many random synapses of each output, in any order."""
     few = 2 * each <= inputs  # otherwise those that are left out are drawn
-    rows = max(1, _BLOCK // (each if few else inputs))
-    blocks = []
+    rows = max(1, _BLOCK // max(1, each if few else inputs))
+    blocks = [torch.empty(0, dtype=torch.int64)]
     for start in range(0, outputs, rows):
         size = min(rows, outputs - start)
         places = draw_distinct([each if few else inputs - each] * size, inputs)

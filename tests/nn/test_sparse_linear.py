@@ -27,7 +27,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def layer(density: float = 0.3, dtype: torch.dtype = torch.float64) -> SparseLinear:
     torch.manual_seed(3)
-    return SparseLinear(17, 11, density, dtype=dtype)
+    return SparseLinear(17, 11, density).to(dtype)
 
 
 @pytest.mark.parametrize("density", DENSITIES)
@@ -77,7 +77,7 @@ def test_output_and_gradients_are_those_of_a_dense_layer(
 def test_indices_give_the_same_connection_in_any_order() -> None:
     one = layer()
     places = torch.randperm(len(one.weight))
-    other = SparseLinear(17, 11, indices=one.indices[:, places], dtype=torch.float64)
+    other = SparseLinear(17, 11, indices=one.indices[:, places]).double()
     other.load_state_dict(one.state_dict())
     assert torch.equal(other.indices, one.indices)
     assert torch.equal(other.dense(), one.dense())

@@ -56,7 +56,7 @@ def inputs_of(rewarded: bool, classes: int, steps: int) -> dict[str, Tensor]:
 def connections() -> tuple[nn.Linear, SparseLinear]:
     torch.manual_seed(2)
     dense = nn.Linear(INPUTS, NEURONS).double()
-    sparse = SparseLinear(INPUTS, NEURONS, indices=MASK.nonzero().T, dtype=torch.float64)
+    sparse = SparseLinear(INPUTS, NEURONS, indices=MASK.nonzero().T).double()
     with torch.no_grad():
         dense.weight.abs_().add_(0.2).mul_(MASK)
         sparse.weight.copy_(dense.weight.T[MASK.T])

@@ -33,7 +33,7 @@ def test_both_forms_are_products_of_matrices(
 ) -> None:  # fmt: skip
     torch.manual_seed(seed)
     rows, inputs, outputs = sizes
-    connection = SparseLinear(inputs, outputs, density, bias=False, dtype=dtype)
+    connection = SparseLinear(inputs, outputs, density, bias=False).to(dtype)
     weight, targets = connection.weight.detach(), connection.by_output
     near = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-12}
     pre = side((rows, inputs), kinds[0], shares[0], dtype)
