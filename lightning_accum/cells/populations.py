@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from lightning_accum._state import StateModule, check_that
 from lightning_accum.cells.cell import Cell
 
 _LONGEST_DELAY = 1 << 16  # steps
+
+Ends: TypeAlias = tuple[str, str]
+"""The names of the source and of the target of a connection."""
 
 
 @final
@@ -60,8 +63,8 @@ class Populations(StateModule):
     def __init__(
         self,
         neurons: Mapping[str, nn.Module],
-        connections: Mapping[tuple[str, str], nn.Module],
-        delay: int | Mapping[tuple[str, str], int] = 1,
+        connections: Mapping[Ends, nn.Module],
+        delay: int | Mapping[Ends, int] = 1,
     ) -> None:
         super().__init__()
         check_mapping("neurons", neurons)
@@ -163,7 +166,7 @@ class Populations(StateModule):
             should = "booleans of shape [{}, B, {}] as `past`".format(*ends)
             check_that(fits, "`Populations`", should, past)
 
-    def _moved(self, fn: Any, tensor: Tensor) -> Tensor:
+    def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
         """Returns past spikes after ``.to()``, which stay booleans."""
         return fn(tensor).to(torch.bool)
 
@@ -210,7 +213,7 @@ def _check_connection(ends: object, connection: object, sizes: Mapping[str, int]
         )
 
 
-def _delays_of(delay: object, ends: list[tuple[str, str]]) -> dict[tuple[str, str], int]:
+def _delays_of(delay: int | Mapping[Ends, int], ends: list[Ends]) -> dict[Ends, int]:
     """Returns the delay of each connection, after a check."""
     found = delay if isinstance(delay, Mapping) else dict.fromkeys(ends, delay)
     if found.keys() != {*ends}:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from lightning_accum._compat import hook_count, is_traced
-from lightning_accum.cells.populations import Populations
+from lightning_accum.cells.populations import Ends, Populations
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.nn.neuron import Neurons
@@ -32,7 +32,7 @@ class _Learner(NamedTuple):
     """A cell of the rule that suits the loop."""
 
     name: str
-    ends: tuple[str, str]
+    ends: Ends
     state: CellState
     updater: Updater
     pairs: PairSTDP
@@ -74,7 +74,7 @@ def run_populations(
     return spikes[len(past) :].to(functools.reduce(torch.promote_types, kinds))
 
 
-def _weights(layer: Populations, ends: tuple[str, str], learner: _Learner | None) -> SparseWeights:
+def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> SparseWeights:
     """Returns a connection as the loop has it, with traces if it learns."""
     connection, names = layer.cell(*ends).connection, list(layer.sizes)
     assert isinstance(connection, SparseLinear)
@@ -84,17 +84,12 @@ def _weights(layer: Populations, ends: tuple[str, str], learner: _Learner | None
     found = SparseWeights(source, target, layer.delays[ends], *index, weight)
     if learner is None:
         return found
-    traces = {
-        side: weight.new_zeros(layer.sizes[name]) for side, name in zip(_SIDES, ends, strict=True)
-    }
-    for key, trace in zip(_keys(learner.pairs), traces.values(), strict=True):
+    traces = [weight.new_zeros(layer.sizes[name]) for name in ends]
+    for key, trace in zip(_keys(learner.pairs), traces, strict=True):
         left = learner.state.carried.get(key)
         if left is not None and left.shape == (1, len(trace)):
             trace.copy_(left[0])
-    return found._replace(rule=learner.pairs, limits=learner.limits, **traces)
-
-
-_SIDES = ("pre", "post")
+    return found._replace(rule=learner.pairs, limits=learner.limits, pre=traces[0], post=traces[1])
 
 
 def _keys(pairs: PairSTDP) -> tuple[StateKey, StateKey]:
@@ -108,7 +103,7 @@ def _finish(
 ) -> None:
     """Tells of changes that were made, and keeps the traces."""
     state, pairs = learner.state, learner.pairs
-    increment_version(layer.cell(*learner.ends).connection.weight)
+    increment_version(weights.weight)
     learner.updater.events.applied(learner.updater, ("weight",), {})
     sizes, longest = list(layer.sizes.values()), layer.longest
     sides = [spikes.split(sizes, 2)[at] for at in (weights.source, weights.target)]

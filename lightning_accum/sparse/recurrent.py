@@ -88,7 +88,8 @@ def can_run_recurrent(
 ) -> bool:
     """Returns whether there is a kernel, which reads the arguments as torch does."""
     dtype, sizes = inputs.dtype, [group.state.v.shape[1] for group in groups]
-    if not len(inputs) or not sizes or kernel_for(dtype) is None:
+    kernel = kernel_for(dtype)
+    if not len(inputs) or not sizes or kernel is None:
         return False
     states = [(value, (1, n)) for g, n in zip(groups, sizes, strict=True) for value in g.state[:2]]
     thetas = [(g.state.theta, (n,)) for g, n in zip(groups, sizes, strict=True)]
@@ -104,18 +105,13 @@ def can_run_recurrent(
         index = w.starts.dtype == torch.int64 and is_plain(w.starts) and are_places(w.outputs)
         if not index or not are_values(dtype, *traces) or not 1 <= w.delay <= len(past):
             return False
-        if not _is_index(w.starts, w.outputs, *ends):
+        starts, outputs = pointers(w.starts, w.outputs)
+        inside = len(w.starts) == ends[0] + 1 and kernel.are_synapses(
+            starts, Int(ends[0]), outputs, Int(len(w.outputs)), Int(ends[1])
+        )
+        if not inside:
             raise IndexError("Synapses should lead to neurons of the population. Found others.")
     return True
-
-
-def _is_index(starts: Tensor, outputs: Tensor, inputs: int, size: int) -> bool:
-    """Returns whether rows lie one after another, and lead to neurons that there are."""
-    if len(starts) != inputs + 1 or starts[0] != 0 or starts[-1] != len(outputs):
-        return False
-    if bool((starts.diff() < 0).any()):
-        return False
-    return not len(outputs) or bool(outputs.min() >= 0 and outputs.max() < size)
 
 
 def _populations(groups: Sequence[SparseGroup], kept: list[Tensor]) -> list[_Population]:
