@@ -8,7 +8,7 @@ against the definition for the network's own spikes. What they do before the fir
 timed. An event of plasticity is a synapse that a spike of either side reaches.
 
 Both simulators do more in this time: NEST's spikes travel with the delay of each synapse, Brian2
-integrates any equation, and synapses need not be dense.
+integrates any equation, and neither relies on a dense layer.
 
 The second table is Brian2's own example `synapses.STDP`: 1,000 Poisson inputs of 15 Hz, one neuron
 with an exponential conductance, steps of 0.1 ms.
