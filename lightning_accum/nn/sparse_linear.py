@@ -153,7 +153,7 @@ class SparseLinear(Updatable, CheckedState):
                 f"Argument `x` should be real, of shape [..., {self.in_features}]. Found {x.dtype}"
                 f" of shape {list(x.shape)}."
             )
-        raster, events = x.reshape(-1, self.in_features), None
+        raster, events = x.reshape(x.shape[:-1].numel(), self.in_features), None
         if x.dtype == torch.bool and has_kernel(x.device, self.weight.dtype):
             events = Events(raster)
             publish_events(x, events)
@@ -179,9 +179,8 @@ class SparseLinear(Updatable, CheckedState):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            k: v for k, v in self.__dict__.items() if k != "_followers"
-        }  # those of the original
+        # A copy has followers of its own.
+        return {name: value for name, value in self.__dict__.items() if name != "_followers"}
 
     @torch.no_grad()
     def replace(
@@ -232,7 +231,7 @@ class SparseLinear(Updatable, CheckedState):
         for value in values:
             if isinstance(value, Tensor) and value.shape == self.weight.shape:
                 value.copy_(move(value))
-        for follower in list(self.followers):
+        for follower in {self.updater, *self.followers} - {None}:  # a copy has not followed yet
             follower.rearrange(self, move)
         self._set(keys)
         return order >= len(kept)
@@ -277,11 +276,11 @@ class SparseLinear(Updatable, CheckedState):
     def _why_not(self, state: Mapping[str, Any], prefix: str) -> str:
         """Returns what is wrong with the synapses of a state; of other shapes, torch says it."""
         names = "starts", "outputs"
-        found = [state.get(f"{prefix}{name}", getattr(self, name)) for name in names]
-        shapes = [getattr(each, "shape", None) for each in found]
+        starts, outputs = (state.get(f"{prefix}{name}", getattr(self, name)) for name in names)
+        shapes = [getattr(each, "shape", None) for each in (starts, outputs)]
         if shapes != [self.starts.shape, self.outputs.shape]:
             return ""
-        if _are_sorted(*found, self.out_features):
+        if _are_sorted(starts, outputs, self.out_features):
             return ""
         return (
             "The state of `SparseLinear` should hold the first synapse of each input as `starts`,"

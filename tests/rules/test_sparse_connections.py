@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum.nn import LIF, LeakyIntegrator, SparseLinear, SurrogateLIF
+from lightning_accum.nn import LIF, LeakyIntegrator, Rewire, SparseLinear, SurrogateLIF
 from lightning_accum.rules import RandomFeedback
 
 exact = {"rtol": 1e-9, "atol": 1e-10}
@@ -152,3 +152,20 @@ def test_whole_networks_learn_alike_from_sequences_and_steps() -> None:
         rule(), rule.update()
         found.append(sparse.weight.detach())
     torch.testing.assert_close(*found, **exact)
+
+
+@turns("inputs, outputs", [(0, 3), (4, 0), (0, 0), (1, 1)])
+@turns("density", [0.3, 1.0])
+def test_layers_without_inputs_or_neurons(inputs: int, outputs: int, density: float) -> None:
+    sparse, neuron = SparseLinear(inputs, outputs, density), Fed()
+    rule = la.STDP(**PAIR, params=("weight", "bias"))
+    rule.register_cell("cell", la.Cell(sparse, neuron))
+    for _ in range(2):
+        neuron.food.append(torch.ones(2, outputs))
+        neuron(sparse(torch.ones(2, inputs)))
+        rule()
+        rule.update()
+    Rewire(0.5)(sparse)
+    sparse.load_state_dict(sparse.state_dict())
+    assert sparse.weight.isfinite().all()
+    assert sparse.dense().shape == (outputs, inputs)
