@@ -4,14 +4,14 @@ The network of ``examples/brunel.py`` at two rates: 8,000 excitatory and 2,000 i
 1,000 synapses each, those among excitatory neurons plastic by additive pair STDP, steps of 1 ms.
 NEST 3.10 has ``iaf_psc_delta``, ``stdp_synapse`` and ``poisson_generator`` with the same settings,
 and its own synapses and spikes from outside. Its delays are dendritic, those here axonal; spikes of
-one step are a pair here and not there. Each run is a process of its own, in turn; times are
+one step are a pair here and not there. Each run is a separate process, in turn; times are
 medians, with the spikes from outside and without the network's construction. Bytes a synapse are
 what the process keeps, and has at its peak as the network runs, beyond what it had before.
 
 NEST can do more than is measured: other neurons, delays of each synapse, spikes between steps,
 several machines.
 
-    python benchmarks/brunel.py [--smoke] [--ms 1000] [--turns 3] [--nest PYTHON] [--picture FILE]
+    python benchmarks/brunel.py [--smoke] [--ms 1000] [--turns 3] [--nest PYTHON]
 
 PYTHON is that of an environment with NEST: `python -m venv .references`, and there
 `pip install nest-simulator==3.10 'numpy<2'`.
@@ -48,7 +48,7 @@ MOST_IN_NEST = 10_000  # neurons, as more would not be done in minutes
 
 
 def ours(p: Brunel, threads: int, ms: int) -> dict[str, Any]:
-    """Runs the network here; called in a process of its own."""
+    """Runs the network here, in this process."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     drive = Drive(p, seed=0)
@@ -80,7 +80,7 @@ def ours(p: Brunel, threads: int, ms: int) -> dict[str, Any]:
 
 
 def give_back_freed_memory() -> None:
-    """Has malloc keep nothing of what building took, and the kernel count the peak anew."""
+    """Returns freed memory to the system, which then counts the peak again."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
@@ -99,13 +99,13 @@ def in_nest(p: Brunel, threads: int, ms: int, python: Path) -> dict[str, Any]:
 
 
 def in_own_process(p: Brunel, threads: int, ms: int) -> dict[str, Any]:
-    """Runs the network here, in a process of its own."""
+    """Runs the network here, in another process."""
     one = json.dumps([p.neurons, p.g, p.eta, threads, ms])
     return printed([sys.executable, __file__, "--one", one])
 
 
 def printed(command: list[str]) -> dict[str, Any]:
-    """What a program prints in its last line, as JSON."""
+    """Runs a program, and returns the JSON that it prints in its last line."""
     env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--ms", type=int, default=1000, help="of biological time")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="neurons, for growth")
     parser.add_argument("--nest", type=Path, default=ROOT / ".references/bin/python")
     parser.add_argument("--picture", type=Path, help="where to; docs/pictures but in a smoke run")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -227,7 +228,7 @@ def main() -> None:
         print(f"\n### {p.neurons:,} neurons, {name}\n")
         side_by_side(p, threads, ms, turns, nest)
     print("\n### Growth from 10^5 to 10^8 synapses\n")
-    lines = growth(SMOKE[1] if args.smoke else SIZES, threads, ms, nest)
+    lines = growth(SMOKE[1] if args.smoke else tuple(args.sizes), threads, ms, nest)
     picture = args.picture or (None if args.smoke else ROOT / "docs/pictures/bench_brunel.svg")
     draw(lines, picture)
     if picture:

@@ -107,7 +107,7 @@ class Populations(StateModule):
         """Returns the spikes of the last steps, as booleans ``[longest delay, B, N]``.
 
         Args:
-            batch: number of samples; if it is not that of the last call, there are no spikes.
+            batch: number of samples; for another one than in the last call, none are on their way.
             device: where to.
         """
         past, shape = self._state["past"], (self.longest, batch, sum(self.sizes.values()))
