@@ -15,7 +15,7 @@ import torch
 
 import lightning_accum
 from lightning_accum.sparse.event_sums import event_matmul
-from lightning_accum.sparse.library import library, why_not
+from lightning_accum.sparse.kernel_library import library, why_not
 
 LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
 

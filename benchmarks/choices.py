@@ -20,7 +20,7 @@ import torch
 from _measure import goals, setting, table
 from _windows import NET, RULES, Found, Window, measure
 
-from lightning_accum.sparse.library import SWITCH, has_kernel
+from lightning_accum.sparse.kernel_library import SWITCH, has_kernel
 
 FITTED = [
     Window(784, neurons, batch, steps, density)

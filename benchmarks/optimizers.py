@@ -28,7 +28,7 @@ from lightning_accum.optim import (
     AMSGrad,
     RAdam,
 )
-from lightning_accum.sparse.library import library
+from lightning_accum.sparse.kernel_library import library
 from lightning_accum.sparse.tensor_lists import Places, step_moments
 
 Make = Callable[..., torch.optim.Optimizer]

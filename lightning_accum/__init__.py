@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from lightning_accum._checks import nearest
-from lightning_accum._versions import show_versions
+from lightning_accum._show_versions import show_versions
 from lightning_accum.cells import (
     Cell,
     CellSpec,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_accum.sparse.library import REBUILD, library, why_not
+from lightning_accum.sparse.kernel_library import REBUILD, library, why_not
 
 SUPPORT = Path(__file__).parent / "_support"
 os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 import lightning_accum
 from lightning_accum import STDP, Cell, CellSpec
 from lightning_accum import nn as layers
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 
 ROOT = Path(lightning_accum.__file__).parent
 IMAGES = torch.rand(12, 10, 4, 10, generator=torch.Generator().manual_seed(0)) < 0.3

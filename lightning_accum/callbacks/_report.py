@@ -20,10 +20,10 @@ from lightning_accum.distributed.world import (
     processes,
     to_bytes,
 )
-from lightning_accum.functional.statistics import update_statistics
+from lightning_accum.functional.update_statistics import update_statistics
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse.search import fast_count_statistics, fast_spike_counts
-from lightning_accum.sparse.statistics import fast_lost_change, summed_statistics
+from lightning_accum.sparse.update_statistics import fast_lost_change, summed_statistics
 
 
 class Watcher:

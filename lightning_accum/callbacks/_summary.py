@@ -15,7 +15,7 @@ from lightning_accum.callbacks._report import Before, Report, Values, Watcher
 from lightning_accum.cells.state import rates_in
 from lightning_accum.health import Health
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.sparse.library import why_not
+from lightning_accum.sparse.kernel_library import why_not
 
 _MOST = 0.9  # share of silent neurons, or of weights at a limit, that deserves advice
 _MEASURED = 3  # updates that are needed for advice

@@ -28,7 +28,7 @@ from lightning_accum.callbacks._logging import (
     own_state,
     remove_lent,
 )
-from lightning_accum.functional.statistics import Change, change_statistics, measure_change
+from lightning_accum.functional.update_statistics import Change, change_statistics, measure_change
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.optim import UpdateOptimizer
 

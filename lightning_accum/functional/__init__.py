@@ -35,13 +35,13 @@ from lightning_accum.functional.spikes import (
     Triangular,
     poisson_encode,
 )
-from lightning_accum.functional.statistics import spike_counts, update_statistics
 from lightning_accum.functional.traces import (
     TraceMode,
     decay_factor,
     reverse_trace,
     trace,
 )
+from lightning_accum.functional.update_statistics import spike_counts, update_statistics
 
 __all__ = [
     "ArcTan",

@@ -24,7 +24,7 @@ from lightning_accum.functional.readout import (
     predict_class,
     proportional_votes,
 )
-from lightning_accum.metrics.statistics import AdditiveMetric
+from lightning_accum.metrics.update_statistics import AdditiveMetric
 from lightning_accum.plot.figures import pyplot
 
 _VOTES = ("assigned", "proportional", "bayes")

@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_accum._compat import is_compiler_failure
 from lightning_accum.nn.competition import Inhibition
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.neurons import (
     NeuronState,
     NeuronSteps,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
 
 # From so many steps on, the kernel is worth its preparation, such as a copy of the weights.

@@ -16,7 +16,7 @@ from lightning_accum._checks import check_finite, check_tensors
 from lightning_accum._state import CheckedState
 from lightning_accum.nn._arguments import check_sizes
 from lightning_accum.sparse.events import Events, publish_events
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.synapses import Synapses, transmit
 from lightning_accum.updates import Updatable
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.observe.reducer import allocate
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.search import count_spikes
 
 # How many steps are checked together, if they have at most so many elements in all.

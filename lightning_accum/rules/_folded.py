@@ -21,7 +21,7 @@ from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_
 from lightning_accum.rules._error import LearningSignal
 from lightning_accum.rules.potential import PotentialRule, potential, potentials
 from lightning_accum.sparse.eligibility import Folding, Potential, fold_in_blocks, fold_to_edges
-from lightning_accum.sparse.library import Scratch
+from lightning_accum.sparse.kernel_library import Scratch
 
 
 class FoldConstants(NamedTuple):

@@ -10,8 +10,8 @@ from lightning_accum.engine.terms import CustomChange, Parts
 from lightning_accum.engine.vjp import Outer, WeightVJP
 from lightning_accum.functional.kernels import Coefficients, Kernel, changes, coefficients_of
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.library import has_kernel
-from lightning_accum.sparse.pairs import Latest, Visit, pair_events
+from lightning_accum.sparse.kernel_library import has_kernel
+from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 _CHUNK_ELEMENTS = 1 << 20
 _LONGEST = 1 << 16

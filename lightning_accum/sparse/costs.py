@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.sparse.fold import widest
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.products import Factor, Product, Side, weighs_rows
 from lightning_accum.sparse.search import density
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.functional.spikes import Surrogate
-from lightning_accum.sparse.library import (
+from lightning_accum.sparse.kernel_library import (
     At,
     Int,
     Real,

@@ -14,7 +14,7 @@ from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.library import (
+from lightning_accum.sparse.kernel_library import (
     COLUMN_BYTES,
     At,
     Int,

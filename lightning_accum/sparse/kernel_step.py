@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.library import At, Int, Real, is_plain, kernel_for, pointer
+from lightning_accum.sparse.kernel_library import At, Int, Real, is_plain, kernel_for, pointer
 
 _BYTES, _NUMBERS, _SCALED, _CUMULATIVE, _NEAREST = range(5)
 

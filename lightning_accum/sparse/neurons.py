@@ -15,7 +15,7 @@ from torch import Tensor
 from lightning_accum._compat import is_traced
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.library import (
+from lightning_accum.sparse.kernel_library import (
     At,
     Int,
     Real,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.library import (
+from lightning_accum.sparse.kernel_library import (
     At,
     Int,
     Real,

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat import is_traced
-from lightning_accum.functional.statistics import count_statistics, spike_counts
-from lightning_accum.sparse.library import (
+from lightning_accum.functional.update_statistics import count_statistics, spike_counts
+from lightning_accum.sparse.kernel_library import (
     Int,
     are_places,
     check_done,
@@ -175,7 +175,7 @@ def count_spikes(activity: Tensor) -> int | None:
 def fast_spike_counts(spikes: Tensor) -> Tensor:
     """Returns the number of spikes of each neuron.
 
-    The plain form is :func:`~lightning_accum.functional.statistics.spike_counts`.
+    The plain form is :func:`~lightning_accum.functional.update_statistics.spike_counts`.
     """
     fits = spikes.dtype == torch.bool and spikes.ndim > 2 and is_plain(spikes)
     kernel = kernel_for(torch.float32) if fits else None
@@ -190,8 +190,8 @@ def fast_spike_counts(spikes: Tensor) -> Tensor:
 def fast_count_statistics(counts: Tensor, slots: int) -> Mapping[str, Tensor | float]:
     """Returns the mean rate of neurons, and the share of those that are silent.
 
-    The plain form is :func:`~lightning_accum.functional.statistics.count_statistics`, which has
-    these arguments. The kernel's sums are numbers.
+    The plain form is :func:`~lightning_accum.functional.update_statistics.count_statistics`, which
+    has these arguments. The kernel's sums are numbers.
     """
     size = counts.numel()
     fits = counts.dtype == torch.float32 and size > 0 and is_plain(counts)

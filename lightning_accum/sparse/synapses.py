@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lightning_accum._compat import is_traced, version
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.library import (
+from lightning_accum.sparse.kernel_library import (
     Int,
     Kernel,
     are_places,

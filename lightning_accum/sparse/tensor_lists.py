@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat import foreach
-from lightning_accum.sparse.library import At, Int, Real, kernel_for, threads_among
+from lightning_accum.sparse.kernel_library import At, Int, Real, kernel_for, threads_among
 
 
 def dense(tensor: Tensor) -> bool:

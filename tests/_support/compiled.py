@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 
 needs_kernel = pytest.mark.skipif(
     not has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"

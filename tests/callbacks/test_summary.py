@@ -26,10 +26,10 @@ from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, attach_
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._report import Before
 from lightning_accum.callbacks._summary import Summary
-from lightning_accum.functional.statistics import update_statistics
+from lightning_accum.functional.update_statistics import update_statistics
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.sparse import library
+from lightning_accum.sparse import kernel_library as library
 
 TITLE = "Local learning, by what the logging steps saw:"
 

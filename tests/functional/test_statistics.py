@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.functional.statistics import AVERAGED, spike_counts, update_statistics
+from lightning_accum.functional.update_statistics import AVERAGED, spike_counts, update_statistics
 
 
 def numbers(found):

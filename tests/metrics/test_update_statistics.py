@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from lightning_accum.functional.statistics import AVERAGED
+from lightning_accum.functional.update_statistics import AVERAGED
 from lightning_accum.metrics import FiringStatistics, UpdateStatistics
 
 

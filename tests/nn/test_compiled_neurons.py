@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast
 from lightning_accum.nn._fast import BLOCK, SERIAL
-from lightning_accum.sparse.library import library
+from lightning_accum.sparse.kernel_library import library
 
 CASES: dict[str, Any] = {
     "plain": (LIF, {"tc_mem": 7.0}),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_accum.nn import SparseLinear
-from lightning_accum.sparse import library
+from lightning_accum.sparse import kernel_library as library
 
 DENSITIES = (0.1, 0.7, 1.0)
 

@@ -13,7 +13,7 @@ from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.observe import Latest, WindowRecorder
 from lightning_accum.sparse.events import Events, publish_events
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [

@@ -11,7 +11,7 @@ from turns import turns
 from lightning_accum.optim import Noam, WeightDecay
 from lightning_accum.optim._kernels import StepGroup
 from lightning_accum.sparse import tensor_lists
-from lightning_accum.sparse.library import library
+from lightning_accum.sparse.kernel_library import library
 from lightning_accum.sparse.tensor_lists import Places, step_moments
 
 # Empty, a number, less and more than a piece, and enough for a second thread.

@@ -21,7 +21,7 @@ from lightning_accum import Cell, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import FastSigmoid
 from lightning_accum.nn import Linear, SurrogateLIF
-from lightning_accum.sparse.library import Scratch
+from lightning_accum.sparse.kernel_library import Scratch
 
 exact = {"rtol": 0.0, "atol": 1e-10}
 STEPS, BATCH = 12, 3

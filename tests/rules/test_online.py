@@ -18,7 +18,7 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import online
 from lightning_accum.rules.online import learn_online, why_step_by_step
-from lightning_accum.sparse.library import library
+from lightning_accum.sparse.kernel_library import library
 
 
 def layer_of(inputs: int, neurons: nn.Module, size: int, bias: bool = False) -> la.Serial:

@@ -16,7 +16,7 @@ import lightning_accum as la
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, SparseLinear
 from lightning_accum.rules import learn_online, why_step_by_step
 from lightning_accum.sparse import recurrent as loop
-from lightning_accum.sparse.library import library
+from lightning_accum.sparse.kernel_library import library
 
 SIZES = {"E": 9, "I": 4}
 LOW, HIGH = 0.0937, 0.487  # no sum of which is the threshold

@@ -25,9 +25,9 @@ from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.rules import _spike_pairs
 from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
-from lightning_accum.sparse import library
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.pairs import Latest, Visit, pair_events
+from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "exponential": ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0),

@@ -8,7 +8,7 @@ from compiled import spikes
 from torch import Tensor
 from turns import turns
 
-from lightning_accum.functional.statistics import count_statistics, spike_counts
+from lightning_accum.functional.update_statistics import count_statistics, spike_counts
 from lightning_accum.sparse.search import count_spikes, fast_count_statistics, fast_spike_counts
 
 SHAPES = [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import turns
 
-from lightning_accum.sparse import library
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.search import density

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from turns import turns
 
-from lightning_accum.functional.statistics import lost_change, update_statistics
-from lightning_accum.sparse.statistics import fast_lost_change, fast_statistics
+from lightning_accum.functional.update_statistics import lost_change, update_statistics
+from lightning_accum.sparse.update_statistics import fast_lost_change, fast_statistics
 
 LIMITS = [(None, None), (0.0, None), (None, 1.0), (-0.2, 0.9), (-1.0, 0.0)]
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, fold_eligibility
 from lightning_accum.nn import SurrogateLIF
-from lightning_accum.sparse import library, neurons
+from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse import neurons
 from lightning_accum.sparse.eligibility import Potential, fold_in_blocks, fold_steps
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
 

@@ -15,7 +15,7 @@ import torch
 
 import lightning_accum as la
 from lightning_accum import nn
-from lightning_accum.sparse import library
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import event_matmul
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +162,7 @@ def watch(event, args):
 sys.addaudithook(watch)
 import lightning_accum as la
 import lightning_accum.nn
-from lightning_accum.sparse import library
+from lightning_accum.sparse import kernel_library as library
 fc, neuron = torch.nn.Linear(4, 3, bias=False), la.nn.LIF(3)
 rule = la.STDP(0.1, -0.1)
 rule.register_cell("cell", la.Cell(fc, neuron))

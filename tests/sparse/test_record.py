@@ -10,7 +10,7 @@ from compiled import needs_kernel
 
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.sparse.events import Events, SpikeRows
-from lightning_accum.sparse.library import has_kernel
+from lightning_accum.sparse.kernel_library import has_kernel
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 others = pytest.mark.parametrize("value", [0.5, 2.0, -1.0, math.nan, math.inf])

@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
-from lightning_accum.sparse import library as module
-from lightning_accum.sparse.library import Scratch
+from lightning_accum.sparse import kernel_library as module
+from lightning_accum.sparse.kernel_library import Scratch
 
 CPU = torch.device("cpu")
 

@@ -9,8 +9,20 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.functional.statistics import AVERAGED, NEAR, lost_change, update_statistics
-from lightning_accum.sparse.library import Int, Real, are_values, is_plain, kernel_for, pointers
+from lightning_accum.functional.update_statistics import (
+    AVERAGED,
+    NEAR,
+    lost_change,
+    update_statistics,
+)
+from lightning_accum.sparse.kernel_library import (
+    Int,
+    Real,
+    are_values,
+    is_plain,
+    kernel_for,
+    pointers,
+)
 
 
 def _kernel_for(before: Tensor, *others: Tensor | None) -> ctypes.CDLL | None:
@@ -39,8 +51,8 @@ def fast_statistics(
 ) -> dict[str, Tensor]:
     """Returns the statistics of the change that was applied to a parameter.
 
-    The plain form is :func:`~lightning_accum.functional.statistics.update_statistics`, which has
-    these arguments, and takes some thirty operations of torch.
+    The plain form is :func:`~lightning_accum.functional.update_statistics.update_statistics`, which
+    has these arguments, and takes some thirty operations of torch.
     """
     found = summed_statistics(before, after, pos, neg, lower, upper)
     if found is None:
@@ -92,8 +104,8 @@ def fast_lost_change(
 ) -> tuple[Tensor, Tensor] | tuple[float, float]:
     """Returns how much of a pending change had no effect, and how much there was.
 
-    The plain form is :func:`~lightning_accum.functional.statistics.lost_change`, which has these
-    arguments. The kernel's sums are numbers.
+    The plain form is :func:`~lightning_accum.functional.update_statistics.lost_change`, which has
+    these arguments. The kernel's sums are numbers.
     """
     kernel = _kernel_for(before, after, *parts)
     if kernel is None:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from lightning_accum._compat import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
-from lightning_accum.functional.statistics import AVERAGED, spike_counts
+from lightning_accum.functional.update_statistics import AVERAGED, spike_counts
 from lightning_accum.plot.figures import Panel, draw_panels
 from lightning_accum.sparse.search import count_spikes
-from lightning_accum.sparse.statistics import fast_statistics
+from lightning_accum.sparse.update_statistics import fast_statistics
 
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (
@@ -70,8 +70,8 @@ class UpdateStatistics(AdditiveMetric):
     """Averages the statistics of one parameter's updates since the last reset.
 
     ``compute`` returns the scalars of
-    :func:`~lightning_accum.functional.statistics.update_statistics` by name: ``update_norm``,
-    ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``, ``at_lower``, ``at_upper``,
+    :func:`~lightning_accum.functional.update_statistics.update_statistics` by name:
+    ``update_norm``, ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``, ``at_lower``, ``at_upper``,
     ``at_bound``, ``zero_share`` and ``nonfinite``, each as its mean over updates: one NaN shows in
     ``nonfinite`` until the next reset. All names are returned, whichever parts and limits were
     passed. With several processes, the mean is over the updates of all of them.

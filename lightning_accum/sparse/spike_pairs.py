@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.library import (
+from lightning_accum.sparse.kernel_library import (
     COLUMN_BYTES,
     At,
     Int,

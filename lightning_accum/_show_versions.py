@@ -7,7 +7,7 @@ from importlib import metadata
 
 import torch
 
-from lightning_accum.sparse.library import library, why_not
+from lightning_accum.sparse.kernel_library import library, why_not
 
 _PACKAGES = ("torch", "lightning", "torchmetrics", "tensorboard", "numpy")
 
