@@ -2,7 +2,8 @@
 
 The library has each function for float and for double, and for several levels of a processor, of
 which `lightning_accum.sparse.kernel_library` takes the best that runs. hatch_build.py calls this as
-the package is built or installed; after an edit of the sources, call it by hand, or by `make kernel`.
+the package is built or installed; after an edit of the sources, call it by hand, or by
+`make kernel`.
 
     python scripts/build_kernel.py
 

@@ -22,7 +22,7 @@ LAYERS = (
     {"_metric"},
     {"functional", "plot"},
     {"sparse", "distributed"},
-    {"_versions"},
+    {"_show_versions"},
     {"updates", "observe", "accumulators"},
     {"optim"},
     {"nn"},
