@@ -42,7 +42,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from _brunel import Brunel, Drive, irregularity, make, rates, simulate
 
 LR = 1e-4  # so small that the weights, and the rates, are alike: it costs what another one does
-RATES = {"about 9 Hz": Brunel(lr=LR), "about 35 Hz": Brunel(g=5.0, eta=4.5, lr=LR)}
+RATES = {"about 9 Hz": Brunel(lr=LR), "about 35 Hz": Brunel(g=5.0, eta=2.4, lr=LR)}
 SIZES = (1_000, 3_162, 10_000, 31_623)  # neurons: 10^5 to 10^8 synapses
 SMOKE = Brunel(200, lr=LR), (200, 400)
 SETTLE = 200  # ms
