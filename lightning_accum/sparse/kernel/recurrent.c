@@ -11,7 +11,7 @@
    A row that waits until its block is to be used again is visited without a spike.
 
    Each thread has a part of the targets of every row, so that nobody writes what another reads; they
-   meet once a step. */
+   meet once in the steps of the shortest delay. */
 
 #include "threads.h"
 
@@ -52,8 +52,8 @@ typedef struct {
 
 typedef struct {
     const network *x;
-    int64_t t; /* from 1 */
-} moment;
+    int64_t begin, end; /* from 1 */
+} steps;
 
 /* The targets of one part. */
 typedef struct {
@@ -198,40 +198,43 @@ static void learn(const network *x, const connection *c, int64_t t, const range 
     }
 }
 
-static void take_step(const void *task, int64_t begin, int64_t end, void *memory)
+/* Takes a step for the targets of one part. */
+static void take_step(const network *x, int64_t t, int64_t part)
 {
-    const moment *m = task;
-    const network *x = m->x;
-    const int64_t t = m->t;
-    for (int64_t part = begin; part < end; part++) {
-        for (int64_t i = 0; i < x->populations; i++) {
-            const population *p = &x->groups[i];
-            const range r = targets(x, p, part);
-            const REAL *input = x->input + (t - 1) * x->size + p->first;
-            for (int64_t n = r.from; n < r.to; n++) p->current[n] = (REAL)p->drive + input[n];
-        }
-        for (int64_t i = 0; i < x->connections; i++) {
-            const connection *c = &x->each[i];
-            const range r = targets(x, &x->groups[c->target], part);
-            if (c->learns && t % c->block == 0) begin_block(x, c, t, &r);
-            transmit(x, c, t, &r);
-        }
-        for (int64_t i = 0; i < x->populations; i++) {
-            const population *p = &x->groups[i];
-            const range r = targets(x, p, part);
-            integrate(p, &r, x->spikes + (x->longest + t - 1) * x->size + p->first);
-        }
-        for (int64_t i = 0; i < x->connections; i++) {
-            const connection *c = &x->each[i];
-            const range r = targets(x, &x->groups[c->target], part);
-            if (c->learns) learn(x, c, t, &r);
-        }
+    for (int64_t i = 0; i < x->populations; i++) {
+        const population *p = &x->groups[i];
+        const range r = targets(x, p, part);
+        const REAL *input = x->input + (t - 1) * x->size + p->first;
+        for (int64_t n = r.from; n < r.to; n++) p->current[n] = (REAL)p->drive + input[n];
     }
+    for (int64_t i = 0; i < x->connections; i++) {
+        const connection *c = &x->each[i];
+        const range r = targets(x, &x->groups[c->target], part);
+        if (c->learns && t % c->block == 0) begin_block(x, c, t, &r);
+        transmit(x, c, t, &r);
+    }
+    for (int64_t i = 0; i < x->populations; i++) {
+        const population *p = &x->groups[i];
+        const range r = targets(x, p, part);
+        integrate(p, &r, x->spikes + (x->longest + t - 1) * x->size + p->first);
+    }
+    for (int64_t i = 0; i < x->connections; i++) {
+        const connection *c = &x->each[i];
+        const range r = targets(x, &x->groups[c->target], part);
+        if (c->learns) learn(x, c, t, &r);
+    }
+}
+
+static void take_steps(const void *task, int64_t begin, int64_t end, void *memory)
+{
+    const steps *s = task;
+    for (int64_t part = begin; part < end; part++)
+        for (int64_t t = s->begin; t < s->end; t++) take_step(s->x, t, part);
 }
 
 static void settle_all(const void *task, int64_t begin, int64_t end, void *memory)
 {
-    const network *x = ((const moment *)task)->x;
+    const network *x = ((const steps *)task)->x;
     for (int64_t part = begin; part < end; part++)
         for (int64_t i = 0; i < x->connections; i++) {
             const connection *c = &x->each[i];
@@ -261,10 +264,14 @@ static void find_places(const network *x, const connection *c)
 void run_recurrent(const network *x)
 {
     for (int64_t i = 0; i < x->connections; i++) find_places(x, &x->each[i]);
-    for (int64_t t = 1; t <= x->steps; t++) {
-        const moment m = {x, t};
-        divide(take_step, &m, x->parts, 0, 0, (int)x->parts);
+    int64_t together = x->steps + 1; /* steps in which nothing arrives that is sent in them */
+    for (int64_t i = 0; i < x->connections; i++)
+        if (x->each[i].delay < together) together = x->each[i].delay;
+    for (int64_t t = 1; t <= x->steps; t += together) {
+        const int64_t end = t + together;
+        const steps s = {x, t, end <= x->steps ? end : x->steps + 1};
+        divide(take_steps, &s, x->parts, 0, 0, (int)x->parts);
     }
-    const moment m = {x, x->steps};
-    divide(settle_all, &m, x->parts, 0, 0, (int)x->parts);
+    const steps all = {x, 1, x->steps + 1};
+    divide(settle_all, &all, x->parts, 0, 0, (int)x->parts);
 }
