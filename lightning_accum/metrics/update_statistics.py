@@ -74,7 +74,8 @@ class UpdateStatistics(AdditiveMetric):
     ``update_norm``, ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``,
     ``at_lower``, ``at_upper``, ``at_bound``, ``zero_share`` and ``nonfinite``, each as its mean
     over updates: one NaN shows in ``nonfinite`` until the next reset. All names are returned,
-    whichever parts and limits were passed. With several processes, the mean is over the updates of all of them.
+    whichever parts and limits were passed. With several processes, the mean is over the updates of
+    all of them.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.
