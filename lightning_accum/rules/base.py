@@ -94,8 +94,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         >>> fc, relu = nn.Linear(2, 1, bias=False), nn.ReLU()
         >>> rule = Coincidence()
         >>> unit = rule.register_cell("enc", Cell(fc, relu))
-        >>> rule
-        Coincidence(lr=0.1, dt=1.0, batch_reduction='mean', time_dim=None, params=('weight',)
+        >>> rule  # doctest: +ELLIPSIS
+        Coincidence(lr=0.1, dt=1.0, batch_reduction='mean', time_dim=None, ...
           cells: enc)
     """
 
