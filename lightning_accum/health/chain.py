@@ -14,6 +14,7 @@ import torch
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, Weights, number
+from lightning_accum.rules.neuromodulator import Neuromodulator
 
 ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
 RESETS = 3  # windows in a row with a mistake in their reset
@@ -367,6 +368,8 @@ def shared(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 def reset(c: CellFacts, x: Context) -> str | None:
     """Whether traces and native neurons begin again at the same windows."""
     only_neuron, only_traces = (count >= RESETS for count in c.resets)
+    # what a reward releases lasts from trial to trial, and so do the traces
+    only_neuron = only_neuron and not any(isinstance(v, Neuromodulator) for v in c.h.values())
     if not (only_neuron or only_traces):
         return None
     neuron = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -91,12 +92,17 @@ class Rewire(CheckedState):
         Args:
             connection: the connection.
             *optimizers: all that have a state for its weight.
+
+        Raises:
+            TypeError: if an argument is something else.
+            ValueError: if an optimizer does not train the connection's weight.
         """
         if not isinstance(connection, SparseLinear):
             raise TypeError(
                 "Argument `connection` should be a SparseLinear, whose synapses can be replaced."
                 f" Found `{type(connection).__name__}`."
             )
+        _check_optimizers(connection, optimizers)
         generator = torch.Generator("cpu").manual_seed(
             (self.seed * 1_000_003 + int(self.calls)) % 2**63
         )
@@ -134,3 +140,19 @@ class Rewire(CheckedState):
         """Returns the settings shown in the module's representation."""
         own = ("share", "sign", "start", "shrink", "noise", "seed")
         return ", ".join(f"{name}={getattr(self, name)}" for name in own)
+
+
+def _check_optimizers(connection: SparseLinear, optimizers: Sequence[object]) -> None:
+    """Raises an error unless every optimizer trains the weight, Lightning's wrappers included."""
+    for each in optimizers:
+        groups = getattr(each, "param_groups", None)
+        if groups is None:
+            raise TypeError(
+                "Arguments `*optimizers` should be the optimizers of the weight, one by one, as"
+                f" `rewire(connection, adam)`. Found `{type(each).__name__}`."
+            )
+        if not any(param is connection.weight for group in groups for param in group["params"]):
+            raise ValueError(
+                "Arguments `*optimizers` should train the weight of the connection. Found"
+                f" `{type(each).__name__}` without it: pass the optimizer that has it."
+            )

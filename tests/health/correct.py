@@ -153,6 +153,9 @@ correct("a reward of one sample, once", rule=mstdp, inputs=("reward",),
 correct("rewards that release a neuromodulator", inputs=("reward",),
     rule=lambda net: MSTDPET(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0, -0.05)),
     step=rewarded(lambda i: float(i % 4 == 1)))
+correct("a neuromodulator that lasts from trial to trial", inputs=("reward",), carry=True,
+    rule=lambda net: MSTDPET(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0, -0.05)),
+    step=rewarded(lambda i: float(i % 4 == 1)))
 correct("a reward that gates", rule=mstdp, inputs=("reward",), step=rewarded(lambda i: 1.0))
 correct("punishment only", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: -torch.ones(BATCH)))

@@ -201,6 +201,17 @@ class Lit(pl.LightningModule):
         return torch.optim.Adam(self.head.parameters(), lr=0.01)
 
 
+def test_optimizers_that_do_not_train_the_weight_are_rejected() -> None:
+    sparse, rewire = connection(), Rewire(share=0.1)
+    own, other = (torch.optim.Adam(each.parameters()) for each in (sparse, connection()))
+    before = sparse.indices.clone()
+    for wrong, words in (([own], "one by one"), ("adam", "Found `str`"), (other, "without it")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            rewire(sparse, own, wrong)
+        assert torch.equal(sparse.indices, before)
+    assert rewire(sparse, own) > 0
+
+
 def test_a_fit_that_is_resumed_ends_as_one_that_went_on(tmp_path: Path) -> None:
     data = DataLoader(TensorDataset(raster(12, 5, 12, density=0.3, seed=3)), batch_size=4)
     ends = []
