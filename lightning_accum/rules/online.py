@@ -82,9 +82,9 @@ def learn_online(
         The layer's output ``[T, B, ...]``.
 
     Raises:
-        ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, the rule
-            has no cells or belongs to a callback, or several processes train together: they would
-            learn apart.
+        ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, rewards
+            of steps are not those of the sequence, the rule has no cells or belongs to a callback,
+            or several processes train together: they would learn apart.
 
     Example:
         >>> import torch
@@ -140,6 +140,8 @@ def learn_online(
         )
     states = [rule.state_of(name).hyperparameters for name, _ in rule.named_cells]
     divided = {"reward"}.union(*map(modulators_of, states)) & given.keys()
+    for name in divided:
+        _check_steps(name, given[name], inputs, update_every)
     if update_every == 1:
         spikes = run_compiled(rule, layer, inputs, given)
         if spikes is not None:
@@ -150,6 +152,19 @@ def learn_online(
         rule(carry=True, **_given_in(given, divided, inputs, at * update_every, len(piece)))
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
+
+
+def _check_steps(name: str, value: object, inputs: Tensor, update_every: int) -> None:
+    """Raises a ``ValueError`` if values of steps are not those of the sequence, nor of a call."""
+    steps, batch = inputs.shape[:2]
+    if not isinstance(value, Tensor) or value.ndim != 2 or value.shape == (steps, batch):
+        return
+    if len(value) not in (1, batch, update_every):
+        raise ValueError(
+            f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
+            f" {[steps, batch]}. Found {list(value.shape)}: give a value for each step and sample"
+            " of the sequence."
+        )
 
 
 def _given_in(

@@ -333,6 +333,8 @@ def test_each_step_has_its_own_reward_also_step_by_step(compiled):
     torch.testing.assert_close(layer.state_dict(), other.state_dict())
     with pytest.raises(ValueError, match=r"`reward` should be a number.* Found \[2, 10\]"):
         learn_online(rules[0], layer, x, reward=reward.T, update_every=4)
+    with pytest.raises(ValueError, match=r"\[2\] or \[10, 2\]. Found \[9, 2\]"):
+        learn_online(rules[0], layer, x, reward=reward[1:], update_every=4)
     assert compiled == []
 
 
