@@ -17,7 +17,8 @@ from turns import turns
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import bound_power, bound_upper_power
-from lightning_accum.sparse import costs, library
+from lightning_accum.sparse import costs
+from lightning_accum.sparse import kernel_library as library
 
 T, B = 7, 3
 

@@ -35,11 +35,11 @@ def run(tmp_path, capsys, caplog):
 
 def test_on_digits(run, tmp_path):
     printed, events = run("--neurons", "60")
-    found = re.search(r"test accuracy, 60 neurons: ([\d.]+) %", printed)
+    found = re.search(r"^result: ([\d.]+) %", printed, re.MULTILINE)
     assert found
     assert float(found[1]) > 90  # two epochs of six; chance is 10
-    assert re.search(r"k-means with 60 centres: +9[3-7]\.", printed)
-    assert re.search(rf"^result: {found[1]} %", printed, re.MULTILINE)
+    for control in ("k-means", "centres of k-means as weights"):
+        assert re.search(rf"^control: {control}: 9[3-8]\.", printed, re.MULTILINE)
     assert re.search(r"speed: \d+ samples per second", printed)
     assert f"tensorboard --logdir {tmp_path}" in printed
     assert "Local learning, by what the logging steps saw:" in printed
@@ -73,7 +73,7 @@ def test_on_files_in_mnists_format(run, tmp_path):
         head = struct.pack(">II", 2049, count)
         (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(head + labels[:count].tobytes())
     printed, _ = run("--data", "mnist", "--data-dir", str(tmp_path), "--neurons", "40")
-    found = re.search(r"test accuracy, 40 neurons: ([\d.]+) %", printed)
+    found = re.search(r"^result: ([\d.]+) %", printed, re.MULTILINE)
     assert found
     assert float(found[1]) > 90  # ten patterns with little noise
 

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # What the last line has to show: percent right by what was learned, at least, and how much better
-# than the same network untrained. By chance it is 10.
+# than the same network untrained.
 LEARNED = {
     "no_optimizer": (75.0, 25.0, "85 updates by STDP, none by gradient"),
     "manual_optimization": (65.0, 3.0, "510 steps of two optimizers"),
@@ -28,8 +28,7 @@ def test_learns_in_its_short_form(name: str, tmp_path: Path) -> None:
     summary, *_ = done.stderr.splitlines()  # and nothing that Lightning remarks
     assert summary == "Local learning, by what the logging steps saw:"
     assert line in done.stdout
-    learned, untrained, chance = map(float, re.findall(r"([\d.]+) %", done.stdout))
-    assert chance == 10
+    learned, untrained, *_ = map(float, re.findall(r"([\d.]+) %", done.stdout))
     assert learned > least
     assert learned - untrained > better
     assert imread(tmp_path / f"{name}.png").std() > 0.01

@@ -114,7 +114,7 @@ def few_batches(name: str, health: bool, folder: Path) -> Any:
             patch.setattr(
                 example,
                 "load_mnist5k",
-                lambda: importlib.import_module("_data").load_digits_split(size=28),
+                lambda split: importlib.import_module("_data").load_digits_split(split, size=28),
             )
         begin = getattr(example, "main", None) or partial(
             example.learn, "e-prop, random feedback", example.load_digits_split(), 1

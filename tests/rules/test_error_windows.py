@@ -185,6 +185,7 @@ def derivatives(module: nn.Module, name: str, pre: Tensor) -> Tensor:
     return each.flatten(2).unflatten(0, pre.shape[:2]).detach()
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # of vmap, in sums
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_eligibility_of_every_synapse(memory: str) -> None:
     constants, psi_of = MEMORIES[memory], SURROGATE.derivative

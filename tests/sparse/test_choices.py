@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.terms import Term
-from lightning_accum.sparse import costs, library
+from lightning_accum.sparse import costs
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.costs import Forms, charges, events_pay, unmoved_side
 from lightning_accum.sparse.fold import add_matrix
 from lightning_accum.updates.accumulator import Accumulator

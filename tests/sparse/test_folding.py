@@ -25,7 +25,8 @@ from lightning_accum.functional import (
 from lightning_accum.functional.eligibility import Eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded
-from lightning_accum.sparse import costs, eligibility, library
+from lightning_accum.sparse import costs, eligibility
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events

@@ -22,7 +22,9 @@ from torch import Tensor
 from lightning_accum import STDP, Cell, nn
 from lightning_accum._compat import parallel_region
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.sparse import event_sums, library, neurons, pairs, search
+from lightning_accum.sparse import event_sums, neurons, search
+from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse import spike_pairs as pairs
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
 

@@ -133,6 +133,10 @@ GOOD: dict[str, Callable[[], Any]] = {
          "fold_remaining.rho decay"),
         (lambda: {"a": nn.Linear(3, 2)}, "Layer.connections"),
         (lambda: {"n": Spike()}, "Layer.neurons"),
+        (lambda: {"E": lann.LIF(3)}, "Populations.neurons"),
+        (lambda: {("E", "E"): lann.Linear(3, 3)}, "Populations.connections"),
+        (lambda: "E", "Populations.source Populations.target"),
+        (lambda: torch.ones(1, 3), "Populations.x"),
         (lambda: "0", "CellSpec.connection"),
         (lambda: "1", "CellSpec.neuron"),
         (lambda: "loss", "Log.name name"),
@@ -210,6 +214,7 @@ GOOD: dict[str, Callable[[], Any]] = {
          "Rule.register_cell.name"),
         (lambda: {0: 1.0}, "data"),
         (lambda: [1.0, 2.0], "items"),
+        (lambda: (1.0,), "Source.item"),
         (lambda: {"params": [weight()]}, "param_group"),
         (lambda: [kept(nn.Linear(2, 2, bias=False)).weight], "UpdateOptimizer.params"),
         (lambda: [la.attach_updater(KEPT[-1], "weight")], "UpdateOptimizer.updaters"),
@@ -494,7 +499,7 @@ INNER = {
     *("end_loop", "why_zero", "has_both_signs", "accumulate_written", "finish_batch"),
     *("reduction_of", "take_samples", "constraints_of", "updater_of", "recorded_steps"),
     *("weight_range", "takes", "hold", "steps_since_reset"),
-    *("held_rate", "why_unmoved", "in_steps"),
+    *("held_rate", "why_unmoved", "in_steps", "past", "set_past"),
 }  # fmt: skip
 
 
@@ -545,7 +550,8 @@ def methods() -> dict[str, Method]:
     return known
 
 
-METHODS = methods()
+# What a CustomAccumulator takes is up to its own `forward`.
+METHODS = {n: method for n, method in methods().items() if method.case != "CustomAccumulator"}
 FUNCTIONS = {n: f for n, f in PUBLIC.items() if inspect.isfunction(f) and ours(f) and arguments(f)}
 
 
@@ -567,7 +573,7 @@ REFUSES = {
     "CellTrainer.forward": "should process a training step",  # a subclass does
     "StreamAccumulator.merge_state": "should be of class `EMA`, or a dictionary of",  # its own
     "PersistentMetric.merge_state": "state",
-    "Except.merge_state": "should be of class `Mean`, or a dictionary of",
+    "Except.merge_state": "should be of class `Sum`, or a dictionary of",
     "EProp.bind_model": "should be a module of the model",  # the readout is in no model
     "_OfReadout.bind_model": "should be a module of the model",
     "MaxRateClassifier.predict": "called before the ``update``",
