@@ -15,8 +15,7 @@ several machines.
 
     python benchmarks/brunel.py [--smoke] [--ms 1000] [--turns 3] [--nest PYTHON]
 
-PYTHON is that of an environment with NEST: `python -m venv .references`, and there
-`pip install nest-simulator==3.10 'numpy<2'`.
+NEST is looked for in the environment that `make references` makes.
 """
 
 from __future__ import annotations

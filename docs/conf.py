@@ -121,9 +121,10 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (
         r"py:class",
-        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write)",
+        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write|synapses\.Synapses)",
     ),
     (r"py:class", r"lightning_accum\.functional\.kernels\.Coefficients"),
+    (r"py:class", r"lightning_accum\.metrics\.update_statistics\.AdditiveMetric"),
     (r"py:class", r"lightning_accum\.sparse\.neurons\.(PairSTDP|SpikingNeurons)"),
     (r"py:class", r"lightning_accum\.cells\.cell\.CellRegistry"),
     # What trainers make of cells and keep of them; users never make one.

