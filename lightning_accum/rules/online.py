@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors
-from lightning_accum._compat import hook_count, is_traced
+from lightning_accum._compat import hook_count
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.state import CellState
@@ -20,7 +20,7 @@ from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.neuromodulator import modulators_of
-from lightning_accum.rules.populations import run_populations, suited
+from lightning_accum.rules.populations import only_rule_watches, run_populations, suited
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse.events import SpikeRows
 from lightning_accum.sparse.neurons import (
@@ -293,7 +293,8 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     if raster is None:
         return "the loop takes spikes on the CPU"
     same = connection.bias is None or connection.bias.dtype == connection.weight.dtype
-    if not same or rule.recorded_steps(name) or not _only_rule_watches(rule, layer):
+    parts = connection, neuron
+    if not same or not only_rule_watches(rule, (layer, *parts), parts):
         return (
             "something else watches the layer, or steps are recorded that were not evaluated, or"
             " modules are in evaluation mode"
@@ -387,19 +388,6 @@ def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float]
     if constraints and not bool(((weight >= low) & (weight <= high)).all()):
         return "weights are outside the limits of `Clamp`"
     return low, high
-
-
-def _only_rule_watches(rule: Rule, layer: Serial) -> bool:
-    """Returns whether the rule watches the layer in training mode, and nothing else does."""
-    modules: tuple[nn.Module, ...] = (layer, layer.connection, layer.neuron)
-    own = list(rule.monitors)
-    return (
-        rule.recording
-        and all(monitor.registered for monitor in own)
-        and all(module.training for module in modules[1:])
-        and sum(hook_count(module) for module in modules) == len(own)
-        and not (torch.is_autocast_enabled("cpu") or is_traced())
-    )
 
 
 def _as_raster(inputs: Tensor) -> Tensor | None:

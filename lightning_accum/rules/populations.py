@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -136,7 +136,8 @@ def suited(
     same = inputs.dtype == weights[0].dtype or not inputs.is_floating_point()
     if not same or inputs.is_complex() or not all(each.is_cpu for each in (inputs, *weights)):
         return "the loop takes inputs and weights of one dtype on the CPU"
-    if not _only_rule_watches(rule, layer):
+    modules = list(layer.modules())
+    if not only_rule_watches(rule, modules, modules):
         return (
             "something else watches the network, or steps are recorded that were not evaluated, or"
             " modules are in evaluation mode"
@@ -162,14 +163,16 @@ def _weights_of(layer: Populations) -> list[Tensor]:
     ]
 
 
-def _only_rule_watches(rule: Rule, layer: Populations) -> bool:
-    """Returns whether the rule watches a network in training mode, and nothing else does."""
+def only_rule_watches(
+    rule: Rule, watched: Sequence[nn.Module], trained: Sequence[nn.Module]
+) -> bool:
+    """Returns whether modules train, only the rule watches, and no recorded step is waiting."""
     own = list(rule.monitors)
     return (
         rule.recording
         and all(monitor.registered for monitor in own)
-        and all(module.training for module in layer.modules())
-        and sum(map(hook_count, layer.modules())) == len(own)
+        and all(module.training for module in trained)
+        and sum(map(hook_count, watched)) == len(own)
         and not any(rule.recorded_steps(name) for name, _ in rule.named_cells)
         and not (torch.is_autocast_enabled("cpu") or is_traced())
     )
@@ -182,7 +185,7 @@ def _learner(rule: Rule, layer: Populations, name: str) -> _Learner | str:
     if ends is None:
         return f"cell `{name}` of the rule is another one than the network's"
     pairs = rule.loop_constants(state.hyperparameters, 1)
-    if pairs is None or pairs != PairSTDP(*pairs[:5]):
+    if pairs is None or not pairs.is_plain:
         return f"the loop of `Populations` knows `STDP`, and not this `{type(rule).__name__}`"
     updater = rule.updater_of(name)
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
