@@ -153,8 +153,7 @@ def _connection(
         "last": torch.zeros(parts, len(w.pre), dtype=torch.int64),
         "sums": like.new_zeros(blocks, size),
         "history": like.new_zeros(blocks * block, size),
-        "change": like.new_zeros(size),
-        "fired": like.new_zeros(size),
+        "change": like.new_zeros(size, 2),
         "powers": powers.where(powers > 1e-30, 0.0).to(like.dtype),
     }
     made.kept = len(kept)
@@ -195,7 +194,7 @@ class _Connection(ctypes.Structure):
         *((name, At) for name in ("starts", "outputs", "weight", "places")),
         *((name, Int) for name in ("learns", "nearest", "block", "blocks")),
         *((name, At) for name in ("pre", "last", "post", "sums", "history")),
-        *((name, At) for name in ("change", "fired", "powers")),
+        *((name, At) for name in ("change", "powers")),
         *((name, Real) for name in ("decay_pre", "decay_post", "rate_post", "rate_pre")),
         *((name, Real) for name in ("low", "high")),
         ("kept", Int),  # where Python keeps its tensors

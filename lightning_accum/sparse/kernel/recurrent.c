@@ -35,8 +35,8 @@ typedef struct {
     REAL *post;     /* [N], the postsynaptic traces */
     REAL *sums;     /* [blocks, N] */
     REAL *history;  /* [blocks * block, N], the sums of the own block after each step */
-    REAL *change;   /* [N], what a presynaptic spike changes in this step */
-    REAL *fired;    /* [N], what a postsynaptic spike changes, for a trace of one */
+    REAL *change;   /* [N, 2], what a presynaptic spike changes in this step, and what a postsynaptic
+                       spike does for a trace of one */
     REAL *powers;   /* [blocks * block + 1], of decay_pre */
     double decay_pre, decay_post, rate_post, rate_pre, low, high;
     int64_t kept; /* where Python keeps the tensors */
@@ -81,12 +81,11 @@ static row row_of(const network *x, const connection *c, int64_t e, const range 
 static REAL clamped(REAL w, REAL low, REAL high) { return w < low ? low : w > high ? high : w; }
 
 /* Makes the changes of a row by a presynaptic spike, and by postsynaptic spikes in its step. */
-static void change_row(row w, REAL trace, const REAL *restrict change, const REAL *restrict fired,
-                       REAL low, REAL high)
+static void change_row(row w, REAL trace, const REAL *restrict change, REAL low, REAL high)
 {
     for (int64_t k = 0; k < w.n; k++) {
-        const int32_t n = w.outputs[k];
-        w.w[k] = clamped(w.w[k] + (change[n] + trace * fired[n]), low, high);
+        const REAL *restrict of = change + 2 * w.outputs[k];
+        w.w[k] = clamped(w.w[k] + (of[0] + trace * of[1]), low, high);
     }
 }
 
@@ -128,14 +127,25 @@ static int64_t next(const uint8_t *spikes, int64_t e, int64_t size)
     return e;
 }
 
-/* Adds what arrives to the currents. */
+static void fetch(const void *at, int64_t bytes)
+{
+    for (int64_t k = 0; k < bytes; k += 64) __builtin_prefetch((const char *)at + k);
+}
+
+/* Adds what arrives to the currents; a row is fetched while the one before is added. */
 static void transmit(const network *x, const connection *c, int64_t t, const range *r)
 {
     const uint8_t *spikes = arriving(x, c, t);
     const int64_t E = x->groups[c->source].size;
     REAL *restrict current = x->groups[c->target].current;
-    for (int64_t e = next(spikes, 0, E); e < E; e = next(spikes, e + 1, E)) {
+    for (int64_t e = next(spikes, 0, E), after; e < E; e = after) {
         row w = row_of(x, c, e, r);
+        after = next(spikes, e + 1, E);
+        if (after < E) {
+            const row other = row_of(x, c, after, r);
+            fetch(other.outputs, other.n * sizeof(int32_t));
+            fetch(other.w, other.n * sizeof(REAL));
+        }
         if (c->learns) settle(x, c, e, r, w, t - 1);
         for (int64_t k = 0; k < w.n; k++) current[w.outputs[k]] += w.w[k];
     }
@@ -184,8 +194,8 @@ static void learn(const network *x, const connection *c, int64_t t, const range 
                 c->sums[b % c->blocks * N + n] += c->powers[t - b * c->block];
         }
         c->post[n] = trace;
-        c->change[n] = rate_pre * trace;
-        c->fired[n] = rate_post * spikes[n];
+        c->change[2 * n] = rate_pre * trace;
+        c->change[2 * n + 1] = rate_post * spikes[n];
     }
     memcpy(c->history + t % (c->blocks * c->block) * N + r->from,
            c->sums + block % c->blocks * N + r->from, (size_t)(r->to - r->from) * sizeof(REAL));
@@ -194,7 +204,7 @@ static void learn(const network *x, const connection *c, int64_t t, const range 
         REAL *pre = c->pre + r->part * E + e, trace = *pre * c->powers[1] + 1;
         *pre = trace = c->nearest ? 1 : trace;
         c->last[r->part * E + e] = t;
-        change_row(row_of(x, c, e, r), trace, c->change, c->fired, low, high);
+        change_row(row_of(x, c, e, r), trace, c->change, low, high);
     }
 }
 
