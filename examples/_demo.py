@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import torch
 from _data import Split, load
 from _quiet import quiet
-from _result import spread
+from _result import Short, spread
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader, TensorDataset
@@ -103,7 +103,7 @@ def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.
     parser.add_argument("--split", type=int, default=0, help="seed of the split")
     parser.add_argument("--log-dir", default="lightning_logs")
     parser.add_argument("--picture", help="where to draw the first seed's weights to")
-    parser.add_argument("--short", action="store_true", help="one seed, two epochs")
+    parser.add_argument("--short", action=Short, help="one seed, two epochs")
     args = parser.parse_args(argv)
     if args.short:
         args.seeds, args.epochs = 1, 2

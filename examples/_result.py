@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+PROVES_NOTHING = "A short run: it shows that the program works, and proves nothing."
+
+
+class Short(argparse.Action):
+    """The option ``--short``, which says what it is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs=0, default=False, **options)
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        setattr(namespace, self.dest, True)
+        print(PROVES_NOTHING)
+
+
 def arguments(doc: str, file: str, short: str, seeds: int = 3, **more: int) -> argparse.Namespace:
     """Reads the options ``--seeds``, ``--picture`` and ``--short``.
 
@@ -33,7 +47,7 @@ def arguments(doc: str, file: str, short: str, seeds: int = 3, **more: int) -> a
         parser.add_argument(f"--{name}", type=int, default=default)
     picture = Path(file).with_suffix(".png").name
     parser.add_argument("--picture", default=picture, help="where to draw to")
-    parser.add_argument("--short", action="store_true", help=short)
+    parser.add_argument("--short", action=Short, help=short)
     args = parser.parse_args()
     if args.short or seeds == 1:
         args.seeds = 1

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from _result import Short
 from torch import Tensor, nn
 
 from lightning_accum.optim import Adam, AMSGrad
@@ -92,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--picture", help="where to; amsgrad_problem.png, unless --short")
-    parser.add_argument("--short", action="store_true", help="a tenth of the steps")
+    parser.add_argument("--short", action=Short, help="a tenth of the steps")
     args = parser.parse_args()
     steps = args.steps // 10 if args.short else args.steps
     picture = args.picture or (None if args.short else "amsgrad_problem.png")

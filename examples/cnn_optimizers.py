@@ -22,6 +22,7 @@ import lightning.pytorch as pl
 import torch
 from _data import load_digits_split, load_mnist
 from _quiet import quiet
+from _result import PROVES_NOTHING
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningCLI
 from torch import Tensor, nn
@@ -158,6 +159,7 @@ def expanded(arguments: list[str]) -> list[str]:
 def main() -> None:
     quiet()
     if "--short" in sys.argv:
+        print(PROVES_NOTHING)
         torch.set_num_threads(1)
     sys.argv[1:] = expanded(sys.argv[1:])
     CLI(

@@ -16,6 +16,7 @@ from functools import partial
 
 import torch
 from _data import load_digits_split
+from _result import Short
 from cnn_optimizers import make_cnn
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, help="the highest rate of all, for their own")
     parser.add_argument("--optimizers", nargs="+", choices=RATES)
     parser.add_argument("--picture", help="where to; compare_optimizers.png, unless --short")
-    parser.add_argument("--short", action="store_true", help="two optimizers, one seed, one epoch")
+    parser.add_argument("--short", action=Short, help="two optimizers, one seed, one epoch")
     args = parser.parse_args()
     if args.short:
         args.seeds, args.epochs = 1, 1

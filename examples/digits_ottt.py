@@ -20,6 +20,7 @@ import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
 from _quiet import quiet
+from _result import Short
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
@@ -201,7 +202,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--picture", default="digits_ottt.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, one epoch")
+    parser.add_argument("--short", action=Short, help="one seed, one epoch")
     args = parser.parse_args()
     if args.short:
         args.seeds, args.epochs = 1, 1

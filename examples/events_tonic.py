@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from _local import Local, see
 from _quiet import quiet
-from _result import spread
+from _result import Short, spread
 from tonic.transforms import ToFrame
 from torch import Tensor, nn
 
@@ -66,7 +66,7 @@ def accuracy(net: Network, frames: Tensor, labels: Tensor, tests: int = 300) -> 
 
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--short", action="store_true", help="one seed, fewer samples")
+parser.add_argument("--short", action=Short, help="one seed, fewer samples")
 parser.add_argument("--picture", default="events_tonic.png", help="where to draw to")
 args, rng, learned, untrained = parser.parse_args(), np.random.default_rng(0), [], []
 quiet()

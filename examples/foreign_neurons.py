@@ -20,6 +20,7 @@ import torch
 from _data import Split, load_digits_split
 from _local import Local, see
 from _quiet import quiet
+from _result import Short
 from torch import Tensor, nn
 
 from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
@@ -87,7 +88,7 @@ def main() -> None:
     parser.add_argument("--library", choices=MODULES, help="by default the first installed")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--picture", default="foreign_neurons.png", help="where to draw weights to")
-    parser.add_argument("--short", action="store_true", help="one epoch")
+    parser.add_argument("--short", action=Short, help="one epoch")
     args = parser.parse_args()
     quiet()
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)

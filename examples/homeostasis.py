@@ -15,6 +15,7 @@ import argparse
 from typing import NamedTuple
 
 import torch
+from _result import Short
 from torch import Tensor, nn
 
 from lightning_accum import Cell, Clamp, Homeostasis, attach_updater
@@ -120,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="simulated")
     parser.add_argument("--picture", default="homeostasis.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="30 seconds")
+    parser.add_argument("--short", action=Short, help="30 seconds")
     args = parser.parse_args()
     if args.short:
         args.seconds = 30.0

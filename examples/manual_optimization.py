@@ -16,6 +16,7 @@ import lightning.pytorch as pl
 import torch
 from _data import load_digits_split
 from _quiet import quiet
+from _result import Short
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", default="manual_optimization.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="three epochs")
+    parser.add_argument("--short", action=Short, help="three epochs")
     args = parser.parse_args()
     args.epochs = 3 if args.short else args.epochs
     quiet()

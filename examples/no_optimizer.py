@@ -15,6 +15,7 @@ import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
 from _quiet import quiet
+from _result import Short
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", default="no_optimizer.png", help="where to draw weights to")
-    parser.add_argument("--short", action="store_true", help="one epoch")
+    parser.add_argument("--short", action=Short, help="one epoch")
     args = parser.parse_args()
     quiet()
     torch.set_num_threads(1)

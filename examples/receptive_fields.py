@@ -19,6 +19,7 @@ from typing import NamedTuple
 import lightning.pytorch as pl
 import torch
 from _quiet import quiet
+from _result import Short
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -197,7 +198,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--picture", default="receptive_fields.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 10,000 patches, 3 epochs")
+    parser.add_argument("--short", action=Short, help="one seed, 10,000 patches, 3 epochs")
     args = parser.parse_args()
     if args.short:
         args.seeds, args.patches, args.epochs = 1, 10_000, 3

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from _result import report
+from _result import Short, report
 from _xor import PATTERNS, XOR, Delay, compare, draw, head
 from torch import Tensor, nn
 
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--controls", type=int, default=5, help="seeds with shuffled rewards")
     parser.add_argument("--picture", default="reward_xor.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 25 epochs")
+    parser.add_argument("--short", action=Short, help="one seed, 25 epochs")
     args = parser.parse_args()
     if args.short:
         args.seeds, args.controls, args.epochs = 1, 1, 25

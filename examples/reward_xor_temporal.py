@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from _result import report
+from _result import Short, report
 from _xor import PATTERNS, XOR, Delay, compare, draw, head, row
 from reward_xor import PRESENTED, present
 from torch import Tensor, nn
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--picture", default="reward_xor_temporal.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="one seed, 20 epochs")
+    parser.add_argument("--short", action=Short, help="one seed, 20 epochs")
     args = parser.parse_args()
     if args.short:
         args.seeds, args.epochs = 1, 20

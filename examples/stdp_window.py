@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from _result import Short
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell, KernelSTDP, Rule, TripletSTDP
@@ -221,7 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dt", type=float, default=0.25, help="step, in ms")
     parser.add_argument("--picture", default="stdp_window.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="steps of 1 ms")
+    parser.add_argument("--short", action=Short, help="steps of 1 ms")
     args = parser.parse_args()
     torch.set_num_threads(1)
     dt = 1.0 if args.short else args.dt

@@ -20,6 +20,7 @@ from functools import cache, partial
 from itertools import product
 
 import torch
+from _result import Short
 from stdp_window import measure
 from torch import Tensor
 
@@ -150,7 +151,7 @@ def draw(panels: dict[str, dict[str, Callable[..., Rule]]], short: bool, path: s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--picture", default="triplet_frequency.png", help="where to draw to")
-    parser.add_argument("--short", action="store_true", help="two models, and one pair rule")
+    parser.add_argument("--short", action=Short, help="two models, and one pair rule")
     args = parser.parse_args()
     torch.set_num_threads(1)
 

@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from one_file import EXAMPLES, one_file
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,6 @@ SECTIONS = {
     },
 }
 DOCS = Path(__file__).resolve().parent.parent
-EXAMPLES = DOCS.parent / "examples"
 
 
 def _linked(text: str) -> str:
@@ -70,23 +70,22 @@ def _linked(text: str) -> str:
     return re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
 
 
-def _imports(tree: ast.Module) -> tuple[list[str], list[str]]:
-    """The package's names that an example imports, and the examples' files that it imports from."""
-    ours, beside = [], []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            if node.module.split(".")[0] == "lightning_accum":
-                ours += [f"{node.module}.{alias.name}" for alias in node.names]
-            elif (EXAMPLES / f"{node.module}.py").exists():
-                beside.append(node.module)
-    return sorted(ours, key=lambda name: name.rpartition(".")[2].lower()), sorted(beside)
+def _imports(tree: ast.Module) -> list[str]:
+    """The package's names that an example imports."""
+    ours = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names
+        if node.module.split(".")[0] == "lightning_accum"
+    ]
+    return sorted(ours, key=lambda name: name.rpartition(".")[2].lower())
 
 
 def _page(name: str, title: str) -> str:
     tree = ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
     paragraphs = (ast.get_docstring(tree) or "").split("\n\n")
     usage = [p for p in paragraphs if p.startswith("    ")]
-    ours, beside = _imports(tree)
     blocks = [f"# {title}", *(_linked(p) for p in paragraphs if p not in usage)]
     if (DOCS / "pictures" / f"{name}.png").exists():
         blocks.append(f"![{paragraphs[0].rstrip('.')}](../pictures/{name}.png)")
@@ -105,28 +104,23 @@ def _page(name: str, title: str) -> str:
             "The gallery should show what each example prints. Found no"
             f" `docs/outputs/{name}.txt`: run `python scripts/record.py {name}`."
         )
-    links = [f"{{py:obj}}`{path.rpartition('.')[2]} <{path}>`" for path in ours]
+    links = [f"{{py:obj}}`{path.rpartition('.')[2]} <{path}>`" for path in _imports(tree)]
     blocks.append(f"It uses {', '.join(links)}.")
     options = "\n".join(textwrap.dedent(p) for p in usage)
     blocks += ["## Options", f"```bash\n{options}\n```"]
-    blocks += ["## Source", f"{{download}}`{name}.py <../../examples/{name}.py>`"]
-    blocks.append(f"```{{literalinclude}} ../../examples/{name}.py\n:language: python\n```")
-    for other in beside:
-        where = f"../../examples/{other}.py"
-        page = f", see {{doc}}`{other}`" if _title(other) else ""
-        blocks.append(f"It imports {{download}}`{other}.py <{where}>`{page}.")
-        if not page:
-            blocks.append(f"```{{literalinclude}} {where}\n:language: python\n```")
+    blocks += [
+        "## Source",
+        f"{{download}}`{name}.py <{name}.py>` can be pasted into an empty file:",
+    ]
+    blocks[-1] += " what the example imports from files beside it stands at its beginning."
+    blocks.append(f"```{{literalinclude}} {name}.py\n:language: python\n```")
     return "\n\n".join(blocks) + "\n"
-
-
-def _title(name: str) -> str | None:
-    return next((titles[name] for titles in SECTIONS.values() if name in titles), None)
 
 
 def _index() -> str:
     blocks = ["# Gallery", "Every program of `examples/`, with what it prints and draws. Each runs"]
-    blocks[-1] += " with `--short` in seconds, and takes its options from the command line."
+    blocks[-1] += " with `--short` in seconds, which proves nothing, and takes its options from the"
+    blocks[-1] += ' command line. They need `pip install "lightning-accum[examples]"`.'
     for section, titles in SECTIONS.items():
         cards = []
         for name, title in titles.items():
@@ -155,13 +149,14 @@ def _write(app: Any) -> None:
             f" {', '.join(sorted(found ^ shown.keys()))} only in `examples/` or only in the"
             " gallery: mend `SECTIONS` in `docs/_ext/gallery.py`."
         )
-    pages = {name: _page(name, title) for name, title in shown.items() if name in found}
-    pages["index"] = _index()
-    for path in folder.glob("*.md"):
-        if path.stem not in pages:
+    pages = {"index.md": _index()}
+    for name in found & shown.keys():
+        pages |= {f"{name}.md": _page(name, shown[name]), f"{name}.py": one_file(name)}
+    for path in folder.iterdir():
+        if path.name not in pages:
             path.unlink()
     for name, text in pages.items():
-        path = folder / f"{name}.md"
+        path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 

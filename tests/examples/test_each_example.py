@@ -1,13 +1,17 @@
-"""Each example runs in its short form, prints what it found and draws it."""
+"""Each example runs in its short form, as the one file of its page, prints and draws."""
 
 from __future__ import annotations
 
+import ast
+import runpy
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from _forked import Forked
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+one_file = runpy.run_path(str(ROOT / "docs/_ext/one_file.py"))["one_file"]
 
 # These run in tests of their own: of what they learn, what they log, or the libraries they need.
 ELSEWHERE = {
@@ -40,15 +44,29 @@ MODES = ("cumulative", "nearest")
 SUMMARIES = {"digits_stdp", "oja_pca", "receptive_fields"}
 
 
-def names() -> list[str]:
-    return sorted(f.stem for f in EXAMPLES.glob("[!_]*.py") if f.stem not in ELSEWHERE)
+NAMES = sorted(f.stem for f in (ROOT / "examples").glob("[!_]*.py"))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
+def test_one_file_defines_every_name_once(name: str) -> None:
+    def bound(node: ast.stmt) -> list[str]:
+        if isinstance(node, ast.Assign):
+            return [each.id for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)]
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            return [alias.asname or alias.name for alias in node.names]
+        return [node.name] if isinstance(node, (ast.ClassDef, ast.FunctionDef)) else []
+
+    names = Counter(each for node in ast.parse(one_file(name)).body for each in bound(node))
+    assert [each for each, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - ELSEWHERE))
 def test_runs_and_draws(name: str, tmp_path: Path) -> None:
-    picture = tmp_path / "found.png"
-    done = Forked(f"{name}.py", ["--short", "--picture", picture], EXAMPLES).wait()
+    picture, program = tmp_path / "found.png", tmp_path / f"{name}.py"
+    program.write_text(one_file(name), encoding="utf-8")
+    done = Forked(program, ["--short", "--picture", picture], tmp_path).wait()
     assert done.returncode == 0, done.stderr
+    assert "proves nothing" in done.stdout.partition("\n")[0]
     if name in SUMMARIES:
         assert done.stderr.startswith("Local learning")
         assert "Warning" not in done.stderr
