@@ -149,7 +149,7 @@ def measure(ranks: int, smoke: bool) -> None:
             [name, f"{total / 1e6:.3f}", f"{sent:.3f}", middle(kinds[0], 2), f"{bare:.2f}",
              f"{each:.2f}"]
         )  # fmt: skip
-    table(["parameters", "MB", "sent by each", "ms", "all-reduce alone", "part by part"], rows)
+    table(["parameters", "MB", "sent by each", "ms", "only the all-reduce", "part by part"], rows)
     slope, begin = fitted(points)
     print(f"\n{begin:.2f} ms to begin, and {slope:.2f} ms for each MB")
 

@@ -3,9 +3,9 @@
 784 → 400, 350 ms, the input at 30 Hz, the output at about 20 Hz, all synapses plastic: pair STDP
 within limits of the weight, for the same input. NEST has generators, parrots, `iaf_psc_delta` and
 `stdp_synapse`; Brian2 the synapses of its documentation, compiled by Cython or as a program in C++.
-Each runs in a process of its own; all take turns, after a check of each change of the weights
-against the definition for the network's own spikes. What they do before the first step is not
-timed. An event of plasticity is a synapse that a spike of either side reaches.
+Each runs in a separate process; all take turns, after a check of each change of the weights
+against the definition for the network's own spikes. Time before the first step is not counted.
+An event of plasticity is a synapse that a spike of either side reaches.
 
 Both simulators do more in this time: NEST's spikes travel with the delay of each synapse, Brian2
 integrates any equation, and neither relies on a dense layer.
