@@ -47,7 +47,8 @@ def _offer_notebook(app: Any, name: str, source: list[str]) -> None:
 
 
 _ROLE = re.compile(r"\{(?:py:)?(\w+)\}`([^`<]*?)\s*(?:<([^`>]*)>)?`")
-_INSTALL = "# In a new environment, such as Colab:\n# %pip install lightning-accum matplotlib"
+_NEEDS = re.compile(r"`pip install ([\w -]+)`")
+_INSTALL = "# In a new environment, such as Colab:\n# %pip install lightning-accum "
 
 
 def plain(cells: list[Any], site: str) -> list[Any]:
@@ -66,8 +67,10 @@ def plain(cells: list[Any], site: str) -> list[Any]:
         if cell["cell_type"] == "markdown":
             source = re.sub(r"Download this page as a notebook.*\n+", "", source)
             cell["source"] = _ROLE.sub(link, source)
+    needs = _NEEDS.search("".join(cells[0]["source"]))
+    install = _INSTALL + (needs[1] if needs else "matplotlib scikit-learn")
     first = {"cell_type": "code", "id": "install", "metadata": {}, "execution_count": None}
-    return [*cells[:1], {**first, "outputs": [], "source": _INSTALL}, *cells[1:]]
+    return [*cells[:1], {**first, "outputs": [], "source": install}, *cells[1:]]
 
 
 def write_plain(paths: Iterable[Path], site: str = "") -> None:
