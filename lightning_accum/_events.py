@@ -13,36 +13,25 @@ End = Literal["fit", "failed", "released", "eval", "deleted"]
 
 
 class Events:
-    """Observes rules and updaters; this one does nothing.
+    """Observes rules and updaters; this one does nothing."""
 
-    The pipe calls these methods and reads nothing from them: learning does not depend on them. A
-    copy of one, as in a copy of a rule, observes nothing.
-    """
+    # The pipe calls these methods and reads nothing from them: learning does not depend on them. A
+    # copy of one, as in a copy of a rule, observes nothing.
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _silent, ()
 
     def evaluated(self, cell: str, pre: Tensor, post: Tensor, inputs: Mapping[str, Any]) -> None:
-        """A rule has evaluated a window ``[T, B, ...]`` of a cell, and keeps nothing of it yet.
-
-        Args:
-            cell: the name of the cell.
-            pre: activity before the connection.
-            post: activity after the neuron.
-            inputs: what changes are multiplied by, by name, or functions that return it.
-        """
+        """A rule has evaluated a window ``[T, B, ...]`` of a cell, and keeps nothing of it yet."""
+        # `pre` and `post` are the activity; `inputs` what changes are multiplied by, or functions
+        # that return it.
 
     def found_nothing(self, cell: str) -> None:
         """A rule was called, and nothing of a cell was recorded."""
 
     def dropped(self, cell: str, steps: int) -> None:
-        """Recorded steps of a cell were cleared before the rule was called.
-
-        Args:
-            cell: the name of the cell.
-            steps: how many; 0 if the rule was called and rejected its inputs, or if the cell was
-                deleted.
-        """
+        """Recorded steps of a cell were cleared before the rule was called."""
+        # They are 0 if the rule was called and rejected its inputs, or if the cell was deleted.
 
     def applying(self, updater: nn.Module, names: Sequence[str]) -> None:
         """Changes of parameters are about to be applied."""

@@ -11,15 +11,10 @@ from torch import Tensor, nn
 
 
 class Kind(NamedTuple):
-    """A kind of values in a state.
+    """A kind of values in a state."""
 
-    Args:
-        should: the kind in words, for a message.
-        fits: returns whether a value is of the kind.
-    """
-
-    should: str
-    fits: Callable[[Any], bool]
+    should: str  # the kind in words, for a message
+    fits: Callable[[Any], bool]  # returns whether a value is of the kind
 
 
 def _is_tensor(value: object) -> bool:
@@ -132,10 +127,7 @@ def shown(value: object) -> str:
 
 
 class CheckedState(nn.Module):
-    """A module that loads a whole state, or nothing of it.
-
-    Before it loads a state dict, it also checks the states of its submodules.
-    """
+    """A module that loads a whole state, or nothing of it, after a check of its submodules' too."""
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the extra state of such a module."""

@@ -11,32 +11,26 @@ from lightning_accum._compat.torch import lacking
 
 
 def batches_that_stepped(trainer: Any) -> int:
-    """Returns how many training batches have passed, by the count on a logger's x axis.
-
-    Lightning's own callbacks log at this count; ``trainer.global_step`` counts optimizer steps.
-    """
+    """Returns how many training batches have passed, by the count on a logger's x axis."""
+    # Lightning's own callbacks log at this count; `trainer.global_step` counts optimizer steps.
     count = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", None)
     return trainer.global_step if count is None else count  # type: ignore[no-any-return]
 
 
 def logs_now(trainer: Any) -> bool:
-    """Returns whether Lightning passes values that are logged in this batch to the loggers.
-
-    Lightning also logs the batch in which training stops. Its own answer, the private
-    ``should_update_logs``, first finds the loop that runs, which takes longer than all the rest.
-    """
+    """Returns whether Lightning passes values that are logged in this batch to the loggers."""
+    # Lightning also logs the batch in which training stops. Its own answer, the private
+    # `should_update_logs`, first finds the loop that runs, which takes longer than all the rest.
     every: int = trainer.log_every_n_steps
     step = batches_that_stepped(trainer) + 1
     return every > 0 and (step % every == 0 or bool(trainer.should_stop))
 
 
 def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
-    """Replaces values that ``log`` has taken in the same hook since the epoch began.
-
-    ``log`` moves the metric of each value to the value's device at each call, attribute by
-    attribute, and copies the value, which takes most of its time. Here each metric only takes the
-    new value.
-    """
+    """Replaces values that ``log`` has taken in the same hook since the epoch began."""
+    # `log` moves the metric of each value to the value's device at each call, attribute by
+    # attribute, and copies the value, which takes most of its time. Here each metric only takes the
+    # new value.
     results, hook = pl_module.trainer._results, pl_module._current_fx_name
     found = [(results or {}).get(f"{hook}.{name}") for name in values]
     if any(metric is None or metric.has_reset for metric in found):
@@ -48,10 +42,8 @@ def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
 
 
 def skips_backward(trainer: Any) -> bool:
-    """Returns whether the epoch only runs the model forward.
-
-    ``StochasticWeightAveraging`` ends a fit with such an epoch, and sets nothing public.
-    """
+    """Returns whether the epoch only runs the model forward."""
+    # `StochasticWeightAveraging` ends a fit with such an epoch, and sets nothing public.
     return bool(trainer.fit_loop._skip_backward)
 
 
@@ -72,11 +64,9 @@ def count_steps(trainer: Any, steps: int) -> None:
 
 
 def replace_methods(owner: Any, *methods: Any) -> None:
-    """Sets bound methods of another object on an object, in place of its own of the same names.
-
-    Lightning has no hook around the training step only, nor one around a step of an optimizer with
-    its closure.
-    """
+    """Sets bound methods of another object on an object, in place of its own of the same names."""
+    # Lightning has no hook around the training step only, nor one around a step of an optimizer
+    # with its closure.
     for method in methods:
         setattr(owner, method.__name__, method)
 

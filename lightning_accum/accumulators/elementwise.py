@@ -64,11 +64,10 @@ def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
 
 
 class ElementWise(StreamAccumulator):
-    """An accumulator whose states are tensors of the values' shape, which the first value sets.
+    """An accumulator whose states are tensors of the values' shape, which the first value sets."""
 
-    The first state has the values' shape. A dtype ``like`` is for states wider than the values: it
-    is the dtype of the result before any value, which the dtypes of values widen.
-    """
+    # The first state has the values' shape. A dtype `like` is for states wider than the values: it
+    # is the dtype of the result before any value, which the dtypes of values widen.
 
     like: Tensor
     nan_if_empty = True

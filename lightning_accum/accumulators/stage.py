@@ -42,11 +42,10 @@ def parameters(function: Callable[..., Any], bound: int = 1) -> Parameters | Non
 
 
 class Stage:
-    """A stage of a pipe, on either side of ``**``.
+    """A stage of a pipe, on either side of ``**``."""
 
-    A pipe is made of stages and is itself a stage of other pipes, so this file cannot import its
-    class: the class registers itself by :meth:`join_with`.
-    """
+    # A pipe is made of stages and is itself a stage of other pipes, so this file cannot import its
+    # class: the class registers itself by `join_with`.
 
     _pipe: ClassVar[Callable[..., Any]]
 

@@ -54,10 +54,9 @@ class Recording:
 
 
 class StepGate:
-    """Wraps the training step and the optimizer step of a strategy, to record the former.
+    """Wraps the training step and the optimizer step of a strategy, to record the former."""
 
-    All recordings of a run share one gate. The last recording that leaves restores the strategy.
-    """
+    # All recordings of a run share one gate. The last recording that leaves restores the strategy.
 
     def __init__(self, trainer: pl.Trainer) -> None:
         self._trainer = trainer
@@ -99,12 +98,10 @@ class StepGate:
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any
     ) -> Any:
-        """Runs the strategy's optimizer step, in which only the first call of the closure is seen.
-
-        An UpdateOptimizer bypasses the gradient scaler: it has no gradients, which the scaler would
-        reject, and updates are not scaled. Lightning also counts the steps of what stands in for no
-        optimizer, which are taken back: applied updates are counted instead.
-        """
+        """Runs the strategy's optimizer step; only the first call of its closure is seen."""
+        # An UpdateOptimizer bypasses the gradient scaler: it has no gradients, which the scaler
+        # would reject, and updates are not scaled. Lightning also counts the steps of what stands
+        # in for no optimizer, which are taken back: applied updates are counted instead.
         once = _Once(closure)
         if isinstance(optimizer, UpdateOptimizer) and scales_gradients(self._trainer):
             model = model or self._trainer.lightning_module

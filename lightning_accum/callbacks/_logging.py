@@ -17,10 +17,9 @@ from lightning_accum._compat import attempt, batches_that_stepped, log_again, lo
 
 @dataclass(frozen=True)
 class LogOptions:
-    """Says what a callback logs, and whether it prints a summary.
+    """Says what a callback logs, and whether it prints a summary."""
 
-    :class:`CellTrainerCallback` describes the options.
-    """
+    # `CellTrainerCallback` describes the options.
 
     log: bool = True
     prog_bar: bool = False

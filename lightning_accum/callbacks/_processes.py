@@ -91,10 +91,8 @@ class ProcessStates:
     def others(
         self, own: Callable[[], dict[str, Any]], pl_module: pl.LightningModule
     ) -> list[Any] | None:
-        """Returns the states of the other processes, in the first; ``None`` if there is nothing.
-
-        Every process has to call this.
-        """
+        """Returns the states of the other processes, in the first; ``None`` if there is nothing."""
+        # Every process has to call this.
         if processes() == 1 or self.failed:
             return None
         return states_of_others(lambda: {**own(), "modules": module_states(pl_module)})
@@ -102,11 +100,9 @@ class ProcessStates:
     def pick(
         self, place: str, saved_state: Mapping[str, Any], kinds: Mapping[str, Kind]
     ) -> tuple[dict[str, Any], bool]:
-        """Returns the state of this process, and whether it is its own or the first process's.
-
-        Each process has its own if as many processes resume as have saved. Otherwise the first one
-        warns of what is lost.
-        """
+        """Returns the state of this process, and whether it is its own or the first process's."""
+        # Each process has its own if as many processes resume as have saved. Otherwise the first
+        # one warns of what is lost.
         state = {key: value for key, value in saved_state.items() if key != "others"}
         check_state(place, state, kinds, ANOTHER_VERSION)
         others: list[Any] = saved_state.get("others", [])

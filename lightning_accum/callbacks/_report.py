@@ -114,21 +114,17 @@ class Before(NamedTuple):
         return found
 
     def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
-        """Returns how much of the pending change had no effect, and how much there was.
-
-        Weights near a limit or beyond it do not count: what a limit or a soft bound holds back is
-        not lost.
-        """
+        """Returns how much of the pending change had no effect, and how much there was."""
+        # Weights near a limit or beyond it do not count: what a limit or a soft bound holds back is
+        # not lost.
         if any(part is not None and part.shape != after.shape for part in self.parts):
             return 0.0, 0.0  # only a shard of it is here
         return fast_lost_change(self.value, after, self.parts, self.limits)
 
 
 def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
-    """Returns copies of the parameters that are about to be updated.
-
-    Those that no cell trains are left out, unless something else has accumulated changes of them.
-    """
+    """Returns copies of the parameters that are about to be updated."""
+    # Those that no cell trains are left out, unless something else has accumulated changes of them.
     found, params_of = [], host.trainer.params_of
     trained = {
         (key, param)
@@ -150,11 +146,10 @@ def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Befor
 
 
 class Report:
-    """Measures updates and activity, logs them, and passes them to watchers.
+    """Measures updates and activity, logs them, and passes them to watchers."""
 
-    It measures in logging steps, and updates also in batches whose update may be the last one
-    before a logging step. A single process may count spikes in every batch.
-    """
+    # It measures in logging steps, and updates also in batches whose update may be the last one
+    # before a logging step. A single process may count spikes in every batch.
 
     def __init__(self, host: CellHost, options: LogOptions, prefix: str = "") -> None:
         self.watchers: list[Watcher] = []

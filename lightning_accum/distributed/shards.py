@@ -66,10 +66,8 @@ def sharded_like(shard: Tensor, param: Tensor) -> Tensor:
 
 
 def any_process(flag: Tensor, param: Tensor) -> Tensor:
-    """Returns whether a boolean scalar is true in any process that has a shard of ``param``.
-
-    Every process has to call it.
-    """
+    """Returns whether a boolean scalar is true in any process that has a shard of ``param``."""
+    # Every process has to call it.
     if not is_sharded(param):
         return flag
     mesh: Any = param.device_mesh  # type: ignore[attr-defined]
@@ -101,10 +99,8 @@ def is_fsdp(module: nn.Module) -> bool:
 
 
 def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
-    """Returns the modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``.
-
-    All parameters are sharded afterwards.
-    """
+    """Returns the modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``."""
+    # All parameters are sharded afterwards.
     wrapped = {name: module for name, module in model.named_modules() if is_fsdp(module)}
     for module in wrapped.values():
         module.reshard()
@@ -127,10 +123,8 @@ def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
 
 
 def whole_parameters(holders: Sequence[Any]) -> AbstractContextManager[None]:
-    """Gathers parameters inside the context, and shards them afterwards.
-
-    Every process has to enter it.
-    """
+    """Gathers parameters inside the context, and shards them afterwards."""
+    # Every process has to enter it.
     return _whole(holders) if holders else _NOTHING
 
 

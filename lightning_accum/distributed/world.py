@@ -38,12 +38,10 @@ def summed(tensor: Tensor, group: Any = None) -> Tensor:
 def gather_bytes(
     data: bytes, capacity: int, device: torch.device, group: Any = None
 ) -> list[bytes]:
-    """Gathers bytes of any length from all processes, in all processes.
-
-    Each process writes the length of its bytes, and the bytes, to its own row of a table of zeros;
-    the sum of the tables has every row. If a row is too short for the bytes of a process, all
-    processes see it from the lengths, and repeat the sum with rows of the greatest length.
-    """
+    """Gathers bytes of any length from all processes, in all processes."""
+    # Each process writes the length of its bytes, and the bytes, to its own row of a table of
+    # zeros; the sum of the tables has every row. If a row is too short for the bytes of a process,
+    # all processes see it from the lengths, and repeat the sum with rows of the greatest length.
     if dist.get_backend(group) == "nccl" and device.type == "cpu":
         device = torch.device("cuda", torch.cuda.current_device())
     head = len(data).to_bytes(_HEADER, "little")
@@ -155,10 +153,8 @@ def exchange(shares: Sequence[Share], group: Any = None) -> None:
 
 
 def states_of_others(own: Callable[[], State]) -> list[State] | None:
-    """Gathers the states of the other processes, from rank 1, in the first one.
-
-    Every process has to call it. The first has its own state already, and only it gets the list.
-    """
+    """Gathers the states of the other processes, from rank 1, in the first one."""
+    # Every process has to call it. The first has its own state already, and only it gets the list.
     if not is_first():
         dist.gather_object(own())
         return None
@@ -168,10 +164,8 @@ def states_of_others(own: Callable[[], State]) -> list[State] | None:
 
 
 def module_states(model: nn.Module) -> dict[str, State]:
-    """Returns what modules of this package keep in addition to their parameters.
-
-    These are potentials, thresholds, random streams and counts, which differ between processes.
-    """
+    """Returns what modules of this package keep in addition to their parameters."""
+    # These are potentials, thresholds, random streams and counts, which differ between processes.
     found: dict[str, State] = {}
     for name, module in model.named_modules():
         within = any(name.startswith(f"{known}.") for known in found)

@@ -117,10 +117,8 @@ class FixedStep:
         self._stacked = StackedProducts(*parts, memory.left, memory.right)
 
     def accumulate(self, carried: dict[StateKey, Tensor]) -> dict[StateKey, Tensor]:
-        """Accumulates the change of the next step, and returns what passes to the one after it.
-
-        The accumulator should be free, as its ``is_free`` says.
-        """
+        """Accumulates the change of the next step, and returns what passes to the one after it."""
+        # The accumulator should be free, as its `is_free` says.
         if carried is not self._after:
             carried = self._take(carried)
         self._stacked.bound = self._memory.make()

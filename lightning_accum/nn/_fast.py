@@ -45,10 +45,8 @@ def integrate(
     spike_dtype: torch.dtype,
     compile: bool,
 ) -> tuple[Tensor, NeuronState]:
-    """Integrates currents ``[T, B, N]``; returns the spikes and the state, changed in place.
-
-    By the kernel where there is one, otherwise by code that torch compiles if ``compile``.
-    """
+    """Integrates currents ``[T, B, N]``; returns the spikes and the state, changed in place."""
+    # By the kernel where there is one, otherwise by code that torch compiles if `compile`.
     r, (v, hold, theta) = constants, state
     out = torch.empty(current.shape, dtype=spike_dtype, device=v.device)
     if inhibition is None and _by_kernel(r, current, out, state):
@@ -230,10 +228,8 @@ def _integrate_blocks(
 
 @cache
 def _compiled(serial: bool, *kind: object) -> Callable[..., None]:
-    """Returns a compiled copy of `_block` for one kind of arguments.
-
-    Each copy has its own code object, as torch stops compiling a code object after eight times.
-    """
+    """Returns a compiled copy of `_block` for one kind of arguments."""
+    # Each copy has its own code object, as torch stops compiling a code object after eight times.
     code = _block.__code__.replace(co_name=f"_block_{next(_numbers_of_copies)}")
     return torch.compile(
         FunctionType(code, globals()), options={"cpp.threads": 1} if serial else None

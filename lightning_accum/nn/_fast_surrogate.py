@@ -41,10 +41,8 @@ def integrate_surrogate(
     recurrent: Tensor | None = None,
     spike_dtype: torch.dtype | None = None,
 ) -> SurrogateRun:
-    """Integrates ``[T, B, N]`` currents without a graph, each step in the memory of its result.
-
-    ``state`` is overwritten; spikes may be in ``spike_dtype`` instead of the dtype of ``current``.
-    """
+    """Integrates ``[T, B, N]`` currents without a graph, each step in the memory of its result."""
+    # `state` is overwritten; spikes may be in `spike_dtype` instead of the dtype of `current`.
     v, adaptation, z = state
     current = current.contiguous()
     membrane = torch.empty_like(current)

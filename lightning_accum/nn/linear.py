@@ -252,10 +252,8 @@ def _delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, d
 def step_of_delays(
     connection: nn.Module | None, name: str, then: Tensor, now: Tensor
 ) -> float | None:
-    """Returns the step of a connection, in ms, if it rounds all delays now as it did then.
-
-    ``None`` if they are not delays. Waits for the device if they are.
-    """
+    """Returns the step of a connection, in ms, if it rounds all delays now as it did then."""
+    # `None` if they are not delays. Waits for the device if they are.
     if not isinstance(connection, DelayedLinear) or name != "delay":
         return None
     same = torch.equal(connection.in_steps(then), connection.in_steps(now))

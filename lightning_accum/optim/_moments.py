@@ -51,16 +51,10 @@ def _scales(group: dict[str, Any], rate: Number, step: Number, rectify: bool) ->
 
 
 class MomentOptimizer(GenericAdaptiveOptimizer):
-    """Base of the optimizers whose step is ``size * m / (root * sqrt(v) + floor)``.
+    """Base of the optimizers whose step is ``size * m / (root * sqrt(v) + floor)``."""
 
-    A subclass may define the learning rate of a step in :meth:`rate`. The fastest backend is chosen
-    for each parameter.
-
-    Args:
-        params, lr, betas, eps, weight_decay: as for :class:`Adam`.
-        own: the options of the subclass, by name.
-        maximize, foreach, capturable, differentiable, defaults: as in :class:`MomentOptions`.
-    """
+    # A subclass may define the learning rate of a step in `rate`. The fastest backend is chosen for
+    # each parameter.
 
     _second: ClassVar[str] = "exp_avg_sq"
     _belief: ClassVar[bool] = False
@@ -79,7 +73,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         betas: tuple[float, float],
         eps: float,
         weight_decay: float | WeightDecay,
-        own: dict[str, Any],
+        own: dict[str, Any],  # the options of the subclass, by name
         *,
         maximize: bool = False,
         foreach: bool | None = None,

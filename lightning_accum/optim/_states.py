@@ -133,10 +133,8 @@ def check_state(
 
 
 def check_values(names: tuple[str, ...], param: Tensor, state: Mapping[str, Any]) -> None:
-    """Raises a ``ValueError`` if a checked state has a count or moments that no step can make.
-
-    Reading the values waits for their device.
-    """
+    """Raises a ``ValueError`` if a checked state has a count or moments that no step can make."""
+    # Reading the values waits for their device.
     checked_count(state["step"])
     for i, name in enumerate(names):
         values = as_real(local(state[name])) if name in state else None

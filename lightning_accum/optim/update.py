@@ -79,11 +79,9 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._begin_states()
 
     def _begin_states(self) -> None:
-        """Gives sharded parameters a state that is never read.
-
-        To save an optimizer without states, torch has it step at a rate of zero, which would
-        clear the pending updates, and cannot load the checkpoint.
-        """
+        """Gives sharded parameters a state that is never read."""
+        # To save an optimizer without states, torch has it step at a rate of zero, which would
+        # clear the pending updates, and cannot load the checkpoint.
         for group in self.param_groups:
             for param in filter(is_sharded, group["params"]):
                 self.state.setdefault(param, {"sharded": torch.ones(1, device=param.device)})
@@ -100,10 +98,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
         return {id(param): group for group in self.param_groups for param in group["params"]}
 
     def _follow(self) -> list[tuple[Updater, dict[str, Tensor]]]:
-        """Returns the updaters and their parameters, which it follows into the same groups.
-
-        An assignment, or ``load_state_dict(assign=True)``, replaces a parameter under its name.
-        """
+        """Returns the updaters and their parameters, which it follows into the same groups."""
+        # An assignment, or `load_state_dict(assign=True)`, replaces a parameter under its name.
         targets = [(u, {name: u.target(name) for name in u.names}) for u in self._updaters]
         for updater, params in targets:
             for name, now in params.items():

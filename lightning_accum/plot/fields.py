@@ -117,13 +117,10 @@ def _scale(canvas: Tensor) -> tuple[float, float]:
 def receptive_fields(
     weight: Tensor, shape: Sequence[int] | None = None, argument: str = "shape"
 ) -> Tensor | None:
-    """Returns the weights of each neuron as an image.
-
-    The images ``[N, height, width]`` are in float32 on the CPU. The arguments are those of
-    :func:`weights`; of a linear layer whose number of inputs is not a square, all weights are one
-    image if ``shape`` is ``None``. Of other weights there are none. ``argument`` is what the
-    caller calls the shape, for the message.
-    """
+    """Returns the weights of each neuron as an image."""
+    # They are `[N, height, width]` in float32 on the CPU: one image of all weights if the inputs of a
+    # linear layer are no square and have no `shape`, and `None` for weights of other shapes.
+    # `argument` is what the caller calls the shape, for the message.
     weight = weight.detach().float().cpu().contiguous()
     if weight.ndim == 4:
         return weight.flatten(0, 1)

@@ -62,11 +62,10 @@ def count_rows(ax: Any) -> None:
 
 
 class Panel(NamedTuple):
-    """Values that share an axis.
+    """Values that share an axis."""
 
-    Each name is drawn in the color of its place. The axis reaches from zero to the largest value,
-    unless there are limits.
-    """
+    # Each name is drawn in the color of its place. The axis reaches from zero to the largest value,
+    # unless there are limits.
 
     title: str
     names: tuple[str, ...]
@@ -78,10 +77,8 @@ def draw_panels(
     panels: Sequence[Panel],
     caller: str,
 ) -> tuple[Any, Any]:
-    """Draws present values as bars, or a sequence of them as curves, in a new figure.
-
-    There is an axis for each panel. ``caller`` is the method that draws, for messages.
-    """
+    """Draws present values as bars, or a sequence of them as curves, in a new figure."""
+    # There is an axis for each panel. `caller` is the method that draws, for messages.
     rows = [values] if isinstance(values, Mapping) else list(values)
     columns = min(3, len(panels))
     lines = ceil(len(panels) / columns)

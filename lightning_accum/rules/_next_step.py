@@ -25,10 +25,9 @@ _AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before
 
 
 class NextStep:
-    """Evaluates steps in which nothing but the activity changes, without making a window.
+    """Evaluates steps in which nothing but the activity changes, without making a window."""
 
-    The result, and what is counted, are those of the rule's ordinary call.
-    """
+    # The result, and what is counted, are those of the rule's ordinary call.
 
     def __init__(
         self,
@@ -100,10 +99,9 @@ class NextStep:
 
 
 class StepPlanner:
-    """Evaluates small windows whose terms are known, and plans the next step.
+    """Evaluates small windows whose terms are known, and plans the next step."""
 
-    It plans one when a rule is called and applied after each step.
-    """
+    # It plans one when a rule is called and applied after each step.
 
     def __init__(self, batch: Reduction) -> None:
         self.next: NextStep | None = None

@@ -28,25 +28,17 @@ Signals: TypeAlias = dict[str, Recorded]
 
 
 class CellPlan:
-    """Everything that is the same in all calls of a rule for one cell.
+    """Everything that is the same in all calls of a rule for one cell."""
 
-    Registering the cell drops it, because all of it follows from the hyperparameters of the cell
-    and the kinds of its modules. It does not hold the modules, which belong to the model.
-
-    Args:
-        name: the name of the cell.
-        state: the state of the cell.
-        signals: the names of the signals to read.
-        reads: the names of the connection's other tensors that the rule reads.
-        connection: the connection.
-    """
+    # It follows from the hyperparameters of the cell and the kinds of its modules, so registering
+    # the cell drops it. It does not hold the modules, which belong to the model.
 
     def __init__(
         self,
         name: str,
         state: CellState,
-        signals: Sequence[str],
-        reads: Sequence[str],
+        signals: Sequence[str],  # those to read
+        reads: Sequence[str],  # other tensors of the connection that the rule reads
         connection: nn.Module,
     ) -> None:
         self.name, self.state, self.h = name, state, state.hyperparameters
@@ -105,11 +97,7 @@ class CellPlan:
         updater: Updater,
         kind_of: Callable[[nn.Module, str], type[WeightVJP]],
     ) -> list[Target]:
-        """Returns the parameters to train, whose products are tried with the first activity.
-
-        Raises:
-            ValueError: if the activity does not fit a parameter.
-        """
+        """Returns the parameters to train, whose products are tried with the first activity."""
         found = []
         for param in self.h.params:
             kind, place = self._kinds.get(param), f"`{param}` of cell `{self.name}`"

@@ -23,25 +23,15 @@ StateSource: TypeAlias = str | Picker | type[Monitor]
 
 
 class RecordedSignal(NamedTuple):
-    """Names one activity of a cell, and says where it is seen and how it is kept.
-
-    Args:
-        name: the name under which it is recorded.
-        attr: dotted path of the module, relative to the cell.
-        kind: the class of the monitor, which sees the module's input, its output or a state.
-        spikes: whether the activity is spikes, which are kept as booleans.
-        validate: whether to check that spikes are 0 or 1.
-        picker: finds the activity in what the monitor sees.
-        holds: whether a sequence is held itself, instead of a copy.
-    """
+    """Names one activity of a cell, and says where it is seen and how it is kept."""
 
     name: str
-    attr: str
-    kind: type[Monitor]
-    spikes: bool
-    validate: bool
-    picker: Picker
-    holds: bool = False
+    attr: str  # dotted path of the module, relative to the cell
+    kind: type[Monitor]  # sees the module's input, its output or a state
+    spikes: bool  # whether the activity is spikes, which are kept as booleans
+    validate: bool  # whether to check that spikes are 0 or 1
+    picker: Picker  # finds the activity in what the monitor sees
+    holds: bool = False  # whether a sequence is held itself, instead of a copy
 
     def constructor(self, cell: str, h: Any) -> MonitorConstructor:
         """Returns the constructor of this signal's monitor."""

@@ -6,9 +6,7 @@ from torch import nn
 
 
 def assign(module: nn.Module, **values: object) -> None:
-    """Assigns attributes that are neither parameters, buffers, modules nor properties.
-
-    It equals one ``setattr`` for each. ``nn.Module.__setattr__`` looks for parameters, buffers and
-    modules of the name, which takes longer than to add two scalars.
-    """
+    """Assigns attributes that are neither parameters, buffers, modules nor properties."""
+    # It equals one `setattr` for each. `nn.Module.__setattr__` looks for parameters, buffers and
+    # modules of the name, which takes longer than to add two scalars.
     module.__dict__.update(values)

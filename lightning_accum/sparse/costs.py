@@ -21,35 +21,20 @@ _CHOICE = 20_000.0  # nanoseconds that it takes to count events and choose
 
 
 class Costs(NamedTuple):
-    """The costs of a sum of products over a window, in nanoseconds; only their ratios matter.
+    """The costs of a sum of products over a window, in nanoseconds; only their ratios matter."""
 
-    Args:
-        multiply: a multiply-add of a dense product.
-        prepare: an entry of the larger side of dense products, converted and read from memory.
-        dense_trace: an element of a trace of dense products.
-        weight: an element of a factor that is weighted.
-        search: an entry searched for events.
-        event: an event found and sorted.
-        share: the weight of an event, if each has its own.
-        add: an element that an event adds.
-        trace: an element of a trace of the rows that events add.
-        write: an element of the sum, by the side that is visited: ``"pre"`` and ``"post"``.
-        calls: the additional calls.
-        columns: how many columns of the rows are computed together.
-    """
-
-    multiply: float
-    prepare: float
-    dense_trace: float
-    weight: float
-    search: float
-    event: float
-    share: float
-    add: float
-    trace: float
-    write: tuple[float, float]
-    calls: float = 0.0
-    columns: int = 1
+    multiply: float  # a multiply-add of a dense product
+    prepare: float  # an entry of the larger side of dense products, converted and read from memory
+    dense_trace: float  # an element of a trace of dense products
+    weight: float  # an element of a factor that is weighted
+    search: float  # an entry searched for events
+    event: float  # an event found and sorted
+    share: float  # the weight of an event, if each has its own
+    add: float  # an element that an event adds
+    trace: float  # an element of a trace of the rows that events add
+    write: tuple[float, float]  # an element of the sum, by the side that is visited: pre, post
+    calls: float = 0.0  # the additional calls
+    columns: int = 1  # how many columns of the rows are computed together
 
 
 # Fitted to times on one core with AVX-512, of the windows and rules of benchmarks/choices.py.
@@ -76,10 +61,9 @@ CALLS = 60_000.0
 
 
 def events_pay(raster: Tensor, width: int) -> bool:
-    """Returns whether a product of a raster with a matrix is cheaper by events than dense.
-
-    It is never cheaper on other devices than the CPU, because counting events waits for the device.
-    """
+    """Returns whether a product of a raster with a matrix is cheaper by events than dense."""
+    # It is never cheaper on other devices than the CPU, because counting events waits for the
+    # device.
     if raster.dtype != torch.bool or not raster.is_cpu:
         return False
     rows, inputs = raster.shape
@@ -92,31 +76,19 @@ def events_pay(raster: Tensor, width: int) -> bool:
 
 
 class Form(NamedTuple):
-    """How some products are evaluated together.
-
-    Args:
-        choice: dense products, the spikes of one side, or the products of a single step.
-        side: the side whose traces move to the other side.
-        places: which products these are.
-    """
+    """How some products are evaluated together."""
 
     choice: Choice
-    side: Side
-    places: tuple[int, ...]
+    side: Side  # whose traces move to the other side
+    places: tuple[int, ...]  # which products these are
 
 
 class Charge(NamedTuple):
-    """The estimated nanoseconds of a choice, for each step of a sample: linear in its events.
+    """The estimated nanoseconds of a choice, for each step of a sample: linear in its events."""
 
-    Args:
-        fixed: those that do not depend on spikes.
-        event: those of each event.
-        place: the side whose events are visited, in the operands of a product.
-    """
-
-    fixed: float
-    event: float = 0.0
-    place: int = 0
+    fixed: float  # those that do not depend on spikes
+    event: float = 0.0  # those of each event
+    place: int = 0  # the side whose events are visited, in the operands of a product
 
     def of(self, product: Product) -> float:
         """Returns the nanoseconds for the spikes of a product."""
@@ -125,12 +97,11 @@ class Charge(NamedTuple):
 
 
 class Forms:
-    """The cheapest forms of the products of a parameter.
+    """The cheapest forms of the products of a parameter."""
 
-    What the costs depend on is found once for each kind of products; only the number of events
-    differs between windows of a kind. It is counted only on the CPU, because counting waits for
-    other devices.
-    """
+    # What the costs depend on is found once for each kind of products; only the number of events
+    # differs between windows of a kind. It is counted only on the CPU, because counting waits for
+    # other devices.
 
     def __init__(self) -> None:
         self._known: dict[object, list[dict[Form, Charge]]] = {}
@@ -253,10 +224,8 @@ def _events(factor: Factor) -> float:
 
 
 def unmoved_side(products: Sequence[Product], combine: bool = False) -> Side:
-    """Returns the side that stays unchanged in dense products; traces move to the other side.
-
-    It is the side that makes fewer products of sums, or the larger one.
-    """
+    """Returns the side that stays unchanged in dense products; traces move to the other side."""
+    # It is the side that makes fewer products of sums, or the larger one.
     post, pre = products[0].operands
     values = pre.activity
     if values.dtype != torch.bool and not values.is_floating_point():

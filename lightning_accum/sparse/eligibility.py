@@ -81,10 +81,8 @@ def fold_steps(
     constants: tuple[float, float, float],  # kappa, beta, rho
     unfiltered: Tensor | None = None,  # [...] a learning signal that is added in every step
 ) -> bool:
-    """Folds the learning signals of some steps, if there is a kernel for them.
-
-    The plain form is :func:`lightning_accum.functional.fold_eligibility`.
-    """
+    """Folds the learning signals of some steps, if there is a kernel for them."""
+    # The plain form is `fold_eligibility`.
     dtype, shape = out.dtype, out.shape
     known = FoldConstants.of(potential, constants)
     if known is None or not shape or not out.numel():
@@ -119,10 +117,8 @@ def fold_in_blocks(
     rho: float = 0.0,  # decay of the adaptation per step
     unfiltered: Tensor | None = None,  # a learning signal of every step, which is not filtered
 ) -> Eligibility:
-    """Folds learning signals that are computed block by block, and so are pseudo-derivatives.
-
-    The plain form is :func:`lightning_accum.functional.fold_eligibility` of all steps at once.
-    """
+    """Folds learning signals that are computed block by block, and so are pseudo-derivatives."""
+    # The plain form is `fold_eligibility` of all steps at once.
     blocks = _Blocks(learning_signal, potential, (kappa, beta, rho), unfiltered, out[0])
     folded = blocks.at_rest()
     for span in blocks.spans(0, len(out)):

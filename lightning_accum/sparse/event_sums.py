@@ -36,10 +36,8 @@ _FEWEST, _MOST = 64, 400  # columns
 
 
 def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
-    r"""Multiplies a raster by a matrix: :math:`Y_{kd} = \sum_e s_{ke} W_{ed} + b_d`.
-
-    The plain form is ``raster.to(table.dtype) @ table``; this adds one row for each event.
-    """
+    r"""Multiplies a raster by a matrix: :math:`Y_{kd} = \sum_e s_{ke} W_{ed} + b_d`."""
+    # The plain form is `raster.to(table.dtype) @ table`; this adds one row for each event.
     found = events if isinstance(events, Events) else Events(events)
     starts = found.row_starts()
     out = multiply_events(starts, found.columns, table.t(), bias)
@@ -77,10 +75,8 @@ class EventProduct(NamedTuple):
 
 
 def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None = None) -> Tensor:
-    r"""Sums outer products: :math:`D_{ed} = \sum_k s_{ke} v_{ke} Y_{kd}`.
-
-    The plain form is ``(raster * values).T @ rows``; this adds one row for each event.
-    """
+    r"""Sums outer products: :math:`D_{ed} = \sum_k s_{ke} v_{ke} Y_{kd}`."""
+    # The plain form is `(raster * values).T @ rows`; this adds one row for each event.
     found = events if isinstance(events, Events) else Events(events)
     weights = None if values is None else found.weights(values).to(rows.dtype)
     at, starts = found.ordered()
@@ -100,10 +96,8 @@ def outer_sum_into(
     values: Tensor | None = None,
     by_event: bool = False,
 ) -> bool:
-    r"""Sums outer products with rows that are made on the way, and never kept.
-
-    Its plain form is :func:`event_outer_sum` of the sum of all sources, transposed.
-    """
+    r"""Sums outer products with rows that are made on the way, and never kept."""
+    # Its plain form is `event_outer_sum` of the sum of all sources, transposed.
     weights = None if values is None else events.weights(values).to(total.dtype)
     at, starts = events.ordered()
     return outer_events(total, onto, starts, at, weights, sources, by_event)
@@ -116,28 +110,18 @@ _MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
 
 
 class Rows(NamedTuple):
-    """Rows ``[T, B, ..., D]`` of a sum of outer products: values, or a trace that is not kept.
+    """Rows ``[T, B, ..., D]`` of a sum of outer products: values, or a trace that is not kept."""
 
-    Args:
-        values: spikes, or values.
-        trace: which trace of the values.
-        decay: the share of the trace that is left after one step.
-        before: ``[B, ..., D]`` the trace before the first step; zero if ``None``.
-        last: ``[B, ..., D]`` receives the trace of the step that is computed last, which is the
-            first one in reverse.
-        weights: ``[T, B, ...]`` factors of the rows of a trace, or of the values if there is no
-            trace or a reverse one; one if ``None``.
-        folding: if the values are a folded signal, what it is folded of; `values` are then only of
-            its shape and dtype.
-    """
-
-    values: Tensor
-    trace: RowTrace = "none"
-    decay: float = 0.0
-    before: Tensor | None = None
-    last: Tensor | None = None
+    values: Tensor  # spikes, or values
+    trace: RowTrace = "none"  # which trace of the values
+    decay: float = 0.0  # the share of the trace that is left after one step
+    before: Tensor | None = None  # [B, ..., D] the trace before the first step, or zero
+    last: Tensor | None = None  # [B, ..., D] receives that of the step that is computed last
+    # [T, B, ...] factors of the rows of a trace; of the values without one, or with a reverse one
     weights: Tensor | None = None
-    folding: Folding | None = None
+    folding: Folding | None = (
+        None  # of which values are folded, that only have shape and dtype then
+    )
 
 
 def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
@@ -172,10 +156,8 @@ def multiply_events(
     bias: Tensor | None,
     neurons: ctypes.Structure | None = None,
 ) -> Tensor | None:
-    """Returns ``[K, D]``, the sums of those columns of ``table`` that a row's events select.
-
-    If there are neurons, they take the sums as their currents, and none are returned.
-    """
+    """Returns ``[K, D]``, the sums of those columns of ``table`` that a row's events select."""
+    # If there are neurons, they take the sums as their currents, and none are returned.
     tensors = [table] if bias is None else [table, bias]
     grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])

@@ -112,12 +112,10 @@ class _Record(ctypes.Structure):
 
 
 class SpikeRows:
-    """The rows of a raster into which steps of spikes are written.
+    """The rows of a raster into which steps of spikes are written."""
 
-    The plain form of ``write(i, step)`` is ``raster[i].copy_(step)``, and
-    :func:`~lightning_accum.sparse.search.count_spikes` of the step; that of ``events(n)`` is
-    ``Events(raster[:n].flatten(0, -2))``.
-    """
+    # The plain form of `write(i, step)` is `raster[i].copy_(step)`, and `count_spikes` of the step;
+    # that of `events(n)` is `Events(raster[:n].flatten(0, -2))`.
 
     def __init__(self, raster: Tensor, dtype: torch.dtype) -> None:
         fits = raster.dtype == torch.bool and raster.ndim > 1 and is_plain(raster)
@@ -136,11 +134,9 @@ class SpikeRows:
             self._write = kernel.record_step
 
     def write(self, row: int, step: Tensor) -> int | None:
-        """Keeps a step, and returns how many spikes it has; row 0 begins a new window of events.
-
-        ``None`` if there is no kernel for the step, or no such row; -1 if any value is neither 0
-        nor 1, and the row is then undefined.
-        """
+        """Keeps a step, and returns how many spikes it has; row 0 begins a new window of events."""
+        # `None` if there is no kernel for the step, or no such row; -1 if any value is neither 0
+        # nor 1, and the row is then undefined.
         if not self.exist or not 0 <= row < self._length or step.dtype is not self.dtype:
             return None
         if not is_plain(step) or step.shape != self._shape:
@@ -154,10 +150,8 @@ class SpikeRows:
             self._record.steps = -1
 
     def events(self, rows: int) -> Events | None:
-        """Returns the events of the first rows; ``None`` if they are unknown, or more than usual.
-
-        They share memory with those of the next window.
-        """
+        """Returns the events of the first rows, ``None`` if they are unknown or more than usual."""
+        # They share memory with those of the next window.
         if not self.exist or self._record.steps != rows or self._record.count > self._record.room:
             return None
         raster, count = self._raster[:rows].flatten(0, -2), self._record.count
@@ -183,10 +177,8 @@ _expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def expect_events(raster: Tensor) -> ExpectedEvents | None:
-    """Asks for the events of a raster that is about to be used.
-
-    ``None`` for a tensor of inference mode, which does not count its changes.
-    """
+    """Asks for the events of a raster that is about to be used."""
+    # `None` for a tensor of inference mode, which does not count its changes.
     if raster.is_inference():
         return None
     expected = ExpectedEvents(version(raster))
@@ -210,10 +202,8 @@ def last_trace_of_events(
     initial: Tensor | None,  # [..., neurons] the trace before the first step
     dtype: torch.dtype,  # the dtype of the trace
 ) -> Tensor:
-    """Returns the last step of an exponential trace of spikes; visits only events.
-
-    The plain form is :func:`lightning_accum.functional.traces.last_trace`.
-    """
+    """Returns the last step of an exponential trace of spikes; visits only events."""
+    # The plain form is `last_trace`.
     steps, state = shape[0], shape[1:]
     left = decays_to_the_end(decay, steps, events.rows.device)
     before = torch.zeros(state, dtype=dtype, device=left.device)

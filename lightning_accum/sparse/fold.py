@@ -58,14 +58,12 @@ def add_linear(
 
 
 class _Group(NamedTuple):
-    """Factors of one raster and its weights, by part: each a rate and values, or a trace of them.
-
-    A trace that is not computed yet is only in a group whose events the kernel visits.
-    """
+    """Factors of one raster and its weights."""
 
     raster: Tensor
     weights: Tensor | None
     factor: Factor | None  # has the raster's events, if they are visited
+    # rates and values by part; or a trace of these, if the kernel visits the raster's events
     parts: dict[bool, Scaled]
 
     def events(self) -> tuple[Events, Tensor | None]:

@@ -140,10 +140,9 @@ _memory = _Memory()
 
 
 class Scratch:
-    """Lends uninitialized tensors until the end of a ``with`` block.
+    """Lends uninitialized tensors until the end of a ``with`` block."""
 
-    The plain form of :meth:`empty` is ``torch.empty``.
-    """
+    # The plain form of `empty` is `torch.empty`.
 
     def __init__(self) -> None:
         self._taken: list[Tensor] = []

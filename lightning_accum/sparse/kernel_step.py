@@ -45,11 +45,10 @@ class _Operation(ctypes.Structure):
 
 
 class StepMemory:
-    """Holds the values and the products of a step; every step writes over those of the last one.
+    """Holds the values and the products of a step; every step writes over those of the last one."""
 
-    The next steps are read from the memory of the activities ``seen``, each ``[K, N]``, for which
-    :meth:`suits` is true. The traces begin at zero.
-    """
+    # The next steps are read from the memory of the activities `seen`, each `[K, N]`, for which
+    # `suits` is true. The traces begin at zero.
 
     def __init__(
         self,
@@ -121,10 +120,8 @@ class StepMemory:
         operation.most = 0.0 if before is None else float(trace.abs().max())
 
     def make(self) -> float:
-        """Makes the next step, and returns a bound of the elements of ``left.T @ right``.
-
-        It is one function written in C: an interrupt comes before or after it.
-        """
+        """Makes the next step, and returns a bound of the elements of ``left.T @ right``."""
+        # It is one function written in C: an interrupt comes before or after it.
         assert self._kernel is not None
         bound: float = self._kernel.make_step(*self._arguments)
         return bound

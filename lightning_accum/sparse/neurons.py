@@ -86,10 +86,9 @@ def integrate_neurons(
 
 
 class NeuronSteps:
-    """Takes single steps of neurons one after another, in the memory of their state.
+    """Takes single steps of neurons one after another, in the memory of their state."""
 
-    The plain form of a step is that of :func:`integrate_neurons`, on copies of the state.
-    """
+    # The plain form of a step is that of `integrate_neurons`, on copies of the state.
 
     def __init__(self, since_reset: float = math.inf) -> None:
         self.since_reset = since_reset
@@ -262,10 +261,8 @@ def run_online(
     limits: tuple[float, float] | None = None,  # between which all weights are
     reward: Tensor | None = None,  # [T, B]
 ) -> tuple[Tensor, Tensor, OnlineState] | None:
-    """Returns spikes, the new weight as ``[E, N]`` and the state; changes none of its arguments.
-
-    ``None`` if there is no kernel for them.
-    """
+    """Returns spikes, the new weight as ``[E, N]`` and the state; changes none of its arguments."""
+    # `None` if there is no kernel for them.
     steps, batch, inputs = raster.shape
     size, dtype = len(weight), weight.dtype
     largest = max(steps * batch * max(inputs, size), inputs * size)

@@ -42,10 +42,8 @@ class Factor(Protocol):
         """Returns a trace before the first step, ``None`` for zero."""
 
     def edges(self) -> tuple[Tensor | None, Tensor] | None:
-        """Returns a trace before the first step, and memory that is to receive it of the last.
-
-        It is ``None`` for a trace that is known.
-        """
+        """Returns a trace before the first step, and memory that is to receive it of the last."""
+        # It is `None` for a trace that is known.
 
     def events(self) -> Events:
         """Returns the spikes' indices in ``[K, neurons]``."""

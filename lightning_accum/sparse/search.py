@@ -48,10 +48,8 @@ def count_ones(values: Tensor) -> int | None:
 def last_trace(
     rows: Tensor, columns: Tensor, left: Tensor, nearest: bool, initial: Tensor
 ) -> Tensor | None:
-    """Returns ``[B, E]``, the trace after the last step, of the events of ``[T * B, E]`` in order.
-
-    ``left`` is what it has left of a spike in each step ``[T]``, ``initial`` of what was before.
-    """
+    """Returns ``[B, E]``, the trace after the last step, of events of ``[T * B, E]`` in order."""
+    # `left` is what it has left of a spike in each step `[T]`, `initial` of what was before.
     both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
     fits = both and initial.is_cpu and initial.ndim == 2 and left.ndim == 1
     kernel = kernel_for(initial.dtype) if fits else None
@@ -92,11 +90,9 @@ def density(raster: Tensor) -> float:
 
 
 def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns the row and the column of each non-zero entry, in the order of rows.
-
-    The third tensor is the place of each row's first entry if it is known; see `first_of_each`. The
-    plain form is ``raster.nonzero().unbind(1)``.
-    """
+    """Returns the row and the column of each non-zero entry, in the order of rows."""
+    # The third tensor is the place of each row's first entry if it is known; see `first_of_each`.
+    # The plain form is `raster.nonzero().unbind(1)`.
     fits = raster.dtype == torch.bool and raster.ndim == 2 and is_plain(raster)
     kernel = kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
     if kernel is not None:
@@ -132,10 +128,8 @@ def _by_words(flat: Any) -> Any:
 
 
 def stable_order(columns: Tensor, count: int) -> Tensor:
-    """Returns the permutation that sorts events by column, and keeps the order within a column.
-
-    The plain form is ``torch.sort(columns, stable=True)[1]``.
-    """
+    """Returns the permutation that sorts events by column, and keeps the order within a column."""
+    # The plain form is `torch.sort(columns, stable=True)[1]`.
     if columns.is_cpu and count <= 1 << 16 and not is_traced():
         return torch.from_numpy(np.argsort(columns.numpy().astype(np.uint16), kind="stable"))
     return torch.sort(columns, stable=True)[1]
@@ -153,10 +147,8 @@ def first_of_each(ordered: Tensor, count: int) -> Tensor:
 
 
 def count_spikes(activity: Tensor) -> int | None:
-    """Returns how many elements are 1, or ``None`` if any element is neither 0 nor 1.
-
-    The plain form is ``activity.sum()`` if ``((activity == 0) | (activity == 1)).all()``.
-    """
+    """Returns how many elements are 1, or ``None`` if any element is neither 0 nor 1."""
+    # The plain form is `activity.sum()` if `((activity == 0) | (activity == 1)).all()`.
     found = count_ones(activity)
     if found is not None:
         return None if found < 0 else found
@@ -173,10 +165,8 @@ def count_spikes(activity: Tensor) -> int | None:
 
 
 def fast_spike_counts(spikes: Tensor) -> Tensor:
-    """Returns the number of spikes of each neuron.
-
-    The plain form is :func:`~lightning_accum.functional.update_statistics.spike_counts`.
-    """
+    """Returns the number of spikes of each neuron."""
+    # The plain form is `spike_counts`.
     fits = spikes.dtype == torch.bool and spikes.ndim > 2 and is_plain(spikes)
     kernel = kernel_for(torch.float32) if fits else None
     if kernel is None:
@@ -188,11 +178,9 @@ def fast_spike_counts(spikes: Tensor) -> Tensor:
 
 
 def fast_count_statistics(counts: Tensor, slots: int) -> Mapping[str, Tensor | float]:
-    """Returns the mean rate of neurons, and the share of those that are silent.
-
-    The plain form is :func:`~lightning_accum.functional.update_statistics.count_statistics`, which
-    has these arguments. The kernel's sums are numbers.
-    """
+    """Returns the mean rate of neurons, and the share of those that are silent."""
+    # The plain form is `count_statistics`, which has these arguments. The kernel's sums are
+    # numbers.
     size = counts.numel()
     fits = counts.dtype == torch.float32 and size > 0 and is_plain(counts)
     kernel = kernel_for(torch.float32) if fits else None

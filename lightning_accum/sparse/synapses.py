@@ -50,10 +50,8 @@ class Synapses(NamedTuple):
 def transmit(
     x: Tensor, weight: Tensor, sources: Synapses, targets: Synapses, events: Events | None = None
 ) -> Tensor:
-    r"""Multiplies ``[K, sources]`` by weights: :math:`y_{ko} = \sum_i x_{ki} w_{io}`.
-
-    Gradients pass once. Events are those of ``x``, if they are known.
-    """
+    r"""Multiplies ``[K, sources]`` by weights: :math:`y_{ko} = \sum_i x_{ki} w_{io}`."""
+    # Gradients pass once. Events are those of `x`, if they are known.
     if is_traced():  # where the sum of a bag has no rule for derivatives or batches
         places = torch.arange(len(targets.others), device=weight.device)
         ends = torch.searchsorted(targets.starts, places, right=True) - 1
@@ -108,10 +106,8 @@ class _Transmission(torch.autograd.Function):
 def sum_pairs(
     post: Tensor, pre: Tensor, by_output: Synapses, by_input: Synapses, dtype: torch.dtype
 ) -> Tensor:
-    r"""Sums products over the rows of both sides: :math:`d_{io} = \sum_k y_{ko} x_{ki}`.
-
-    The events of the side that has fewer are visited, if there is a kernel.
-    """
+    r"""Sums products over the rows of both sides: :math:`d_{io} = \sum_k y_{ko} x_{ki}`."""
+    # The events of the side that has fewer are visited, if there is a kernel.
     if has_kernel(post.device, dtype):
         sides = [(post, pre, by_output), (pre, post, by_input)]
         own, other, index = min(sides, key=lambda side: density(side[0]))

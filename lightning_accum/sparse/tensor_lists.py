@@ -84,11 +84,9 @@ def staging(columns: Columns) -> Iterator[Columns]:
 
 
 def single_threaded(call: Callable[[], None]) -> None:
-    """Calls a kernel on small tensors in one thread, without autograd.
-
-    The kernel opens a parallel region for each tensor, which on a busy machine takes many times
-    as long as the arithmetic on a small one.
-    """
+    """Calls a kernel on small tensors in one thread, without autograd."""
+    # The kernel opens a parallel region for each tensor, which on a busy machine takes many times
+    # as long as the arithmetic on a small one.
     threads = torch.get_num_threads()
     try:
         try:
@@ -117,16 +115,14 @@ class _Search(ctypes.Structure):
 
 
 class Places:
-    """The memory of columns of tensors.
+    """The memory of columns of tensors."""
 
-    A kernel gets addresses, and would write beyond a tensor whose memory was replaced, resized or
-    laid out differently since. So :meth:`find` reads device, dtype, shape, strides and address of
-    every tensor at every step, and a kernel uses the addresses of that call only. The parameters
-    and the moments themselves stay the same objects, which are kept alive here.
-
-    With a compiled kernel, and a torch that has DLPack's exchange of tensors in C, one call of C
-    reads all tensors; otherwise Python reads each, which takes longer.
-    """
+    # A kernel gets addresses, and would write beyond a tensor whose memory was replaced, resized or
+    # laid out differently since. So `find` reads device, dtype, shape, strides and address of every
+    # tensor at every step, and a kernel uses the addresses of that call only. The parameters and
+    # the moments themselves stay the same objects, which are kept alive here. With a compiled
+    # kernel, and a torch that has DLPack's exchange of tensors in C, one call of C reads all
+    # tensors; otherwise Python reads each, which takes longer.
 
     def __init__(self, params: list[Tensor], moments: Sequence[list[Tensor]]) -> None:
         self._fixed = [list(params), *map(list, moments)]
@@ -137,11 +133,9 @@ class Places:
         self._objects = [array("q", map(id, column)) for column in (params, params, *moments)]
 
     def find(self, grads: list[Tensor]) -> bool:
-        """Finds where the tensors begin; returns whether a step may go over lines of memory.
-
-        It may if all are plain tensors of one floating-point dtype on the CPU, and those at one
-        index are dense, of one shape, and have their elements in the same order in memory.
-        """
+        """Finds where the tensors begin; returns whether a step may go over lines of memory."""
+        # It may if all are plain tensors of one floating-point dtype on the CPU, and those at one
+        # index are dense, of one shape, and have their elements in the same order in memory.
         params, *moments = self._fixed
         if len(grads) != len(params) or not self._plain or not _PLAIN.issuperset(map(type, grads)):
             return False
@@ -230,10 +224,8 @@ class _Moments(ctypes.Structure):
 def step_moments(
     dtype: torch.dtype, places: Places, numbers: Sequence[float], is_belief: bool
 ) -> bool:
-    """Steps tensors at places that were just found, if there is a kernel; returns whether.
-
-    ``numbers`` are in the order of ``optim._kernels.Coefficients``; all but gradients change.
-    """
+    """Steps tensors at places that were just found, if there is a kernel; returns whether."""
+    # `numbers` are in the order of `optim._kernels.Coefficients`; all but gradients change.
     kernel = kernel_for(dtype)
     if kernel is None:
         return False

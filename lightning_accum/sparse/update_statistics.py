@@ -49,11 +49,9 @@ def fast_statistics(
     lower: float | None = None,
     upper: float | None = None,
 ) -> dict[str, Tensor]:
-    """Returns the statistics of the change that was applied to a parameter.
-
-    The plain form is :func:`~lightning_accum.functional.update_statistics.update_statistics`, which
-    has these arguments, and takes some thirty operations of torch.
-    """
+    """Returns the statistics of the change that was applied to a parameter."""
+    # The plain form is `update_statistics`, which has these arguments, and takes some thirty
+    # operations of torch.
     found = summed_statistics(before, after, pos, neg, lower, upper)
     if found is None:
         return update_statistics(before, after, pos, neg, lower, upper)
@@ -102,11 +100,8 @@ def fast_lost_change(
     parts: tuple[Tensor | None, Tensor | None],
     limits: tuple[float | None, float | None] = (None, None),
 ) -> tuple[Tensor, Tensor] | tuple[float, float]:
-    """Returns how much of a pending change had no effect, and how much there was.
-
-    The plain form is :func:`~lightning_accum.functional.update_statistics.lost_change`, which has
-    these arguments. The kernel's sums are numbers.
-    """
+    """Returns how much of a pending change had no effect, and how much there was."""
+    # The plain form is `lost_change`, which has these arguments. The kernel's sums are numbers.
     kernel = _kernel_for(before, after, *parts)
     if kernel is None:
         return lost_change(before, after, parts, limits)

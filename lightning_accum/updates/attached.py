@@ -111,11 +111,9 @@ def attach_updater(
 
 
 def claim(updater: Updater, user: object) -> Updater:
-    """Returns ``updater``, or another one for the same parameters if it has another user.
-
-    The pending changes of two users stay apart, as do the times and rates at which they apply
-    them. They share constraints and bounds.
-    """
+    """Returns ``updater``, or another one for the same parameters if it has another user."""
+    # The pending changes of two users stay apart, as do the times and rates at which they apply
+    # them. They share constraints and bounds.
     if updater.user is not None and updater.user is not user:
         return updater.sibling()
     updater.user = user

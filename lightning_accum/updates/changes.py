@@ -40,10 +40,8 @@ class NonFiniteGuard:
     def filtered(
         self, label: str, targets: Sequence[Target], deltas: list[Tensor]
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Applies the policy to changes, with one reduction each.
-
-        It waits for the device only if the policy is ``"raise"``.
-        """
+        """Applies the policy to changes, with one reduction each."""
+        # It waits for the device only if the policy is `"raise"`.
         if self.policy == "ignore" or not deltas:
             return deltas, {}
         bad = {}
@@ -209,10 +207,8 @@ def gradients(
 
 
 def _deltas(targets: Sequence[Target]) -> list[Tensor]:
-    """Returns the bounded changes, in few kernels for those without a bound.
-
-    The change of a sharded parameter is that of this process's shard.
-    """
+    """Returns the bounded changes, in few kernels for those without a bound."""
+    # The change of a sharded parameter is that of this process's shard.
     deltas: list[Tensor] = []
     unbounded: list[tuple[int, Tensor, Tensor]] = []
     for place, target in enumerate(targets):
@@ -238,9 +234,7 @@ def _deltas(targets: Sequence[Target]) -> list[Tensor]:
 
 
 def call_uninterrupted(*calls: partial[Any]) -> None:
-    """Calls functions written in C one after another.
-
-    Python looks for an interrupt between its own instructions. None runs between these calls, so
-    that after an interrupt either all of them were made, or none.
-    """
+    """Calls functions written in C one after another."""
+    # Python looks for an interrupt between its own instructions. None runs between these calls, so
+    # that after an interrupt either all of them were made, or none.
     deque(map(_CALL, calls), maxlen=0)

@@ -163,10 +163,8 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
                     _check_in_place(name, param, _called(fn, param, module, name))
 
     def limits(self, name: str, lower: float | None, upper: float | None) -> Limits:
-        """Returns the limits of a parameter, those of its bounds if no constraint sets others.
-
-        A constraint that keeps a parameter between limits has them as ``weight_limits``.
-        """
+        """Returns the limits of a parameter, those of its bounds if no constraint sets others."""
+        # A constraint that keeps a parameter between limits has them as `weight_limits`.
         for fn in self.of(name):
             lowest, highest = _limits(fn)
             lower = lower if lowest is None else lowest

@@ -91,15 +91,13 @@ def _copy(side: Tensor) -> Tensor:
 
 
 class Part:
-    """The contributions to the potentiating or to the depressing part of a parameter's change.
+    """The contributions to the potentiating or to the depressing part of a parameter's change."""
 
-    The pending value is held in one of three forms: as a running value, if the reduction streams;
-    as the contributions themselves, if it needs all of them; or as products that are deferred,
-    which an updater can add to the parameter without storing their result.
-
-    The running value keeps its memory when the part is cleared, and the next contribution writes
-    over it: a training loop allocates it once.
-    """
+    # The pending value is held in one of three forms: as a running value, if the reduction streams;
+    # as the contributions themselves, if it needs all of them; or as products that are deferred,
+    # which an updater can add to the parameter without storing their result. The running value
+    # keeps its memory when the part is cleared, and the next contribution writes over it: a
+    # training loop allocates it once.
 
     def __init__(self, reduction: Reduction | None = None) -> None:
         self.reduction = find_reduction(None) if reduction is None else reduction

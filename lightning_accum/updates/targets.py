@@ -28,10 +28,8 @@ class Target(NamedTuple):
 
 
 def parameter_of(module: nn.Module, name: str) -> Tensor | None:
-    """Returns the module's own parameter or buffer of a name; ``None`` if it has none.
-
-    If ``torch.nn.utils.prune`` computes the tensor, the original parameter is returned.
-    """
+    """Returns the module's own parameter or buffer of a name; ``None`` if it has none."""
+    # If `torch.nn.utils.prune` computes the tensor, the original parameter is returned.
     found = own_tensor(module, name)
     if found is None and own_tensor(module, f"{name}_mask") is not None:
         found = own_tensor(module, f"{name}_orig")
