@@ -118,8 +118,8 @@ def receptive_fields(
     weight: Tensor, shape: Sequence[int] | None = None, argument: str = "shape"
 ) -> Tensor | None:
     """Returns the weights of each neuron as an image."""
-    # They are `[N, height, width]` in float32 on the CPU: one image of all weights if the inputs of a
-    # linear layer are no square and have no `shape`, and `None` for weights of other shapes.
+    # They are `[N, height, width]` in float32 on the CPU: one image of all weights if inputs of a
+    # linear layer are no square without a `shape`, and `None` for weights of other shapes.
     # `argument` is what the caller calls the shape, for the message.
     weight = weight.detach().float().cpu().contiguous()
     if weight.ndim == 4:
