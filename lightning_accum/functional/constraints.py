@@ -47,10 +47,7 @@ def clamp_(param: Tensor, min: float | None = None, max: float | None = None) ->
 
 @torch.no_grad()
 def normalize_(
-    param: Tensor,
-    norm: float = 1.0,
-    order: float = 1.0,
-    dim: int | Sequence[int] | None = None,
+    param: Tensor, norm: float = 1.0, order: float = 1.0, dim: int | Sequence[int] | None = None
 ) -> Tensor:
     r"""Scales each output's weights to one norm, :math:`w_o \leftarrow n\,w_o/\|w_o\|_p`, in place.
 

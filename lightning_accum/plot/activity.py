@@ -9,23 +9,13 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_tensors
-from lightning_accum.plot.figures import (
-    check_step,
-    count_rows,
-    one_sample,
-    open_sides,
-    pyplot,
-)
+from lightning_accum.plot.figures import check_step, count_rows, one_sample, open_sides, pyplot
 
 _MOST = 4  # neurons whose potentials are drawn by default
 
 
 def raster(
-    spikes: Tensor,
-    dt: float = 1.0,
-    inputs: Tensor | None = None,
-    sample: int = 0,
-    ax: Any = None,
+    spikes: Tensor, dt: float = 1.0, inputs: Tensor | None = None, sample: int = 0, ax: Any = None
 ) -> tuple[Any, Any]:
     """Draws the spikes of each neuron over time, and above them those of the input.
 

@@ -126,11 +126,7 @@ class SharedFolds:
         self._found = self._scratch = None
 
     def fold(
-        self,
-        recording: Recording,
-        h: PotentialRule,
-        numbers: FoldConstants,
-        signal: LearningSignal,
+        self, recording: Recording, h: PotentialRule, numbers: FoldConstants, signal: LearningSignal
     ) -> FoldedWindow:
         """Folds a window, or returns that of another cell with the same neuron."""
         if recording.carries and (numbers.kappa or numbers.beta):

@@ -108,11 +108,7 @@ class RandomFeedback(Feedback):
     weight: Tensor
 
     def __init__(
-        self,
-        classes: int,
-        neurons: int | Sequence[int],
-        scale: float | None = None,
-        seed: int = 0,
+        self, classes: int, neurons: int | Sequence[int], scale: float | None = None, seed: int = 0
     ) -> None:
         super().__init__()
         shape = (neurons,) if isinstance(neurons, int) else tuple(neurons)

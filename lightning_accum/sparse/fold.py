@@ -79,12 +79,7 @@ class _Folded:
     """Products whose traces were moved to the other side, grouped by the raster that is left."""
 
     def __init__(
-        self,
-        products: Sequence[Product],
-        side: Side,
-        events: bool,
-        scratch: Scratch,
-        combine: bool,
+        self, products: Sequence[Product], side: Side, events: bool, scratch: Scratch, combine: bool
     ) -> None:
         self.side: Side = side
         self.events, self.combine, self.scratch = events, combine, scratch

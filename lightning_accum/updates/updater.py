@@ -29,12 +29,7 @@ from lightning_accum.updates.changes import (
     stacked_change,
 )
 from lightning_accum.updates.constraints import Constraint, Constraints
-from lightning_accum.updates.targets import (
-    Target,
-    follow_synapses,
-    parameter_of,
-    updatable_param,
-)
+from lightning_accum.updates.targets import Target, follow_synapses, parameter_of, updatable_param
 
 _COUNTS = named(
     Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
@@ -260,9 +255,7 @@ class Updater(CheckedState):
 
     @staticmethod
     def _setacc_(
-        self: Updater,
-        value: tuple[Tensor | None, Tensor | None] | Tensor | None,
-        attr: str,
+        self: Updater, value: tuple[Tensor | None, Tensor | None] | Tensor | None, attr: str
     ) -> None:
         """Adds to the accumulator of a parameter: a tensor to ``pos``, a pair to both parts."""
         pair = value if isinstance(value, (tuple, list)) else (value, None)
