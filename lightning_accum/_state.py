@@ -198,6 +198,8 @@ class StateModule(CheckedState):
     """
 
     _state: dict[str, Tensor | None]
+    _sizes: tuple[int | None, ...] = ()
+    """The shape of all tensors, with ``None`` for the batch; any if it is empty."""
 
     steps_since_reset: float = math.inf
     """The number of steps since a neuron's last ``reset()``; infinite if that is not known."""
@@ -229,6 +231,15 @@ class StateModule(CheckedState):
             check_state(place, state, dict.fromkeys(self._state, optional(TENSOR)))
         kind = named(optional(TENSOR))
         check_that(kind.fits(state), place, kind.should, state)
+        sizes = self._sizes
+        shape = ", ".join("B" if size is None else str(size) for size in sizes)
+        for key, value in state.items():
+            if sizes and value is not None:
+                fits = value.is_floating_point() and value.ndim == len(sizes)
+                fits = fits and all(n in (m, None) for n, m in zip(sizes, value.shape, strict=True))
+                check_that(
+                    fits, place, f"floating-point numbers of shape [{shape}] as `{key}`", value
+                )
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Loads copies of the transient tensors from a state dict.

@@ -19,13 +19,7 @@ from lightning_accum._checks import (
 )
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.nn._arguments import (
-    check_input,
-    check_layer_state,
-    check_times,
-    decay_in_step,
-    layer_shape,
-)
+from lightning_accum.nn._arguments import check_input, check_times, decay_in_step, layer_shape
 
 
 class Inhibition(Protocol):
@@ -218,6 +212,7 @@ class Competition(WideTheta):
         check_times(0.0, dt, time_dim)
         check_finite(theta_plus=theta_plus)
         self.size = layer_shape(size)
+        self._sizes = (None, math.prod(self.size))
         neurons = math.prod(self.size)
         should = f"between 1 and the {neurons} neurons"
         check_value(1 <= winners <= neurons, "winners", winners, should)
@@ -283,11 +278,6 @@ class Competition(WideTheta):
         self.theta.copy_(theta.view(self.size))
         self._state = {"drive": drive}
         return wins
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is not the mean current of such a layer."""
-        super().check_extra_state(state)
-        check_layer_state(self, state, math.prod(self.size))
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
-from lightning_accum.nn._arguments import check_input, check_layer_state, check_times, layer_shape
+from lightning_accum.nn._arguments import check_input, check_times, layer_shape
 
 
 @final
@@ -49,6 +49,7 @@ class LeakyIntegrator(StateModule):
         super().__init__()
         check_times(0.0, dt, time_dim)
         self.size = layer_shape(size)
+        self._sizes = (None, *self.size)
         self.tc_mem = tc_mem
         self.dt = dt
         self.time_dim = time_dim
@@ -80,11 +81,6 @@ class LeakyIntegrator(StateModule):
         if len(y):
             self._state = {"y": y[-1].detach().clone()}
         return y if self.time_dim == 0 else y[0]
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is not the state of such a readout."""
-        super().check_extra_state(state)
-        check_layer_state(self, state, *self.size)
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from lightning_accum._checks import check_finite, check_tensors
 from lightning_accum._compat import is_traced
-from lightning_accum._state import StateModule, check_that
+from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.nn._arguments import check_input, check_sizes, check_times
 from lightning_accum.sparse.costs import events_pay
@@ -172,6 +172,7 @@ class DelayedLinear(Updatable, StateModule):
         self.dt = dt
         self.time_dim = time_dim
         self._longest = round(max_delay / dt)
+        self._sizes = (self._longest, None, in_features)
         self.reset()
 
     def reset(self) -> None:
@@ -205,15 +206,6 @@ class DelayedLinear(Updatable, StateModule):
         out: Tensor = torch.addbmm(weights.new_zeros(()), inputs, weights)
         self._state = {"past": line[steps:].detach().clone()}
         return out.unflatten(0, (steps, batch)) if self.time_dim == 0 else out
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if these are not the past inputs of such a connection."""
-        super().check_extra_state(state)
-        past, ends = state["past"], (self._longest, self.weight.shape[1])
-        if past is not None:
-            fits = past.is_floating_point() and past.ndim == 3 and past.shape[::2] == ends
-            should = "floating-point numbers of shape [{}, B, {}] as `past`".format(*ends)
-            check_that(fits, "`DelayedLinear`", should, past)
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""

@@ -15,7 +15,6 @@ from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.nn._arguments import (
     check_input,
-    check_layer_state,
     check_spike_dtype,
     check_times,
     decay_in_step,
@@ -60,6 +59,7 @@ class Neurons(StateModule, ABC):
         check_spike_dtype(spike_dtype)
         _check_inhibition(inhibition, compile)
         self.size = layer_shape(size)
+        self._sizes = (None, math.prod(self.size))
         self.tc_mem = tc_mem
         self.v_threshold = v_threshold
         self.v_reset = v_reset
@@ -137,11 +137,6 @@ class Neurons(StateModule, ABC):
     def _theta(self, like: Tensor) -> Tensor:
         """Returns the rise of the threshold, which a sequence changes in place."""
         return like.new_zeros(())
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if these are not the potential and holds of such neurons."""
-        super().check_extra_state(state)
-        check_layer_state(self, state, math.prod(self.size))
 
     # ------------------------------------------------------------------ in another loop
     def loop_constants(self) -> SpikingNeurons | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, final, get_args
 
 import torch
 from torch import Tensor
@@ -13,12 +13,7 @@ from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.nn._arguments import (
-    check_input,
-    check_layer_state,
-    check_spike_dtype,
-    check_times,
-)
+from lightning_accum.nn._arguments import check_input, check_spike_dtype, check_times
 from lightning_accum.nn._fast_surrogate import SurrogateRun, SurrogateState, integrate_surrogate
 from lightning_accum.nn.linear import RecurrentLinear
 
@@ -115,6 +110,7 @@ class SurrogateLIF(StateModule):
                 f" `{type(surrogate).__name__}`."
             )
         self.size = size
+        self._sizes = (None, size)
         self.tc_mem = tc_mem
         self.v_threshold = v_threshold
         self.beta = beta
@@ -173,11 +169,6 @@ class SurrogateLIF(StateModule):
         if any(value is None or value.shape != like.shape for value in kept):
             return SurrogateState(*(torch.zeros_like(like) for _ in kept))
         return SurrogateState(*(value.to(like, copy=True) for value in kept if value is not None))
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is not the state of such neurons."""
-        super().check_extra_state(state)
-        check_layer_state(self, state, self.size)
 
     # ------------------------------------------------------------------ a call
     def forward(self, x: Tensor) -> Tensor:
