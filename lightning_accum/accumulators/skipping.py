@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_accum._checks import check_value
-from lightning_accum._compat import known_keywords
+from lightning_accum._compat import is_synchronised, known_keywords
 from lightning_accum._state import shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
@@ -115,10 +115,12 @@ class Except(StreamAccumulator):
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Synchronises the accumulator."""
         self.accumulator.sync(*args, **kwargs)
+        self._is_synced = is_synchronised(self.accumulator)
 
     def unsync(self, *args: Any, **kwargs: Any) -> None:
         """Returns the accumulator to the states of this process."""
         self.accumulator.unsync(*args, **kwargs)
+        self._is_synced = is_synchronised(self.accumulator)
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         # The accumulator synchronises, caches and warns itself.
@@ -138,10 +140,6 @@ class Except(StreamAccumulator):
         if isinstance(incoming_state, Except):
             incoming_state = incoming_state.accumulator
         self.accumulator.merge_state(incoming_state)
-
-    def is_synchronised(self) -> bool:
-        """Returns whether the accumulator's states are, at the moment, those of all processes."""
-        return as_stage(self.accumulator).is_synchronised()
 
     def result_so_far(self) -> Any:
         """Returns the accumulator's result of this process, without caching it."""

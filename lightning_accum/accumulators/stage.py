@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from lightning_accum._compat import is_synchronised, local_result
+from lightning_accum._compat import local_result
 
 #: Calls that send the results of an iteration on.
 Ends = Iterator[Callable[[], Any]]
@@ -123,10 +123,6 @@ class Stage:
         for pipe in self.pipes():
             pipe.bind(module)
 
-    def is_synchronised(self) -> bool:
-        """Returns whether a metric's states are, at the moment, those of all processes."""
-        return False
-
     def result_so_far(self) -> Any:
         """Returns a metric's result of this process, without caching it."""
 
@@ -182,10 +178,6 @@ class Foreign(Stage):
         """Resets a metric."""
         if isinstance(self.module, Metric | MetricCollection):
             self.module.reset()
-
-    def is_synchronised(self) -> bool:
-        """Returns whether a metric's states are, at the moment, those of all processes."""
-        return is_synchronised(self.module)
 
     def result_so_far(self) -> Any:
         """Returns a metric's result of this process, without caching it."""
