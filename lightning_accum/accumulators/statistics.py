@@ -212,23 +212,6 @@ class Max(_Extreme):
 
 
 class Min(_Extreme):
-    r"""The smallest of all values, element by element.
-
-    .. math:: \min_i x_i
-
-    If a value is nan, so is the result. The dtype is float32 for half precision, and int64 for
-    integers. Before any value, the result is nan, with one warning.
-
-    Args:
-        **kwargs: passed to :class:`torchmetrics.Metric`.
-
-    Example:
-        >>> import torch
-        >>> from lightning_accum.accumulators import Min
-        >>> smallest = Min()
-        >>> smallest.update(torch.tensor([1.0, 5.0]))
-        >>> smallest(torch.tensor([2.0, 3.0]))
-        tensor([1., 3.])
-    """
+    r"""The smallest of all values, :math:`\min_i x_i`; otherwise as :class:`Max`."""
 
     _pick = staticmethod(torch.minimum)

@@ -105,23 +105,8 @@ def normalize_(
 def normalize_synapses_(
     param: Tensor, outputs: Tensor, count: int, norm: float = 1.0, order: float = 1.0
 ) -> Tensor:
-    r"""Scales each output's weights to one norm, as :func:`normalize_`, if they are a vector.
-
-    Args:
-        param: weights ``[synapses]``, floating point; written to.
-        outputs: the output of each weight, ``[synapses]``, integers.
-        count: the number of outputs.
-        norm: the norm :math:`n > 0` of each output's weights.
-        order: the norm's order :math:`p > 0`; 1, 2, or any other, infinity included.
-
-    Returns:
-        ``param`` itself.
-
-    Example:
-        >>> import torch
-        >>> normalize_synapses_(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 0]), 2)
-        tensor([0.2500, 1.0000, 0.7500])
-    """
+    r"""Scales each output's weights to one norm, as :func:`normalize_`, if they are a vector."""
+    # Of the weights `[synapses]`, `outputs` are the outputs, of which there are `count`.
     wide = widened(param)
     size, places = wide.abs(), outputs.long()
     largest = wide.new_zeros(count).scatter_reduce_(0, places, size, "amax")

@@ -108,15 +108,7 @@ class UpdateStatistics(AdditiveMetric):
         lower: float | None = None,
         upper: float | None = None,
     ) -> None:
-        """Measures one update.
-
-        Args:
-            before: the parameter before the update, of any shape; a copy, not a view.
-            after: the parameter after the update, of the same shape.
-            pos: potentiating part that was pending.
-            neg: depressing part that was pending.
-            lower: lower limit of the parameter.
-            upper: upper limit of the parameter.
+        """Measures one update; the arguments are those of ``update_statistics``.
 
         Raises:
             ValueError: if ``before`` and ``after`` differ in shape, or share their memory.

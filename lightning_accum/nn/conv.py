@@ -89,29 +89,9 @@ class Conv1d(SequenceConv, nn.Conv1d):
 
 @final
 class Conv2d(SequenceConv, nn.Conv2d):
-    """A ``torch.nn.Conv2d`` that is `Updatable` and takes sequences and spikes of any dtype.
-
-    Args:
-        *args: arguments of ``torch.nn.Conv2d``.
-        **kwargs: keyword arguments of ``torch.nn.Conv2d``.
-
-    Example:
-        >>> import torch
-        >>> Conv2d(1, 3, kernel_size=5)(torch.rand(7, 4, 1, 8, 8) < 0.1).shape
-        torch.Size([7, 4, 3, 4, 4])
-    """
+    """A ``torch.nn.Conv2d``, with its arguments, that takes what :class:`Conv1d` takes."""
 
 
 @final
 class Conv3d(SequenceConv, nn.Conv3d):
-    """A ``torch.nn.Conv3d`` that is `Updatable` and takes sequences and spikes of any dtype.
-
-    Args:
-        *args: arguments of ``torch.nn.Conv3d``.
-        **kwargs: keyword arguments of ``torch.nn.Conv3d``.
-
-    Example:
-        >>> import torch
-        >>> Conv3d(1, 2, kernel_size=2)(torch.rand(7, 4, 1, 3, 3, 3) < 0.1).shape
-        torch.Size([7, 4, 2, 2, 2, 2])
-    """
+    """A ``torch.nn.Conv3d``, with its arguments, that takes what :class:`Conv1d` takes."""

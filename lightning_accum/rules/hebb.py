@@ -58,22 +58,7 @@ class AntiHebb(RateRule):
     On lateral connections it decorrelates neurons. The change belongs to the depressing part, so
     that a lower bound acts on it.
 
-    Args:
-        lr: rate.
-        **options: those of :class:`Rule`.
-
-    Example:
-        >>> import torch
-        >>> from torch import nn
-        >>> from lightning_accum import AntiHebb, Serial
-        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.ReLU())
-        >>> _ = nn.init.ones_(layer.connection.weight)
-        >>> rule = AntiHebb(lr=0.1)
-        >>> unit = rule.register_cell("lateral", layer.cell)
-        >>> _ = layer(torch.tensor([[1.0, 3.0]]))
-        >>> rule()
-        >>> unit.cell.updater.weight.neg
-        tensor([[0.4000, 1.2000]])
+    The arguments, and how it is used, are those of :class:`Hebb`.
 
     Source:
         Földiák 1990, "Forming sparse representations by local anti-Hebbian learning",

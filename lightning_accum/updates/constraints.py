@@ -83,13 +83,7 @@ class Normalize:
         normalize_(param, self.norm, self.order)
 
     def on_synapses(self, param: Tensor, outputs: Tensor, count: int) -> None:
-        """Normalizes a vector of weights in place, those that lead to one output together.
-
-        Args:
-            param: weights ``[synapses]``.
-            outputs: the output of each, ``[synapses]``.
-            count: the number of outputs.
-        """
+        """Normalizes weights ``[synapses]`` in place, those that lead to one output together."""
         normalize_synapses_(param, outputs, count, self.norm, self.order)
 
 
