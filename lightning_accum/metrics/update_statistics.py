@@ -47,19 +47,7 @@ class AdditiveMetric(PersistentMetric):
             mark_updated(self)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draws present values as bars, or results over time as curves, in panels.
-
-        Args:
-            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
-            ax: matplotlib axes to draw all values in. Default: panels in a new figure, where each
-                has its own scale.
-
-        Returns:
-            The figure, or ``None`` if ``ax`` was given, and the axes of the panels, an array.
-
-        Raises:
-            ModuleNotFoundError: if matplotlib is not installed.
-        """
+        """Draws present values as bars, or results over time as curves, in panels."""
         if ax is not None or not self.panels:
             return super().plot(val, ax)
         found = self.compute() if val is None else val
