@@ -93,7 +93,7 @@ class PersistentMetric(Metric):
             state_dict.pop(prefix + name, None)
         for name, value in found.items():
             if name != _EXTRA:
-                value = _copy_on(value, self.device) if isinstance(value, Tensor) else value
+                value = representable(value, self.device).to(self.device, copy=True)
             state_dict[prefix + name] = value
         if _EXTRA in names:
             # A state that is missing from the state dict keeps its value, as in torchmetrics.

@@ -283,11 +283,6 @@ def unit_dim_of(module: nn.Module) -> int:
     return 2 if isinstance(module, _CHANNELS_FIRST) else -1
 
 
-def vjp_of(module: nn.Module, name: str, place: str = "") -> WeightVJP:
-    """Returns the vector-Jacobian product of a parameter."""
-    return kind_of_vjp(module, name)(module, name, place)
-
-
 def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
     """Returns the class of the vector-Jacobian product of a parameter."""
     if not all(method.startswith(_STOCK) for method in forward_methods(module)):

@@ -39,7 +39,8 @@ class SequenceConv(Updatable, nn.Module):
         check_tensors(x=x)
         inner = self.weight.ndim - 1
         flat = x.reshape(-1, *x.shape[-inner:])
-        if is_traced() or not x.is_cpu or self._needs_graph(x):
+        grads = any(tensor.requires_grad for tensor in (x, *self.parameters()))
+        if is_traced() or not x.is_cpu or (grads and torch.is_grad_enabled()):
             out = self._transmit(flat)
         else:
             channels = max(flat.shape[1], self.weight.shape[0]) if flat.ndim > 1 else 1
@@ -51,11 +52,6 @@ class SequenceConv(Updatable, nn.Module):
             x = as_numbers(x, self.weight.dtype)
         out: Tensor = super().forward(x)
         return out
-
-    def _needs_graph(self, x: Tensor) -> bool:
-        """Returns whether autograd will keep everything for a backward pass."""
-        tensors = (x, *self.parameters())
-        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _in_chunks(call: Callable[[Tensor], Tensor], x: Tensor, row_elements: int) -> Tensor:

@@ -33,17 +33,10 @@ from lightning_accum.sparse.tensor_lists import (
     step_moments,
 )
 
-# Before, it takes one tensor only.
-_TAKES_LISTS = torch.__version__ >= "2.6"
-
 
 def count_versions(tensors: Sequence[Tensor]) -> None:
     """Increments the versions of tensors: a backward pass that needs old values then raises."""
-    if _TAKES_LISTS:
-        torch.autograd.graph.increment_version(tensors)  # type: ignore[arg-type, unused-ignore]
-        return
-    for tensor in tensors:
-        torch.autograd.graph.increment_version(tensor)
+    torch.autograd.graph.increment_version(tensors)  # type: ignore[arg-type, unused-ignore]
 
 
 _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqrt"))
@@ -118,15 +111,6 @@ def _listed_pass(columns: Columns, k: Coefficients, belief: bool) -> None:
         _addcdiv_(params, means, divisors, -k.size)
     elif k.size:
         _add_(params, means, alpha=-k.size / k.floor)
-
-
-def listed_step(
-    columns: Columns, k: Coefficients, belief: bool, staged: bool, together: float
-) -> None:
-    """Steps many tensors, in chunks."""
-    for chunk in chunks(columns, together):
-        with staging(chunk) if staged else nullcontext(chunk) as ready:
-            _listed_pass(ready, k, belief)
 
 
 def kernel_step(params: list[Tensor], places: Places, k: Coefficients, belief: bool) -> bool:
@@ -310,4 +294,6 @@ class StepGroup:
             together = CHUNK if self.device.type == "cpu" else float("inf")
             if group["foreach"] is not None:
                 together = float("inf") if group["foreach"] else 0.0
-            listed_step(columns, k, belief, self.staged, together)
+            for chunk in chunks(columns, together):
+                with staging(chunk) if self.staged else nullcontext(chunk) as ready:
+                    _listed_pass(ready, k, belief)

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.engine.terms import Term
-from lightning_accum.engine.vjp import vjp_of
+from lightning_accum.engine.vjp import kind_of_vjp
 from lightning_accum.engine.window import Window
 from lightning_accum.rules.base import RateRule
 
@@ -59,7 +59,7 @@ class Sanger(RateRule):
         """Raises a ``ValueError`` if a parameter is not the weight of a linear connection."""
         super().check_cell(name, cell, h)
         for param in h.params:
-            if not vjp_of(cell.connection, param).is_matrix:
+            if not kind_of_vjp(cell.connection, param).is_matrix:
                 raise ValueError(
                     f"Parameter `{param}` of cell `{name}` should be the weight of a"
                     " torch.nn.Linear, whose outputs have an order. Found a"

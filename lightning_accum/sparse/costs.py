@@ -173,12 +173,6 @@ def _is_small(products: Sequence[Product], dense: Charge) -> bool:
     return dense.fixed * products[0].operands[0].shape[:-1].numel() < _CHOICE
 
 
-def charges(products: Sequence[Product], combine: bool = False) -> dict[Choice, float]:
-    """Returns the estimated nanoseconds of each possible choice, for each step of a sample."""
-    found = possible(products, combine)
-    return {choice: charge.of(products[0]) for choice, charge in found.items()}
-
-
 def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]:
     """Returns what each possible choice is charged."""
     sides = [*zip(*(product.operands for product in products), strict=True)]

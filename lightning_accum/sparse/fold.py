@@ -346,7 +346,8 @@ def add_per_sample(sink: Sink, products: Sequence[Product], batch: Reduction) ->
         sides = []
         for product in products:
             if (product.rate < 0) == negative:
-                post, pre = (_by_sample(side.values().to(dtype)) for side in product.operands)
+                both = (side.values().to(dtype) for side in product.operands)
+                post, pre = (each.movedim(1, 0).flatten(1, -2) for each in both)  # [B, K, N]
                 sides.append((abs(product.rate) * post, pre))
         if sides:
             sink.accumulate(**{"neg" if negative else "pos": _reduced(sides, batch)})
@@ -360,8 +361,3 @@ def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor
         found = [post[..., start : start + block].transpose(1, 2) @ pre for post, pre in sides]
         reduced.append(batch.of(torch.stack(found).sum(0)))
     return torch.cat(reduced)
-
-
-def _by_sample(tensor: Tensor) -> Tensor:
-    """Returns ``[T, B, ..., N]`` as ``[B, K, N]``."""
-    return tensor.movedim(1, 0).flatten(1, -2)

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 import torch
 from torch import Tensor
@@ -165,12 +164,7 @@ class Scratch:
     def __enter__(self) -> Scratch:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if not self._taken:
             return
         # keeps the largest blocks, which smaller tensors fit in too

@@ -63,14 +63,6 @@ class NonFiniteGuard:
             counts[name] = is_bad.long() if known is None else known.to(is_bad.device) + is_bad
         return [d.masked_fill(b, 0) for d, b in zip(deltas, bad.values(), strict=True)], counts
 
-    def passes(self, product: Product) -> bool:
-        """Returns whether a product may be applied without computing and checking its elements."""
-        return self.policy == "ignore" or _is_small(product)
-
-    def passes_bound(self, bound: float, factor: float, dtype: torch.dtype) -> bool:
-        """Returns whether a change with a bound of its elements may be applied unchecked."""
-        return self.policy == "ignore" or bound * max(1.0, abs(factor)) < _largest(dtype)
-
     def counts_with(self, name: str) -> dict[str, Tensor]:
         """Returns a count of zero for a parameter whose dropped changes should be counted."""
         if self.policy == "skip" and name not in self.counts:
@@ -139,7 +131,8 @@ def stacked_change(target: Target, guard: NonFiniteGuard) -> Change | None:
         return None
     if not param.is_cpu or target.sharded:
         return None
-    if not guard.passes_bound(stacked.bound, target.factor, param.dtype):
+    most = stacked.bound * max(1.0, abs(target.factor))
+    if guard.policy != "ignore" and not most < _largest(param.dtype):
         return None
     call = partial(param.detach().addmm_, stacked.left, stacked.right, alpha=target.factor)
     return Change([target], [call], guard.counts_with(target.name))
@@ -158,7 +151,7 @@ def _product(target: Target, guard: NonFiniteGuard) -> Change | None:
     left = torch.cat([post for post, _, _ in products])
     left.mul_(_column(tuple((len(post), scale) for post, _, scale in products)))
     right = torch.cat([pre for _, pre, _ in products])
-    if not guard.passes((left, right, target.factor)):
+    if guard.policy != "ignore" and not _is_small((left, right, target.factor)):
         return None
     call = partial(param.addmm_, left.T, right, alpha=target.factor)
     return Change([target], [call], guard.counts_with(target.name))

@@ -81,9 +81,7 @@ def test_an_applied_update(change):
     assert_raises_as_stale(params, UpdateOptimizer(groups, 1.5, [updater]).step)
 
 
-@pytest.mark.parametrize("lists", [False, True])
-def test_versions_are_counted_one_by_one_or_in_lists(lists, monkeypatch):
-    monkeypatch.setattr(_kernels, "_TAKES_LISTS", lists and _kernels._TAKES_LISTS)
+def test_versions_are_counted():
     params = parameters()
     before = [p._version for p in params]
     _kernels.count_versions(params)

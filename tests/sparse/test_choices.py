@@ -13,7 +13,7 @@ from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse import costs
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.costs import Forms, charges, events_pay, unmoved_side
+from lightning_accum.sparse.costs import Forms, events_pay, possible, unmoved_side
 from lightning_accum.sparse.fold import add_matrix
 from lightning_accum.updates.accumulator import Accumulator
 
@@ -36,6 +36,10 @@ def kernel(request, monkeypatch) -> bool:
 def cheapest(products: list[Term]) -> str:
     ((choice, *_),) = Forms().of(products, combine=False)
     return choice
+
+
+def charges(products: list[Term], combine: bool = False) -> dict[str, float]:
+    return {k: each.of(products[0]) for k, each in possible(products, combine).items()}
 
 
 def pairs(pre: Signal, post: Signal, reward: Tensor | None = None) -> list[Term]:
