@@ -52,8 +52,7 @@ class Events:
         """Nothing more will come."""
 
 
-SILENT = Events()
-"""Observes nothing."""
+SILENT = Events()  # observes nothing
 
 
 def _silent() -> Events:

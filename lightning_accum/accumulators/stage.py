@@ -49,8 +49,7 @@ class Stage:
 
     _pipe: ClassVar[Callable[..., Any]]
 
-    accumulates = False
-    """Whether items stop here until the iteration ends."""
+    accumulates = False  # whether items stop here until the iteration ends
 
     only_computes = False
     """Whether it has no effect, so that its result is lost unless another stage takes it."""

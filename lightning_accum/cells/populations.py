@@ -14,8 +14,7 @@ from lightning_accum.cells.cell import Cell
 
 _LONGEST_DELAY = 1 << 16  # steps
 
-Ends: TypeAlias = tuple[str, str]
-"""The names of the source and of the target of a connection."""
+Ends: TypeAlias = tuple[str, str]  # the names of the source and of the target of a connection
 
 
 @final

@@ -14,8 +14,7 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.sparse.events import Events
 from lightning_accum.updates.accumulator import Accumulator
 
-BOTH_SIDES = ("pre", "post")
-"""The names of the signals that every rule records."""
+BOTH_SIDES = ("pre", "post")  # the names of the signals that every rule records
 
 
 class Recorded(NamedTuple):

@@ -44,8 +44,7 @@ def trace_key(side: str, decay: float, mode: str) -> StateKey:
     return StateKey("sample", f"{side} {mode} trace", decay)
 
 
-Carried: TypeAlias = Mapping[StateKey, Tensor]
-"""The tensors that the previous window left, by name."""
+Carried: TypeAlias = Mapping[StateKey, Tensor]  # the tensors that the previous window left, by name
 
 
 def has_samples(state: Carried) -> bool:

@@ -32,11 +32,10 @@ _STOCK = ("torch.nn.modules.", "lightning_accum.nn.")  # code that torch or this
 class WeightVJP(ABC):
     """Sums ``(df(x; w) / dw)^T y`` over products of presynaptic x and postsynaptic y."""
 
+    # whether the parameter is a matrix `[out, in]`, and the product the outer product
     is_matrix: ClassVar[bool] = False
-    """Whether the parameter is a matrix ``[out, in]``, and the product the outer product."""
-
+    # whether the connection's input multiplies the parameter; a bias has a constant input
     reads_input: ClassVar[bool] = True
-    """Whether the connection's input multiplies the parameter; a bias has a constant input."""
 
     def __init__(self, module: nn.Module, name: str, place: str) -> None:
         self.module = module

@@ -10,11 +10,9 @@ from torch import Tensor
 
 from lightning_accum._compat import is_traced
 
-SAMPLE = 1 << 16
-"""The largest number of weights in a sample."""
+SAMPLE = 1 << 16  # the largest number of weights in a sample
 
-Fingerprint: TypeAlias = tuple[Tensor, Tensor]
-"""The norm and the sum of a tensor."""
+Fingerprint: TypeAlias = tuple[Tensor, Tensor]  # the norm and the sum of a tensor
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:

@@ -23,8 +23,7 @@ from lightning_accum.rules.neuromodulator import modulators_of
 from lightning_accum.sparse.costs import Forms
 from lightning_accum.updates import Updater
 
-Signals: TypeAlias = dict[str, Recorded]
-"""Recorded activity by name."""
+Signals: TypeAlias = dict[str, Recorded]  # recorded activity by name
 
 
 class CellPlan:

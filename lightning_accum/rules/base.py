@@ -111,18 +111,12 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     spikes: ClassVar[bool] = True
     """Whether both sides are spikes, which are kept as booleans."""
 
-    _reads_input: ClassVar[bool] = True
-    """Whether the input's values matter; otherwise they are not checked to be spikes."""
-
-    _shifts_by_delay: ClassVar[bool] = False
-    """Whether the rule takes account of the connection's delays."""
-
+    _reads_input: ClassVar[bool] = True  # or else the input's values are not checked to be spikes
+    _shifts_by_delay: ClassVar[bool] = False  # whether it takes account of the connection's delays
+    # whether terms are products of activity and its traces that only hyperparameters change
     _fixed_terms: ClassVar[bool] = False
-    """Whether terms are products of activity and its traces that only hyperparameters change."""
-
     _states_in_terms: ClassVar[bool] = True  # whether terms read states too, not only `prepare`
-    _traces: ClassVar[int] = 1
-    """About how many traces of both sides the terms need at a time, beyond one."""
+    _traces: ClassVar[int] = 1  # about how many of both sides the terms need at a time, beyond one
 
     default_events: ClassVar[Callable[[Rule, str], Events] | None] = None
     """Returns what observes a rule that is used by hand, when it gets a cell of a name."""

@@ -21,8 +21,7 @@ from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.neurons import PairSTDP
 
-Pairing: TypeAlias = Literal["symmetric", "presynaptic", "reduced"]
-"""Which spikes are nearest."""
+Pairing: TypeAlias = Literal["symmetric", "presynaptic", "reduced"]  # which spikes are nearest
 
 
 class PairRule(Rule):

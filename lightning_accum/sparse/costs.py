@@ -44,20 +44,13 @@ KERNEL = Costs(0.0134, 6.0, 2.5, 2.6, 0.83, 13.5, 66.0, 0.0276, 0.58, (2.6, 3.5)
 _PLACES: dict[Side, int] = {"pre": 1, "post": 0}  # in the operands of a product
 
 # Nanoseconds of one product with a matrix, measured on the same core.
-MULTIPLY = 0.02
-"""A multiply-add of a dense product."""
-CONVERT = 0.5
-"""An entry of a raster converted to floating point, and read again from memory."""
-SEARCH = 0.1
-"""An entry searched for events."""
-EVENT = 8.0
-"""An event found and sorted."""
-ADD = 0.04
-"""An element that an event adds."""
-TRANSPOSE = 1.2
-"""An element of a matrix transposed."""
-CALLS = 60_000.0
-"""The additional calls of torch that visits to events take."""
+MULTIPLY = 0.02  # a multiply-add of a dense product
+CONVERT = 0.5  # an entry of a raster converted to floating point, and read again from memory
+SEARCH = 0.1  # an entry searched for events
+EVENT = 8.0  # an event found and sorted
+ADD = 0.04  # an element that an event adds
+TRANSPOSE = 1.2  # an element of a matrix transposed
+CALLS = 60_000.0  # the additional calls of torch that visits to events take
 
 
 def events_pay(raster: Tensor, width: int) -> bool:

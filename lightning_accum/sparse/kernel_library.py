@@ -32,8 +32,7 @@ _LEVELS = ("baseline", "avx2", "avx512")  # of processors, in the order of `leve
 _INTEGERS = ("count_ones", "find_events", "record_step")
 
 Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-COLUMN_BYTES = 128
-"""Bytes of the columns of a sum that a thread works on at a time."""
+COLUMN_BYTES = 128  # bytes of the columns of a sum that a thread works on at a time
 _MOST_THREADS = 64
 _SMALL = 1 << 15  # bytes of work memory that a thread keeps
 _EMPTY = ctypes.create_string_buffer(64)

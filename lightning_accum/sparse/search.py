@@ -27,10 +27,8 @@ from lightning_accum.sparse.kernel_library import (
     pointers,
 )
 
-AT_ONCE = 4
-"""Events that the kernel writes at a time."""
-USUAL = 8
-"""Entries for each event that there is room for at first."""
+AT_ONCE = 4  # events that the kernel writes at a time
+USUAL = 8  # entries for each event that there is room for at first
 
 # Entries from which, and density up to which, a search by words of eight entries is faster.
 _MANY, _RARE = 1 << 18, 0.15

@@ -15,8 +15,7 @@ from lightning_accum.distributed.shards import is_sharded, local
 from lightning_accum.functional.constraints import clamp_, normalize_, normalize_synapses_
 from lightning_accum.updates.targets import Target
 
-Constraint: TypeAlias = Callable[[Tensor], Any]
-"""Changes a parameter in place."""
+Constraint: TypeAlias = Callable[[Tensor], Any]  # changes a parameter in place
 
 Limits: TypeAlias = "tuple[float | None, float | None]"
 """A lower and an upper limit, each of which may be missing."""
