@@ -15,7 +15,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.potential import check_real, check_states
+from lightning_accum.rules.third_factor import check_real, check_states
 
 
 class Clopath(Rule):

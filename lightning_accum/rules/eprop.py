@@ -17,7 +17,7 @@ from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import learning_signal
 from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
-from lightning_accum.rules.potential import PotentialRule
+from lightning_accum.rules.third_factor import PotentialRule
 
 
 class EProp(PotentialRule):

@@ -18,7 +18,7 @@ from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._error import LearningSignal
 from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
 from lightning_accum.rules._recorded_signals import StateSource
-from lightning_accum.rules.potential import PotentialRule
+from lightning_accum.rules.third_factor import PotentialRule
 
 
 class GradientRule(PotentialRule):

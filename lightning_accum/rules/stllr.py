@@ -13,7 +13,7 @@ from lightning_accum.engine.terms import Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.spikes import FastSigmoid, Surrogate
 from lightning_accum.rules.ottt import GradientRule
-from lightning_accum.rules.potential import check_real
+from lightning_accum.rules.third_factor import check_real
 
 
 class STLLR(GradientRule):

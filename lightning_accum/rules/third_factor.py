@@ -1,18 +1,24 @@
-"""The base of rules with a third factor, whose constants are those of the neuron."""
+"""The bases of rules with a third factor: constants of the neuron, and its membrane potential."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
+import torch
+from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum._checks import is_number
+from lightning_accum._checks import check_finite, is_number
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
-from lightning_accum.functional.spikes import Surrogate
-from lightning_accum.rules._recorded_signals import RecordedSignal
+from lightning_accum.engine.recording import Given, Recording
+from lightning_accum.functional.spikes import Surrogate, Triangular
+from lightning_accum.rules._recorded_signals import RecordedSignal, StateSource, check_source
 from lightning_accum.rules.base import Rule
+from lightning_accum.sparse.eligibility import Potential
 
 
 class ThirdFactorRule(Rule, kw_only=True):
@@ -70,3 +76,123 @@ def _differ(value: Any, mine: Any) -> bool:
     if is_number(value) and is_number(mine):
         return not math.isclose(value, mine)
     return isinstance(value, Surrogate) and value != mine
+
+
+class PotentialRule(ThirdFactorRule, kw_only=True):
+    """Base of rules that read the membrane potential; EProp describes the arguments."""
+
+    surrogate: Surrogate = field(default=None, of_neuron="surrogate")
+    membrane: StateSource = "membrane"
+    threshold: StateSource | float = "threshold"
+
+    follows_error: ClassVar[bool] = True
+    _states_in_terms: ClassVar[bool] = False
+
+    def check(self, h: Self) -> None:
+        """Raises an error if hyperparameters make no sense."""
+        super().check(h)
+        if not (h.surrogate is None or isinstance(h.surrogate, Surrogate)):
+            raise TypeError(
+                "Argument `surrogate` should be a surrogate, such as `Triangular()`, or None. Found"
+                f" `{type(h.surrogate).__name__}`."
+            )
+        check_source("membrane", h.membrane)
+        if is_number(h.threshold):
+            check_finite(threshold=h.threshold)
+        else:
+            check_source("threshold", h.threshold)
+
+    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
+        """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
+        super().check_cell(name, cell, h)
+        constant: Any = getattr(cell.neuron, "constant_threshold", None)
+        own = h.threshold
+        if is_number(constant) and is_number(own) and not math.isclose(constant, own):
+            raise ValueError(
+                f"Argument `threshold` should be that of the neuron of cell `{name}`, {constant}."
+                f" Found `threshold = {own}`: leave it out, and the rule takes the"
+                " neuron's."
+            )
+        kept = {**dict(cell.neuron.named_parameters()), **dict(cell.neuron.named_buffers())}
+        found = kept.get(own) if isinstance(own, str) else None
+        if isinstance(found, Tensor) and not found.ndim:  # an attribute may get a shape later
+            raise ValueError(
+                "Argument `threshold` should be a number if the neuron's is the same for all"
+                f" samples. Found that `{own}` of the `{type(cell.neuron).__name__}` of cell"
+                f" `{name}` is {found.item():g}: pass `threshold={found.item():g}` to the rule."
+            )
+        check_states(type(self).__name__, name, cell, self.states(h))
+
+    def complete(self, cell: Cell, h: Self) -> Self:
+        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
+        found = dict(vars(super().complete(cell, h)))
+        if found["surrogate"] is None:
+            found["surrogate"] = Triangular()
+        constant = getattr(cell.neuron, "constant_threshold", None)
+        if is_number(constant) and found["threshold"] == "threshold":
+            found["threshold"] = constant  # needs no memory, unlike that of every step and sample
+        return cast("Self", Hyperparameters(**found))
+
+    def states(self, h: Self) -> Mapping[str, StateSource]:
+        """Records the membrane potential, and the threshold unless it is a number."""
+        return potentials(h)
+
+    @classmethod
+    def why_zero(cls, name: str) -> str:
+        """Returns what it means that the pseudo-derivative, or an input, was always 0."""
+        if name != "pseudo-derivative":
+            return super().why_zero(name)
+        return (
+            "the pseudo-derivative of its neurons was 0 at every potential that was looked at: give"
+            " the rule the neuron's own `threshold=`, and by `membrane=` its potential before the"
+            " reset, or a wider `surrogate=`."
+        )
+
+    def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
+        """Returns, by name, the inputs and the pseudo-derivative."""
+        derivative = potential(recording, h).derivative
+        return {**super()._factors(inputs, recording, h), "pseudo-derivative": derivative}
+
+
+def potentials(h: PotentialRule) -> dict[str, StateSource]:
+    """Returns where the states are found that a pseudo-derivative needs."""
+    if is_number(h.threshold):
+        return {"membrane": h.membrane}
+    return {"membrane": h.membrane, "threshold": h.threshold}
+
+
+def potential(recording: Recording, h: PotentialRule) -> Potential:
+    """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative."""
+    found = {name: recording.activity(name) for name in potentials(h)}
+    for name, state in found.items():
+        check_real(name, state.dtype)
+    threshold = h.threshold if is_number(h.threshold) else found["threshold"]
+    return Potential(found["membrane"], threshold, h.surrogate)
+
+
+def check_real(name: str, dtype: torch.dtype) -> None:
+    """Raises a ``TypeError`` if a state is complex."""
+    if dtype.is_complex:
+        raise TypeError(
+            f"The {name} of a neuron should be real. Found {dtype}: give the rule `{name}=`, the"
+            " path of another of its attributes or a callable that finds the real part or the"
+            " magnitude in the neuron's output, such as `lambda out: out[1].real`."
+        )
+
+
+def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
+    """Raises a ``ValueError`` if the neuron has no such state."""
+    neuron = cell.neuron
+    for state, source in states.items():
+        lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)
+        if lacks or getattr(neuron, "keep_states", True) is False:
+            native = type(neuron).__module__.startswith("lightning_accum.")
+            own = f"if `forward` sets `self.{source}`, begin with `self.{source} = None` in its"
+            sets = "" if native or not lacks else f"{own} `__init__`; otherwise "
+            raise ValueError(
+                f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
+                f" that a `{type(neuron).__name__}` keeps none under `{source}`: {sets}take"
+                " a `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
+                f" `{state}=`, the path of another of its attributes or a"
+                f" callable that finds it in the neuron's output, such as `lambda out: out[1]`."
+            )
