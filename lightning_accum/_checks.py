@@ -48,10 +48,7 @@ def check_factor(**values: float) -> None:
     """Raises a ``ValueError`` if a factor, passed by its name, is negative or NaN."""
     check_numbers(**values)
     for name, value in values.items():
-        if not value >= 0:
-            raise ValueError(
-                f"Argument `{name}` should be a non-negative factor. Found `{name} = {value}`."
-            )
+        check_value(value >= 0, name, value, "a non-negative factor")
 
 
 def check_value(fits: bool, name: str, value: object, should: str, mend: str = "") -> None:

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from lightning_accum._checks import check_factor
+from lightning_accum._checks import check_choice, check_factor, check_value
 from lightning_accum._state import COUNT, MAPPING, Kind, check_state, optional
 from lightning_accum.health.setup import unit
 
@@ -30,11 +30,8 @@ class UpdatePlan:
     def __init__(
         self, every: int | None, lr: float, make: MakeScheduler | None, interval: Interval
     ) -> None:
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise ValueError(
-                "Argument `apply_every_n_batches` should be a positive number of batches, or None."
-                f" Found `apply_every_n_batches = {every!r}`."
-            )
+        fits, should = every is None or (isinstance(every, int) and every > 0), "a positive number"
+        check_value(fits, "apply_every_n_batches", every, f"{should} of batches, or None")
         check_factor(lr=lr)
         if make is not None and not callable(make):
             raise TypeError(
@@ -42,11 +39,7 @@ class UpdatePlan:
                 f" optimizer, or None. Found `{type(make).__name__}`: pass the class, with its"
                 " options bound by `functools.partial`."
             )
-        if interval not in get_args(Interval):
-            raise ValueError(
-                f"Argument `lr_interval` should be one of {get_args(Interval)}."
-                f" Found `lr_interval = {interval!r}`."
-            )
+        check_choice("lr_interval", interval, get_args(Interval))
         self.every, self.lr, self.interval = every, lr, interval
         self.batches = 0  # since the last update
         self._make = make
@@ -78,12 +71,9 @@ class UpdatePlan:
 
     def _check_own(self) -> None:
         """Raises a ``ValueError`` if there is a plan beside the module's own UpdateOptimizer."""
-        if self.lr != _NO_FACTOR:
-            raise ValueError(
-                f"Argument `lr` should be {_NO_FACTOR} if the module has its own UpdateOptimizer,"
-                f" which has its own `lr`. Found `lr = {self.lr}`: pass it to that optimizer, as in"
-                f" `UpdateOptimizer(params, lr={self.lr})`."
-            )
+        own = f"{_NO_FACTOR} if the module has its own UpdateOptimizer, which has its own `lr`"
+        how = f"pass it to that optimizer, as in `UpdateOptimizer(params, lr={self.lr})`"
+        check_value(self.lr == _NO_FACTOR, "lr", self.lr, own, how)
         if self.every is not None:
             raise ValueError(
                 "Argument `apply_every_n_batches` should be None if the module has its own"

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_integers, names_in, nearest
+from lightning_accum._checks import check_choice, check_integers, names_in, nearest
 from lightning_accum.callbacks._logging import own_state
 from lightning_accum.distributed.world import summed
 from lightning_accum.functional.readout import bayes_votes
@@ -68,10 +68,7 @@ class OnlineProbe(Callback):
         ridge: float = 1e-2,
     ) -> None:
         check_integers(num_classes=num_classes)
-        if readout not in get_args(Readout):
-            raise ValueError(
-                f"Argument `readout` should be one of {get_args(Readout)}. Found `{readout = }`."
-            )
+        check_choice("readout", readout, get_args(Readout))
         self.layers = names_in("layers", layers)
         self.num_classes, self.readout, self.ridge = num_classes, readout, ridge
         self.time_dim, self.labels = time_dim, labels

@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_mapping
+from lightning_accum._checks import check_integers, check_mapping, check_value
 from lightning_accum._compat import batches_that_stepped, logs_hyperparameters
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
@@ -90,10 +90,7 @@ class UpdatePictures(Callback):
         check_integers(every_n_logs=every_n_logs, most=most)
         check_mapping("shapes", shapes or {})
         for name, value in (("every_n_logs", every_n_logs), ("most", most)):
-            if value < 1:
-                raise ValueError(
-                    f"Argument `{name}` should be a positive integer. Found `{name} = {value}`."
-                )
+            check_value(value > 0, name, value, "a positive integer")
         self.every_n_logs = every_n_logs
         self.shapes = dict(shapes or {})
         self.most = most

@@ -9,7 +9,14 @@ from typing import Any
 
 from torch import nn
 
-from lightning_accum._checks import check_mapping, check_module, check_strings, names_in, nearest
+from lightning_accum._checks import (
+    check_mapping,
+    check_module,
+    check_strings,
+    check_value,
+    names_in,
+    nearest,
+)
 from lightning_accum._compat import compiled_from
 from lightning_accum.updates import Updater, get_updater
 from lightning_accum.updates.attached import set_updater
@@ -198,11 +205,8 @@ _RESERVED = frozenset(dir(nn.ModuleDict()))
 
 def check_name(name: object) -> None:
     """Raises a ``ValueError`` if something cannot be a key of a ``ModuleDict``."""
-    if not isinstance(name, str) or not name or "." in name or name in _RESERVED:
-        raise ValueError(
-            "Argument `name` should be a name without dots that is not a method of a ModuleDict."
-            f" Found `{name = }`."
-        )
+    fits = isinstance(name, str) and bool(name) and "." not in name and name not in _RESERVED
+    check_value(fits, "name", name, "a name without dots that is not a method of a ModuleDict")
 
 
 class CellRef:
@@ -260,11 +264,9 @@ class CellRegistry(dict[str, CellRef]):
 
     def check_new(self, name: str) -> None:
         """Raises a ``ValueError`` if a name is taken by another cell, or is not a name."""
-        if name in self and not self[name].loose:
-            raise ValueError(
-                f"Argument `name` should be new to the trainer, which has {list(self)}."
-                f" Found `{name = }`: choose another, or call `del_cell({name!r})` first."
-            )
+        should = f"new to the trainer, which has {list(self)}"
+        how = f"choose another, or call `del_cell({name!r})` first"
+        check_value(name not in self or self[name].loose, "name", name, should, how)
         check_name(name)
 
     def cell(self, name: str) -> Cell:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_integers, check_mapping, check_tensors
+from lightning_accum._checks import check_integers, check_mapping, check_tensors, check_value
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.cells.cell import Cell
 
@@ -222,9 +222,6 @@ def _delays_of(delay: int | Mapping[Ends, int], ends: list[Ends]) -> dict[Ends, 
         )
     for each in found.values():
         check_integers(delay=each)
-        if not 1 <= each <= _LONGEST_DELAY:
-            raise ValueError(
-                f"Argument `delay` should be from 1 to {_LONGEST_DELAY} steps, as spikes of a step"
-                f" arrive in a later one. Found `delay = {each}`."
-            )
+        should = f"from 1 to {_LONGEST_DELAY} steps, as spikes of a step arrive in a later one"
+        check_value(1 <= each <= _LONGEST_DELAY, "delay", each, should)
     return {each: found[each] for each in ends}

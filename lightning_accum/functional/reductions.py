@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import name_of
+from lightning_accum._checks import check_value, name_of
 
 ReductionFn: TypeAlias = Callable[[Tensor, int], Tensor]
 
@@ -108,10 +108,8 @@ def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> R
         return _STREAMING["sum"]
     if isinstance(fn, str):
         if fn not in _STREAMING:
-            raise ValueError(
-                f"Argument `{name}` should be one of {sorted(_STREAMING)} or a callable"
-                f" `fn(stacked, dim)`. Found `{name} = {fn!r}`."
-            )
+            should = f"one of {sorted(_STREAMING)} or a callable `fn(stacked, dim)`"
+            check_value(False, name, fn, should)
         return _STREAMING[fn]
     for known in _STREAMING.values():
         if fn is known.fn:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_tensors
+from lightning_accum._checks import check_tensors, check_value
 from lightning_accum.plot.figures import check_step, count_rows, one_sample, open_sides, pyplot
 
 _MOST = 4  # neurons whose potentials are drawn by default
@@ -151,11 +151,8 @@ def membrane(
     values = _potentials("membrane", membrane, sample)
     steps, size = values.shape
     shown = list(range(min(size, _MOST))) if neurons is None else list(neurons)
-    if not all(isinstance(i, int) and -size <= i < size for i in shown):
-        raise ValueError(
-            f"Argument `neurons` should be indices of the {size} neurons. Found"
-            f" `neurons = {shown}`."
-        )
+    fits = all(isinstance(i, int) and -size <= i < size for i in shown)
+    check_value(fits, "neurons", shown, f"indices of the {size} neurons")
     limits = None if threshold is None else _thresholds(threshold, steps, size)
     fired = None
     if spikes is not None:

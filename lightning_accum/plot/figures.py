@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors
+from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
 
 
 def pyplot(caller: str) -> Any:
@@ -33,11 +33,9 @@ def one_sample(name: str, values: Tensor, sample: int) -> Tensor:
             f" `{name}.shape = {tuple(values.shape)}`."
         )
     if values.ndim > 2:
-        if not -values.shape[1] <= sample < values.shape[1]:
-            raise ValueError(
-                f"Argument `sample` should be one of the {values.shape[1]} samples in `{name}`."
-                f" Found `sample = {sample}`."
-            )
+        size = values.shape[1]
+        fits, should = -size <= sample < size, f"one of the {size} samples in `{name}`"
+        check_value(fits, "sample", sample, should)
         values = values[:, sample].flatten(1)
     return values.detach().cpu()
 
@@ -45,8 +43,7 @@ def one_sample(name: str, values: Tensor, sample: int) -> Tensor:
 def check_step(dt: float) -> None:
     """Raises an error unless ``dt`` is a step in ms."""
     check_finite(dt=dt)
-    if not dt > 0:
-        raise ValueError(f"Argument `dt` should be a positive step in ms. Found `dt = {dt}`.")
+    check_value(dt > 0, "dt", dt, "a positive step in ms")
 
 
 def open_sides(ax: Any) -> None:

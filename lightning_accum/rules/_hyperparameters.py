@@ -61,20 +61,16 @@ def check_neuron(name: str, cell: Cell, h: Any) -> None:
     for kind in type(neuron).__mro__:
         mode = _FOREIGN.get((kind.__module__.partition(".")[0], kind.__name__), mode)
     time_dim = getattr(neuron, "time_dim", mode)
-    if time_dim != h.time_dim:
-        how = "step" if time_dim is None else "sequence"
-        raise ValueError(
-            f"Argument `time_dim` should be that of the neuron of cell `{name}`, {time_dim}. Found"
-            f" `time_dim = {h.time_dim}`: give the rule `time_dim={time_dim}`, and call the neuron"
-            f" once per {how}."
-        )
+    should = f"that of the neuron of cell `{name}`, {time_dim}"
+    how = f"and call the neuron once per {'step' if time_dim is None else 'sequence'}"
+    how = f"give the rule `time_dim={time_dim}`, {how}"
+    check_value(time_dim == h.time_dim, "time_dim", h.time_dim, should, how)
     # in ms, as in `lightning_accum.nn`; that of a neuron without `time_dim` may be in any unit
     step: Any = getattr(neuron, "dt", None) if hasattr(neuron, "time_dim") else None
-    if is_number(step) and not math.isclose(step, h.dt):
-        raise ValueError(
-            f"Argument `dt` should be the step of the neuron of cell `{name}`, {step} ms. Found"
-            f" `dt = {h.dt}`: give the rule `dt={step}`."
-        )
+    fits, should = not is_number(step) or math.isclose(step, h.dt), "the step of the neuron"
+    check_value(
+        fits, "dt", h.dt, f"{should} of cell `{name}`, {step} ms", f"give the rule `dt={step}`"
+    )
     constants = {key: value for key, value in vars(h).items() if _is_time_constant(key) and value}
     constants |= {f"{key}.tc": each.tc for key, each in modulators_of(h).items()}
     warn_below_step(h.dt, f"cell `{name}`", **constants)
@@ -95,8 +91,5 @@ def check_connection(name: str, cell: Cell, h: Any, takes_delays: bool) -> None:
             " them. Found a DelayedLinear: train it with `DelayAdjustedSTDP` or"
             " `DelayAdjustedKernelSTDP`."
         )
-    if not math.isclose(connection.dt, h.dt):
-        raise ValueError(
-            f"Argument `dt` should be the step of the connection of cell `{name}`,"
-            f" {connection.dt} ms. Found `dt = {h.dt}`: give the rule `dt={connection.dt}`."
-        )
+    step, should = connection.dt, f"the step of the connection of cell `{name}`, {connection.dt} ms"
+    check_value(math.isclose(step, h.dt), "dt", h.dt, should, f"give the rule `dt={step}`")

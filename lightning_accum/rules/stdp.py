@@ -136,12 +136,9 @@ class _SinglePairs(CustomChange):
     def __init__(self, window: Window, h: STDP) -> None:
         super().__init__(window.post.activity.shape[1])
         plain = window.vjp.is_matrix and window.vjp.reads_input and window.pre.activity.ndim == 3
-        if not plain:
-            raise ValueError(
-                f"Argument `pairing` should be 'symmetric' for `{window.name}` of shape"
-                f" {list(window.param.shape)}, as others need a matrix [out, in] with an entry for"
-                f" each synapse. Found `pairing = {h.pairing!r}`."
-            )
+        should = f"'symmetric' for `{window.name}` of shape {list(window.param.shape)}, as others"
+        should += " need a matrix [out, in] with an entry for each synapse"
+        check_value(plain, "pairing", h.pairing, should)
         self.window, self.h = window, h
         self.decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
         self.keys = [

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum._checks import check_finite, is_number
+from lightning_accum._checks import check_finite, check_value, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
@@ -19,6 +19,8 @@ from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.rules._recorded_signals import RecordedSignal, StateSource, check_source
 from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.eligibility import Potential
+
+_OMIT = "leave it out, and the rule takes the neuron's"
 
 
 class ThirdFactorRule(Rule, kw_only=True):
@@ -37,12 +39,8 @@ class ThirdFactorRule(Rule, kw_only=True):
         kind = type(cell.neuron).__name__
         for own, attribute in self._of_neuron.items():
             value, mine = getattr(cell.neuron, attribute, None), getattr(h, own)
-            if mine is not None and _differ(value, mine):
-                raise ValueError(
-                    f"Argument `{own}` should be `{attribute}` of the neuron of cell `{name}`,"
-                    f" {value}. Found `{own} = {mine}`: leave it out, and the rule takes the"
-                    " neuron's."
-                )
+            should = f"`{attribute}` of the neuron of cell `{name}`, {value}"
+            check_value(mine is None or not _differ(value, mine), own, mine, should, _OMIT)
         for own in self.required(h):
             if getattr(h, own) is None:
                 raise ValueError(
@@ -107,12 +105,9 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
         super().check_cell(name, cell, h)
         constant: Any = getattr(cell.neuron, "constant_threshold", None)
         own = h.threshold
-        if is_number(constant) and is_number(own) and not math.isclose(constant, own):
-            raise ValueError(
-                f"Argument `threshold` should be that of the neuron of cell `{name}`, {constant}."
-                f" Found `threshold = {own}`: leave it out, and the rule takes the"
-                " neuron's."
-            )
+        should = f"that of the neuron of cell `{name}`, {constant}"
+        differ = is_number(own) and _differ(constant, own)
+        check_value(not differ, "threshold", own, should, _OMIT)
         kept = {**dict(cell.neuron.named_parameters()), **dict(cell.neuron.named_buffers())}
         found = kept.get(own) if isinstance(own, str) else None
         if isinstance(found, Tensor) and not found.ndim:  # an attribute may get a shape later

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from lightning_accum._checks import check_choice
 from lightning_accum._compat import foreach
 from lightning_accum.distributed.shards import any_process, local, shard_like, sharded_like
 from lightning_accum.updates.part import Product, product_shape
@@ -72,11 +73,7 @@ class NonFiniteGuard:
 
 def check_policy(policy: str) -> None:
     """Raises a ``ValueError`` if a policy is unknown."""
-    if policy not in get_args(NonFinite):
-        raise ValueError(
-            f"Argument `nonfinite` should be one of {get_args(NonFinite)}."
-            f" Found `nonfinite = {policy!r}`."
-        )
+    check_choice("nonfinite", policy, get_args(NonFinite))
 
 
 def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
