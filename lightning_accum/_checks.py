@@ -58,6 +58,13 @@ def check_value(fits: bool, name: str, value: object, should: str, mend: str = "
         raise ValueError(f"Argument `{name}` should be {should}. Found {found}.")
 
 
+def check_type(fits: bool, name: str, value: object, should: str, mend: str = "") -> None:
+    """Raises a ``TypeError`` unless the type of an argument fits, which says how to mend it."""
+    if not fits:
+        found = f"`{type(value).__name__}`" + (f": {mend}" if mend else "")
+        raise TypeError(f"Argument `{name}` should be {should}. Found {found}.")
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raises a ``ValueError`` if an argument is not one of some strings."""
     fits = isinstance(value, str) and value in choices

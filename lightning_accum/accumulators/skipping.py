@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from lightning_accum._checks import check_value
+from lightning_accum._checks import check_type, check_value
 from lightning_accum._compat import is_synchronised, known_keywords
 from lightning_accum._state import shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
@@ -65,11 +65,9 @@ class Except(StreamAccumulator):
     ) -> None:
         super().__init__()
         usable = isinstance(accumulator, Metric) or has_verbs(accumulator)
-        if not usable or isinstance(accumulator, type):
-            raise TypeError(
-                "Argument `accumulator` should be an accumulator, such as `Mean()`, or a"
-                f" torchmetrics metric. Found `{type(accumulator).__name__}`."
-            )
+        fits = usable and not isinstance(accumulator, type)
+        should = "an accumulator, such as `Mean()`, or a torchmetrics metric"
+        check_type(fits, "accumulator", accumulator, should)
         own = accumulator if isinstance(accumulator, Metric) else VerbAdapter(accumulator)
         self.accumulator = own
         self.ranges = _ranges(begin, end)

@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_type
 from lightning_accum._compat import attempt, batches_that_stepped, log_again, logs_now
 
 
@@ -27,10 +28,7 @@ class LogOptions:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not isinstance(value, bool):
-                raise TypeError(
-                    f"Argument `{name}` should be a bool. Found `{type(value).__name__}`."
-                )
+            check_type(isinstance(value, bool), name, value, "a bool")
 
 
 def is_logging_step(trainer: pl.Trainer) -> bool:

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from lightning_accum._checks import check_choice, check_factor, check_value
+from lightning_accum._checks import check_choice, check_factor, check_type, check_value
 from lightning_accum._state import COUNT, MAPPING, Kind, check_state, optional
 from lightning_accum.health.setup import unit
 
@@ -33,12 +33,9 @@ class UpdatePlan:
         fits, should = every is None or (isinstance(every, int) and every > 0), "a positive number"
         check_value(fits, "apply_every_n_batches", every, f"{should} of batches, or None")
         check_factor(lr=lr)
-        if make is not None and not callable(make):
-            raise TypeError(
-                "Argument `lr_scheduler` should be a callable that returns a scheduler of an"
-                f" optimizer, or None. Found `{type(make).__name__}`: pass the class, with its"
-                " options bound by `functools.partial`."
-            )
+        should = "a callable that returns a scheduler of an optimizer, or None"
+        how = "pass the class, with its options bound by `functools.partial`"
+        check_type(make is None or callable(make), "lr_scheduler", make, should, how)
         check_choice("lr_interval", interval, get_args(Interval))
         self.every, self.lr, self.interval = every, lr, interval
         self.batches = 0  # since the last update

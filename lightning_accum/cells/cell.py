@@ -13,6 +13,7 @@ from lightning_accum._checks import (
     check_mapping,
     check_module,
     check_strings,
+    check_type,
     check_value,
     names_in,
     nearest,
@@ -50,11 +51,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         for name, module in vars(self).items():
-            if not isinstance(module, nn.Module):
-                raise TypeError(
-                    f"Argument `{name}` should be a torch.nn.Module."
-                    f" Found `{type(module).__name__}`."
-                )
+            check_type(isinstance(module, nn.Module), name, module, "a torch.nn.Module")
             setattr(self, name, compiled_from(module))
 
     @classmethod

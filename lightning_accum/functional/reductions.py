@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_value, name_of
+from lightning_accum._checks import check_type, check_value, name_of
 
 ReductionFn: TypeAlias = Callable[[Tensor, int], Tensor]
 
@@ -114,11 +114,7 @@ def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> R
     for known in _STREAMING.values():
         if fn is known.fn:
             return known
-    if not callable(fn):
-        raise TypeError(
-            f"Argument `{name}` should be a callable `fn(stacked, dim)`, a name or None."
-            f" Found `{type(fn).__name__}`."
-        )
+    check_type(callable(fn), name, fn, "a callable `fn(stacked, dim)`, a name or None")
     return Reduction(name_of(fn), fn)
 
 

@@ -7,7 +7,13 @@ from typing import ClassVar, Literal, final, get_args
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_choice, check_finite, check_value, warn_below_step
+from lightning_accum._checks import (
+    check_choice,
+    check_finite,
+    check_type,
+    check_value,
+    warn_below_step,
+)
 from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
@@ -104,11 +110,8 @@ class SurrogateLIF(StateModule):
                 f" gradient. Found `{spike_dtype = }`, `{gradient = }`."
             )
         surrogate = Triangular(width=v_threshold) if surrogate is None else surrogate
-        if not isinstance(surrogate, Surrogate):
-            raise TypeError(
-                "Argument `surrogate` should be a surrogate, such as `Triangular()`. Found"
-                f" `{type(surrogate).__name__}`."
-            )
+        should = "a surrogate, such as `Triangular()`"
+        check_type(isinstance(surrogate, Surrogate), "surrogate", surrogate, should)
         self.size = size
         self._sizes = (None, size)
         self.tc_mem = tc_mem

@@ -6,7 +6,13 @@ import math
 from collections.abc import Collection
 from typing import Any, get_args
 
-from lightning_accum._checks import check_choice, check_value, is_number, warn_below_step
+from lightning_accum._checks import (
+    check_choice,
+    check_type,
+    check_value,
+    is_number,
+    warn_below_step,
+)
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import rates_in
 from lightning_accum.functional.reductions import check_reduction
@@ -47,11 +53,8 @@ def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
             f" `('weight',)`. Found `params = {h.params!r}`."
         )
     check_choice("trace_mode", getattr(h, "trace_mode", "cumulative"), get_args(TraceMode))
-    if not (h.picker is None or callable(h.picker)):
-        raise TypeError(
-            "Argument `picker` should be a callable that finds a tensor in a neuron's output, or"
-            f" None. Found `{type(h.picker).__name__}`."
-        )
+    should = "a callable that finds a tensor in a neuron's output, or None"
+    check_type(h.picker is None or callable(h.picker), "picker", h.picker, should)
 
 
 def check_neuron(name: str, cell: Cell, h: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from typing_extensions import Self
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, check_type
 from lightning_accum.cells.fields import field
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.engine.terms import Change
@@ -112,11 +112,8 @@ class EProp(PotentialRule):
     def check(self, h: Self) -> None:
         """Raises an error if hyperparameters, or the feedback, make no sense."""
         super().check(h)
-        if not isinstance(self.feedback, Feedback):
-            raise TypeError(
-                "Argument `feedback` should be a Feedback, such as `SymmetricFeedback(readout)`, or"
-                f" None. Found `{type(self.feedback).__name__}`."
-            )
+        should = "a Feedback, such as `SymmetricFeedback(readout)`, or None"
+        check_type(isinstance(self.feedback, Feedback), "feedback", self.feedback, should)
         check_finite(target_rate=h.target_rate, regularization=h.regularization)
         check_finite(beta=0.0 if h.beta is None else h.beta)
 

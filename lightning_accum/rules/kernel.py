@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from typing_extensions import Self
 
+from lightning_accum._checks import check_type
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import Kernel, changes
@@ -93,11 +94,8 @@ class KernelSTDP(Rule):
 
 def check_kernel(kernel: object) -> None:
     """Raises a ``TypeError`` if a kernel is not callable."""
-    if not callable(kernel):
-        raise TypeError(
-            "Argument `kernel` should be a callable that takes a tensor of time differences in ms."
-            f" Found `{type(kernel).__name__}`."
-        )
+    should = "a callable that takes a tensor of time differences in ms"
+    check_type(callable(kernel), "kernel", kernel, should)
 
 
 def weak_kernel(kernel: Kernel, dt: float, device: torch.device) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum._checks import check_finite, check_value, is_number
+from lightning_accum._checks import check_finite, check_type, check_value, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
@@ -89,11 +89,8 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
     def check(self, h: Self) -> None:
         """Raises an error if hyperparameters make no sense."""
         super().check(h)
-        if not (h.surrogate is None or isinstance(h.surrogate, Surrogate)):
-            raise TypeError(
-                "Argument `surrogate` should be a surrogate, such as `Triangular()`, or None. Found"
-                f" `{type(h.surrogate).__name__}`."
-            )
+        fits = h.surrogate is None or isinstance(h.surrogate, Surrogate)
+        check_type(fits, "surrogate", h.surrogate, "a surrogate, such as `Triangular()`, or None")
         check_source("membrane", h.membrane)
         if is_number(h.threshold):
             check_finite(threshold=h.threshold)

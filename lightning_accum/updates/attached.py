@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_accum._checks import check_module
+from lightning_accum._checks import check_module, check_type
 from lightning_accum._compat import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.changes import NonFinite
@@ -59,10 +59,7 @@ def set_updater(module: nn.Module, updater: Updater | None) -> None:
     if updater is None:
         module.__dict__.pop(_SLOT, None)
         return
-    if not isinstance(updater, Updater):
-        raise TypeError(
-            f"Argument `updater` should be an Updater or None. Found `{type(updater).__name__}`."
-        )
+    check_type(isinstance(updater, Updater), "updater", updater, "an Updater or None")
     updater.bind(module)
     module.__dict__[_SLOT] = updater
 
