@@ -63,14 +63,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._initial: State = {}
 
     def add_state(self, name: str, default: Any, *args: Any, **kwargs: Any) -> None:
-        """Adds a state, a tensor or any object, with its value after a reset.
-
-        Args:
-            name: name of the attribute.
-            default: its value.
-            *args: ignored, since :meth:`merge_state` tells how states are combined.
-            **kwargs: ignored too.
-        """
+        """Adds a state of any kind with its value after a reset; other arguments are ignored."""
         check_strings(name=name)
         self._initial[name] = default
         setattr(self, name, copied(default))
@@ -85,11 +78,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._update_count = value
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds a value, and returns the result so far.
-
-        Args:
-            *args: arguments of ``update``.
-            **kwargs: keyword arguments of ``update``.
+        """Adds a value, as ``update`` does, and returns the result so far.
 
         Returns:
             The result of all values since the last reset; of this process only unless

@@ -111,12 +111,9 @@ class Pipe(nn.Module):
         return result
 
     def run(self, items: Iterable[Any]) -> Any:
-        """Sends all items through, and ends the iteration.
+        """Sends the results of all steps through, and ends the iteration.
 
         An iteration that an exception or Ctrl-C interrupts counts for nothing.
-
-        Args:
-            items: the results of the steps.
 
         Returns:
             The result of :meth:`end`.
@@ -136,11 +133,7 @@ class Pipe(nn.Module):
                 module.reset()
 
     def bind(self, module: Any) -> Self:
-        """Has all ``Log`` stages, also later ones, log through a module.
-
-        Args:
-            module: a LightningModule, or another object with its ``log``.
-        """
+        """Has all ``Log`` stages, later ones too, log through a module, or what has its ``log``."""
         self._owner = (module,)
         for stage in self._stages:
             stage.bind(module)

@@ -46,14 +46,7 @@ class Log(Stage, nn.Module):
         self._owner: tuple[Any, ...] = ()
 
     def bind(self, module: Any) -> Log:
-        """Logs through a module from now on.
-
-        Args:
-            module: a LightningModule, or another object with its ``log``.
-
-        Returns:
-            This stage.
-        """
+        """Logs through a LightningModule, or what has its ``log``, from now on; returns itself."""
         self._owner = (module,)
         return self
 

@@ -82,12 +82,7 @@ class Except(StreamAccumulator):
         self.add_state("position", 0)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Passes a value on, or leaves it out.
-
-        Args:
-            *args: arguments of the accumulator's ``update``.
-            **kwargs: its keyword arguments.
-        """
+        """Passes its arguments on to ``update`` of the accumulator, or leaves the value out."""
         position = self.position
         if not any(begin <= position <= end for begin, end in self.ranges):
             self.accumulator.update(*args, **known_keywords(self.accumulator, kwargs))
@@ -130,11 +125,7 @@ class Except(StreamAccumulator):
         return self.accumulator.metric_state
 
     def merge_state(self, incoming_state: State | Metric) -> None:
-        """Merges the state of another accumulator; the position stays.
-
-        Args:
-            incoming_state: another ``Except``, or a state that the accumulator can merge.
-        """
+        """Merges another ``Except``, or a state of the accumulator; the position stays."""
         if isinstance(incoming_state, Except):
             incoming_state = incoming_state.accumulator
         self.accumulator.merge_state(incoming_state)

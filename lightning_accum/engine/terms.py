@@ -43,21 +43,11 @@ class Change(ABC):
         """
 
     def summed(self, vjp: WeightVJP) -> Parts:
-        """Returns both parts of the change, summed over time and over all samples.
-
-        The plain form is :meth:`parts` of all samples; a subclass may have a faster one.
-
-        Args:
-            vjp: as for :meth:`parts`.
-        """
+        """Returns :meth:`parts` of all samples; a subclass may compute them faster."""
         return self.parts(slice(None), vjp)
 
     def carry(self, vjp: WeightVJP) -> Mapping[StateKey, Tensor]:
-        """Returns what passes to the next window, beyond the traces of signals.
-
-        Args:
-            vjp: as for :meth:`parts`.
-        """
+        """Returns what passes to the next window, beyond the traces of signals."""
         return {}
 
     def as_product(self) -> Term | None:

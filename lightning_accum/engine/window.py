@@ -57,9 +57,6 @@ class Window:
     def left_for_samples(self, key: StateKey) -> Tensor | None:
         """Returns what the previous window left for each sample, in the parameter's shape.
 
-        Args:
-            key: the name under which it was carried.
-
         Returns:
             ``[B, *param.shape]``; ``None`` for nothing, or if it belongs to other samples.
         """
@@ -70,9 +67,6 @@ class Window:
 
     def state(self, name: str) -> Signal:
         """Returns another signal of the cell, ``[T, B, ...]``, that the rule named in ``states``.
-
-        Args:
-            name: the name, such as ``"membrane"``.
 
         Raises:
             KeyError: if the rule does not record it.

@@ -168,18 +168,7 @@ class MaxRateClassifier(AdditiveMetric):
         return predict_class(rates, votes.to(rates.device), offsets)
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
-        """Draws the number of neurons of each class as bars; the last bar is for no class.
-
-        Args:
-            val: assignments of shape ``[N]``. Default: the current ones.
-            ax: matplotlib axes to draw in. Default: those of a new figure.
-
-        Returns:
-            The figure and the axes.
-
-        Raises:
-            ModuleNotFoundError: if matplotlib is not installed.
-        """
+        """Draws the number of neurons of each class as bars; the last bar is for no class."""
         assigned = (self.assignments if val is None else val.reshape(-1)).cpu()
         ax = pyplot("MaxRateClassifier.plot").subplots()[1] if ax is None else ax
         names = [*range(self.num_classes), "none"]

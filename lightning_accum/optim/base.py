@@ -207,9 +207,6 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 
         Those of torch before 2.7 do not have ``decoupled_weight_decay``: the option here applies.
 
-        Args:
-            state_dict: a result of ``state_dict()``.
-
         Raises:
             ValueError: if its groups are of other sizes, an option is out of its range, or a state
                 is not of its parameter's shape; then nothing has changed.

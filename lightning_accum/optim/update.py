@@ -179,14 +179,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Applies the pending updates.
-
-        Args:
-            closure: is called first, with gradients enabled.
-
-        Returns:
-            The result of ``closure``.
-        """
+        """Applies the pending updates, after a call of ``closure``, whose result it returns."""
         result = None
         if closure is not None:
             with torch.enable_grad():
@@ -266,9 +259,6 @@ def updates_as_gradients(*updaters: Updater) -> None:
     of the updaters after the step. Empty the gradients after each step, with ``zero_grad()``:
     updates that stay there are applied again, and a warning says so, as it does of updates that
     are emptied before the step.
-
-    Args:
-        *updaters: the updaters.
 
     Raises:
         NonFiniteUpdateError: if a change holds NaN or Inf and its updater's policy is ``"raise"``;

@@ -144,9 +144,6 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Returns what else to record of the neuron, by the name for ``window.state``.
 
-        Args:
-            h: the hyperparameters in force for the cell.
-
         Returns:
             By name, the dotted path of an attribute of the neuron that is read after each call,
             such as ``"v"``; a callable that finds a tensor in the neuron's output; or the class of
@@ -162,10 +159,6 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         """Computes what :meth:`terms` needs of the whole window, as ``window.prepared``.
 
         A long window is passed to :meth:`terms` in pieces; what looks ahead in time belongs here.
-
-        Args:
-            recording: what was recorded of the cell.
-            h: the hyperparameters in force for the cell.
         """
         return None
 
@@ -331,11 +324,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         return kind_of_vjp(module, name)
 
     def update(self, **kwargs: Any) -> None:
-        """Applies all pending changes.
-
-        Args:
-            **kwargs: passed to the updaters.
-        """
+        """Applies all pending changes."""
         if not kwargs and len(self._plans) == 1:
             ((name, plan),) = self._plans.items()
             step = plan.steps.next
@@ -369,11 +358,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         return self.get_unit(name)
 
     def del_cell(self, name: str) -> None:
-        """Deletes a cell from the trainer, with its state and its monitors; the model keeps it.
-
-        Args:
-            name: the name of the cell.
-        """
+        """Deletes a cell from the trainer, with its state and its monitors; the model keeps it."""
         super().del_cell(name)
         self._plans.pop(name, None)
         self.events.dropped(name, 0)
@@ -406,20 +391,11 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             state.samples.clear()
 
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
-        """Evaluates the rest of a batch.
-
-        Args:
-            carry: whether traces pass to the next batch.
-            **inputs: what the rule's terms need.
-        """
+        """Evaluates the rest of a batch; ``carry`` says whether traces pass to the next one."""
         self(carry=carry, **inputs)
 
     def clear(self, **kwargs: Any) -> None:
-        """Drops recorded activity and carried traces; averages of neurons stay.
-
-        Args:
-            **kwargs: as those of the base class.
-        """
+        """Drops recorded activity and carried traces; averages of neurons stay."""
         for name, monitor in self.monitors_named("post"):
             if steps := getattr(monitor.reducer, "length", 0):
                 self.events.dropped(name, steps)
@@ -432,11 +408,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         return 0 if monitor is None else int(getattr(monitor.reducer, "length", 0))
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training mode, in which activity is recorded, or evaluation mode.
-
-        Args:
-            mode: whether this is training mode.
-        """
+        """Sets training mode, in which activity is recorded, or evaluation mode."""
         if self.training and not mode and "events" in vars(self):
             self.events.ended("eval")
         return super().train(mode)

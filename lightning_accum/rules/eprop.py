@@ -164,15 +164,7 @@ class EProp(PotentialRule):
         self.feedback.bind_model(model)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
-        """Evaluates the window as any rule does; learned feedback then follows its readout.
-
-        Args:
-            carry: whether eligibility passes to the next call; as the rule is set when ``None``.
-            **inputs: the ``error``.
-
-        Raises:
-            ValueError: if the error is missing or does not fit; then nothing has changed.
-        """
+        """Evaluates the window as any rule does; learned feedback then follows its readout."""
         with self._folds:
             super().forward(carry=carry, **inputs)
         self.feedback.follow()

@@ -22,11 +22,7 @@ class Feedback(nn.Module, ABC):
     """
 
     def bind_model(self, model: nn.Module) -> None:
-        """Looks up what the feedback needs of a model.
-
-        Args:
-            model: the model.
-        """
+        """Looks up what the feedback needs of a model."""
 
     def followed(self) -> Iterator[nn.Parameter]:
         """Yields parameters from whose changes the feedback learns, so that these should change."""

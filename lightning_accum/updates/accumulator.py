@@ -201,19 +201,7 @@ class Accumulator(CheckedState):
         *,
         negative: bool = False,
     ) -> None:
-        """Adds a contribution that the caller writes into the memory in which it is kept.
-
-        Args:
-            write: ``write(total, onto=...)`` writes the contribution to a tensor of the shape, and
-                of the dtype or a wider one, or adds it there.
-            shape: the shape of the contribution.
-            dtype: its dtype.
-            device: its device.
-            negative: whether to add to the depressing part, as in :meth:`accumulate_outer`.
-
-        Raises:
-            ValueError: if the contribution does not fit the parameter's shape.
-        """
+        """Adds a contribution that ``write(total, onto=...)`` writes to memory that keeps it."""
         which, part = ("neg", self._neg) if negative else ("pos", self._pos)
         like = torch.empty(shape, device="meta")
         checked_contribution(f"{self.name}.{which}", like, *self._shapes(part))
@@ -224,22 +212,12 @@ class Accumulator(CheckedState):
         return self.shape, part.shape if self.shape is None else None
 
     def hold(self, stacked: StackedProducts) -> None:
-        """Holds products as the only contribution, without copying them.
-
-        Args:
-            stacked: the products, of the parameter's shape; nobody changes them while they are
-                pending.
-        """
+        """Holds products, which nobody may change meanwhile, as the only contribution."""
         self._pos.hold(stacked.raised, stacked)
         self._neg.hold(stacked.lowered, stacked)
 
     def replace(self, pos: Tensor, neg: Tensor) -> None:
-        """Replaces what is pending by its sum over processes, which may have combined both parts.
-
-        Args:
-            pos: the potentiating part of all processes.
-            neg: the depressing part of all processes.
-        """
+        """Replaces what is pending by its sum over processes, which may have combined parts."""
         combined = self.combines or self.combined
         self._pos.clear()
         self._neg.clear()
@@ -338,10 +316,7 @@ class Accumulator(CheckedState):
         return value.to(param.device)
 
     def known_parts(self) -> tuple[Tensor | None, Tensor | None]:
-        """Returns both reduced parts, which may share memory with this object, without copies.
-
-        They hold what is pending until something else is accumulated.
-        """
+        """Returns both reduced parts without copies, valid until more is accumulated."""
         self.noticed = True
         return self._readable(self._pos).value(), self._readable(self._neg).value()
 
@@ -447,16 +422,7 @@ class Accumulator(CheckedState):
     def lowerbound(
         self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
     ) -> None:
-        """Sets the bound on the depressing part; replaces a full bound.
-
-        Args:
-            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
-            min: the lower limit.
-            **kw: passed to the bound.
-
-        Raises:
-            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
-        """
+        """Sets the bound on the depressing part, as :meth:`upperbound` does on the other one."""
         self._set_bound("lower", bound, {"min": min}, kw)
 
     def fullbound(
@@ -534,12 +500,7 @@ class Accumulator(CheckedState):
             return self.delta(param.detach(), self.parts(param), kwargs)
 
     def forward(self, param: Tensor, **kwargs: Any) -> Tensor:
-        """Returns the parameter with its change applied, as a new tensor.
-
-        Args:
-            param: the parameter's current value.
-            **kwargs: options of the bounds, as for :meth:`update`.
-        """
+        """Returns the parameter with its change, as :meth:`update` computes it, as a new tensor."""
         delta = self.update(param, **kwargs)
         with torch.no_grad():
             base = param.detach()

@@ -21,9 +21,6 @@ _SLOT = "_lightning_accum_updater"
 def get_updater(module: nn.Module) -> Updater | None:
     """Returns the updater of a module, or ``None`` if it has none.
 
-    Args:
-        module: any module.
-
     Example:
         >>> from torch import nn
         >>> get_updater(nn.Linear(2, 2)) is None
@@ -184,23 +181,12 @@ class Updatable:
         return Updater(self, *includes)  # type: ignore[arg-type]
 
     def update(self, clear: bool = True, **kwargs: Any) -> None:
-        """Applies what is pending for every parameter.
-
-        Args:
-            clear: whether the accumulators drop what was applied.
-            **kwargs: passed to the updater.
-        """
+        """Applies what is pending for every parameter, as a call of the updater does."""
         if (updater := self.updater) is not None:
             updater(clear=clear, **kwargs)
 
     def updatesome(self, *params: str, clear: bool = True, **kwargs: Any) -> None:
-        """Applies what is pending for the named parameters; nothing if none is named.
-
-        Args:
-            *params: names of parameters.
-            clear: whether the accumulators drop what was applied.
-            **kwargs: passed to the updater.
-        """
+        """Applies what is pending for the named parameters; nothing if none is named."""
         if params and (updater := self.updater) is not None:
             updater(*params, clear=clear, **kwargs)
 

@@ -197,9 +197,6 @@ class Updater(CheckedState):
     def target(self, name: str) -> Tensor:
         """Returns the parameter that the module has under a name now.
 
-        Args:
-            name: one of :attr:`names`.
-
         Raises:
             RuntimeError: if the module no longer has such a parameter.
             ValueError: if it has another shape now.
@@ -416,11 +413,7 @@ class Updater(CheckedState):
         return partial(self._apply_change, change, names if clear else ())
 
     def apply_stacked(self) -> bool:
-        """Calls the updater without arguments, if one stacked product is all that is pending.
-
-        Returns:
-            Whether it is done; otherwise nothing has changed.
-        """
+        """Applies a stacked product, if it is all that is pending; returns whether it did."""
         pending = [name for name, each in self._accumulators.items() if not each.empty]
         if len(pending) != 1 or hook_count(self):
             return False
