@@ -37,27 +37,12 @@ class PersistentMetric(Metric):
     is_differentiable = False
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
-        """Adds another metric's states, or a dictionary of them, to this one's.
-
-        Args:
-            incoming_state: a metric of the same class, or its states by name.
-        """
+        """Adds the states of another metric, or a dictionary of them, to this one's."""
         super().merge_state(incoming_state)
         self._renew()
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plots a result, or a sequence of results over time.
-
-        Args:
-            val: a result of ``compute`` or ``forward``, or a list of them. Default: ``compute()``.
-            ax: matplotlib axes to draw in. Default: those of a new figure.
-
-        Returns:
-            The figure, or ``None`` if ``ax`` was given, and the axes.
-
-        Raises:
-            ModuleNotFoundError: if matplotlib is not installed.
-        """
+        """Plots a result, or several over time, as any metric of torchmetrics does."""
         return plot_single_or_multi_val(
             self.compute() if val is None else val,
             ax=ax,

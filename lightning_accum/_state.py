@@ -133,16 +133,7 @@ class CheckedState(nn.Module):
         """Raises a ``RuntimeError`` if this is not the extra state of such a module."""
 
     def check_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Raises an error if :meth:`load_state_dict` would; loads nothing.
-
-        Args:
-            state_dict: the result of ``state_dict()``.
-            strict: whether the keys have to match.
-
-        Raises:
-            TypeError: if it is not a mapping.
-            RuntimeError: if it does not fit.
-        """
+        """Raises an error if :meth:`load_state_dict` would; loads nothing."""
         if not isinstance(state_dict, Mapping):
             raise TypeError(
                 f"Argument `state_dict` should be a mapping. Found `{type(state_dict).__name__}`."
@@ -166,17 +157,7 @@ class CheckedState(nn.Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Loads a state dict like :meth:`torch.nn.Module.load_state_dict`: all of it, or nothing.
-
-        Args:
-            state_dict: the result of ``state_dict()``.
-            strict: whether the keys have to match.
-            assign: whether to assign the tensors instead of copying them.
-
-        Raises:
-            TypeError: if it is not a mapping.
-            RuntimeError: if it does not fit; then nothing has changed.
-        """
+        """Loads a state dict as any module does, but after an error nothing of it."""
         self.check_state_dict(state_dict, strict)
         return super().load_state_dict(state_dict, strict, assign)
 
@@ -242,11 +223,7 @@ class StateModule(CheckedState):
                 )
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Loads copies of the transient tensors from a state dict.
-
-        Raises:
-            RuntimeError: if it is not the extra state of such a module; then nothing has changed.
-        """
+        """Loads copies of the transient tensors from a state dict, if they fit."""
         self.check_extra_state(state)
         self._state = {k: None if v is None else v.detach().clone() for k, v in state.items()}
         self.steps_since_reset = math.inf

@@ -111,12 +111,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         return type(self).rate is not MomentOptimizer.rate
 
     def rate(self, group: Group, step: Number) -> Number:
-        """Returns the learning rate of a step, which also scales decoupled weight decay.
-
-        Args:
-            group: the options of a group.
-            step: counts from one; a number, or a 0-dim tensor in a ``capturable`` group.
-        """
+        """Returns the learning rate of a step, which also scales decoupled weight decay."""
         lr: Number = group["lr"]
         return lr
 

@@ -516,13 +516,7 @@ class Accumulator(CheckedState):
         parts: tuple[Tensor | None, Tensor | None],
         options: Mapping[str, Any] = MappingProxyType({}),
     ) -> Tensor | None:
-        """Returns the bounded change that ``parts`` make to ``param``; ``None`` for empty parts.
-
-        Args:
-            param: the parameter's current value.
-            parts: both reduced parts.
-            options: keywords for the bounds that take them.
-        """
+        """Returns the bounded change that reduced parts make to ``param``, ``None`` without any."""
         if self.bounded:  # a sibling may have set a bound since
             self._check_apart("bounded")
         return self._bounds.with_options(options).change(param, *parts)
