@@ -17,12 +17,7 @@ from lightning_accum._compat import is_compiler_failure
 from lightning_accum.nn.competition import Inhibition
 from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.kernel_library import has_kernel
-from lightning_accum.sparse.neurons import (
-    NeuronState,
-    NeuronSteps,
-    SpikingNeurons,
-    integrate_neurons,
-)
+from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons, integrate_neurons
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
 _SHORT = 3
@@ -71,28 +66,12 @@ def integrate(
     return out, NeuronState(v, hold, theta)
 
 
-def prepare_steps(
-    steps: NeuronSteps,
-    constants: SpikingNeurons,
-    state: NeuronState,
-    spike_dtype: torch.dtype,
-    settings: object,
-) -> None:
-    """Prepares single steps, each a call, of neurons whose threshold does not adapt."""
-    steps.begin(state.v, state.hold, _numbers(constants), constants.period, spike_dtype, settings)
-
-
 def _by_kernel(
     r: SpikingNeurons, current: Tensor | EventProduct, out: Tensor, state: NeuronState
 ) -> bool:
     """Integrates with the compiled kernel; returns whether there is one for these neurons."""
     hold, theta = state.hold if r.period else None, state.theta if state.theta.ndim else None
-    return integrate_neurons(current, out, state.v, hold, theta, _numbers(r), r.period)
-
-
-def _numbers(r: SpikingNeurons) -> tuple[float, float, float, float, float]:
-    """Returns the constants as the kernel takes them."""
-    return r.decay, (1 - r.decay) * r.rest, r.threshold, r.decay_theta, r.theta_plus
+    return integrate_neurons(current, out, state.v, hold, theta, r.numbers, r.period)
 
 
 def _loop(

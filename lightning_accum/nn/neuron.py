@@ -20,7 +20,7 @@ from lightning_accum.nn._arguments import (
     decay_in_step,
     layer_shape,
 )
-from lightning_accum.nn._fast import integrate, prepare_steps
+from lightning_accum.nn._fast import integrate
 from lightning_accum.nn.competition import Inhibition, WideTheta, WinnerTakeAll
 from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.neurons import NeuronState, NeuronSteps, SpikingNeurons
@@ -205,7 +205,8 @@ class Neurons(StateModule, ABC):
             self._steps.since_reset += steps
             single = self.time_dim is None and self.inhibition is None
             if single and state.theta.ndim == 0:
-                prepare_steps(self._steps, constants, state, spike_dtype, settings)
+                numbers, period = constants.numbers, constants.period
+                self._steps.begin(state.v, state.hold, numbers, period, spike_dtype, settings)
         self._state = {"voltage": state.v, "hold": state.hold}
         # An index takes a third of a view's time, which counts in a single step.
         return spikes[0] if x.ndim == 2 else spikes.view(x.shape)

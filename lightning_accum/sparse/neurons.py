@@ -236,6 +236,12 @@ class SpikingNeurons(NamedTuple):
         """Whether the threshold changes."""
         return self.theta_plus != 0.0 or self.decay_theta != 1.0
 
+    @property
+    def numbers(self) -> tuple[float, float, float, float, float]:
+        """The constants as :func:`integrate_neurons` takes them."""
+        added = (1 - self.decay) * self.rest
+        return self.decay, added, self.threshold, self.decay_theta, self.theta_plus
+
 
 class OnlineState(NamedTuple):
     """What passes from one sequence to the next."""
