@@ -19,7 +19,6 @@ from _work import LR_POST, LR_PRE, TC, Load
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum.functional import bound_multiplicative
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, WinnerTakeAll
 from lightning_accum.rules import learn_online, why_step_by_step
 
@@ -53,7 +52,7 @@ class Net:
         self.start = self.weight.detach().clone()
         updater = la.attach_updater(self.layer.connection, "weight")
         if "bound" in name:
-            updater.weight.fullbound(bound_multiplicative, 1.0, -1.0)
+            updater.weight.fullbound("multiplicative", 1.0, -1.0)
         self.rule = RULES[name]()
         self.rule.register_cell("cell", self.layer.cell)
         shape = load.steps, load.batch

@@ -7,12 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum import Accumulator
-from lightning_accum.functional import (
-    bound_lower_multiplicative,
-    bound_multiplicative,
-    bound_power,
-    bound_upper_multiplicative,
-)
 
 W = torch.tensor([0.25, 0.75])
 ONE = torch.ones(2)
@@ -114,7 +108,7 @@ def test_reduction(fn, expected):
 
 def test_upperbound_is_on_the_positive_part_alone():
     acc = pending()
-    acc.upperbound(bound_upper_multiplicative, 1.0)
+    acc.upperbound("multiplicative", 1.0)
     torch.testing.assert_close(acc.update(W), (1 - W) - 2)
     acc.upperbound(None)
     assert acc.update(W).tolist() == [-1.0, -1.0]
@@ -122,7 +116,7 @@ def test_upperbound_is_on_the_positive_part_alone():
 
 def test_lowerbound_is_on_the_negative_part_alone():
     acc = pending()
-    acc.lowerbound(bound_lower_multiplicative, 0.0)
+    acc.lowerbound("multiplicative", 0.0)
     torch.testing.assert_close(acc.update(W), 1 - 2 * W)
     acc.lowerbound(None)
     assert acc.update(W).tolist() == [-1.0, -1.0]
@@ -130,12 +124,12 @@ def test_lowerbound_is_on_the_negative_part_alone():
 
 def test_fullbound_is_on_both_with_its_keywords():
     acc = pending()
-    acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+    acc.fullbound("power", 1.0, 0.0, power=2.0)
     torch.testing.assert_close(acc.update(W), (1 - W) ** 2 - 2 * W**2)
     torch.testing.assert_close(acc(W), W + (1 - W) ** 2 - 2 * W**2)
     for part in ("pos", "neg"):  # with one part alone the other counts as zeros
         alone = Accumulator()
-        alone.fullbound(bound_power, 1.0, 0.0, power=2.0)
+        alone.fullbound("power", 1.0, 0.0, power=2.0)
         setattr(alone, part, ONE)
         torch.testing.assert_close(alone.update(W), (1 - W) ** 2 if part == "pos" else -(W**2))
     acc.fullbound(None)
@@ -145,28 +139,28 @@ def test_fullbound_is_on_both_with_its_keywords():
 @pytest.mark.parametrize("half", ["upper", "lower"])
 def test_half_bounds_replace_a_full_one(half):
     acc = pending()
-    acc.fullbound(bound_multiplicative, 1.0, 0.0)
+    acc.fullbound("multiplicative", 1.0, 0.0)
     if half == "upper":
-        acc.upperbound(bound_upper_multiplicative, 1.0)
+        acc.upperbound("multiplicative", 1.0)
         torch.testing.assert_close(acc.update(W), (1 - W) - 2)
     else:
-        acc.lowerbound(bound_lower_multiplicative, 0.0)
+        acc.lowerbound("multiplicative", 0.0)
         torch.testing.assert_close(acc.update(W), 1 - 2 * W)
 
 
 @pytest.mark.parametrize("half", ["upperbound", "lowerbound"])
 def test_half_bounds_of_none_remove_a_full_one(half):
     acc = pending()
-    acc.fullbound(bound_multiplicative, 1.0, 0.0)
+    acc.fullbound("multiplicative", 1.0, 0.0)
     getattr(acc, half)(None)
     assert acc.update(W).tolist() == [-1.0, -1.0]
 
 
-@pytest.mark.parametrize("bound", [bound_multiplicative, None])
+@pytest.mark.parametrize("bound", ["multiplicative", None])
 def test_a_full_bound_replaces_half_ones_and_none_removes_them(bound):
     acc = pending()
-    acc.upperbound(bound_upper_multiplicative, 9.0)
-    acc.lowerbound(bound_lower_multiplicative, -9.0)
+    acc.upperbound("multiplicative", 9.0)
+    acc.lowerbound("multiplicative", -9.0)
     torch.testing.assert_close(acc.update(W), (9 - W) - 2 * (W + 9))
     acc.fullbound(bound, *(() if bound is None else (1.0, 0.0)))
     expected = -ONE if bound is None else (1 - W) - 2 * W
@@ -175,14 +169,14 @@ def test_a_full_bound_replaces_half_ones_and_none_removes_them(bound):
 
 def test_a_missing_limit_is_an_error_when_set():
     acc = pending()
-    acc.fullbound(bound_multiplicative, 1.0, 0.0)
+    acc.fullbound("multiplicative", 1.0, 0.0)
     before = acc.update(W)
     for call in (
-        lambda: acc.upperbound(bound_upper_multiplicative),
-        lambda: acc.lowerbound(bound_lower_multiplicative, None),
-        lambda: acc.fullbound(bound_multiplicative),
-        lambda: acc.fullbound(bound_multiplicative, 1.0),
-        lambda: acc.fullbound(bound_multiplicative, None, 0.0),
+        lambda: acc.upperbound("multiplicative"),
+        lambda: acc.lowerbound("multiplicative", None),
+        lambda: acc.fullbound("multiplicative"),
+        lambda: acc.fullbound("multiplicative", 1.0),
+        lambda: acc.fullbound("multiplicative", None, 0.0),
     ):
         with pytest.raises(ValueError, match=r"Argument `(max|min)` .* Found `(max|min) = None`"):
             call()

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Clamp, Serial, Updater, attach_updater, get_updater
-from lightning_accum.functional import bound_power
 from lightning_accum.nn import AdaptiveLIF, Linear
 
 SPIKES = (torch.rand(20, 2, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
@@ -30,7 +29,7 @@ def trained() -> tuple[Serial, STDP, Updater]:
     layer = Serial(Linear(4, 3, bias=False), AdaptiveLIF(3, time_dim=0))
     nn.init.ones_(layer.connection.weight)
     updater = attach_updater(layer.connection, "weight")
-    updater.weight.fullbound(bound_power, 1.0, 0.0)
+    updater.weight.fullbound("power", 1.0, 0.0)
     updater.register_constraint(Clamp(0.0, 1.0))
     rule = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0)
     rule.register_cell("enc", layer.cell, tc_pre=5.0)
@@ -57,7 +56,7 @@ def test_the_callbacks_part_restores_all_but_hyperparameters(
     fresh, other = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0), copy.deepcopy(layer)
     into = get_updater(other.connection)
     into.clear()
-    into.weight.fullbound(bound_power, 5.0, -5.0)
+    into.weight.fullbound("power", 5.0, -5.0)
     fresh.register_cell("enc", other.cell)
     fresh.load_state_dict(rule.state_dict())
     with pytest.warns(UserWarning, match="bounds of `weight` should be those of the state"):

@@ -202,7 +202,7 @@ def _advice_on_weights(
         if share >= _MOST:
             yield (
                 f"{share:.0%} of the weights of `{label}` sit at the {side} limit: weaken {part},"
-                " or bound it softly, as with `bound_power`."
+                ' or bound it softly, as with `fullbound("power", 1.0, 0.0)`.'
             )
 
 

@@ -212,7 +212,7 @@ def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     mend = (
         f"lower {quoted(c.rates) or 'the rates'}"
         if high
-        else "bound the weights (`bound_power`, `Clamp`), keep their norm (`Normalize`), or let"
+        else "bound the weights (`fullbound`, `Clamp`), keep their norm (`Normalize`), or let"
         " depression balance potentiation"
     )
     times = f"{now / first:.0f}" if now < 1e6 * first else f"{now / first:.0e}"

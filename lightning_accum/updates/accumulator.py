@@ -22,7 +22,7 @@ from lightning_accum._state import (
     check_that,
     named,
 )
-from lightning_accum.functional.bounds import FullBounding, HalfBounding, Room
+from lightning_accum.functional.bounds import FullBounding, HalfBounding, Kind, Room
 from lightning_accum.functional.reductions import Reduction, ReductionFn
 from lightning_accum.functional.reductions import reduction as find_reduction
 from lightning_accum.sparse.products import Write
@@ -94,7 +94,7 @@ class Accumulator(CheckedState):
             object.__setattr__(self, name, value)
             return
         if name in _SETTERS:
-            found = name_of(value)
+            found = repr(value) if isinstance(value, str) else name_of(value)
             raise AttributeError(
                 f"`{name}` of `{self.name}` should be called to be set. Found `{found}` assigned"
                 f" to it, which would have no effect: call `{name}({found}, ...)`."
@@ -405,14 +405,15 @@ class Accumulator(CheckedState):
         self._bounds.set(side, bound, limits, options)
 
     def upperbound(
-        self, bound: HalfBounding | None, max: float | None = None, /, **kw: Any
+        self, bound: Kind | HalfBounding | None, max: float | None = None, /, **kw: Any
     ) -> None:
         """Sets the bound on the potentiating part; replaces a full bound.
 
         Args:
-            bound: ``bound(param, update, limit, **kw)``, or ``None`` for none.
+            bound: a name, as for :meth:`fullbound`, ``bound(param, update, limit, **kw)``, or
+                ``None`` for none.
             max: the upper limit.
-            **kw: passed to the bound.
+            **kw: passed to the bound: ``power``, or for a scaled bound ``range``, max − min.
 
         Raises:
             ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
@@ -420,39 +421,61 @@ class Accumulator(CheckedState):
         self._set_bound("upper", bound, {"max": max}, kw)
 
     def lowerbound(
-        self, bound: HalfBounding | None, min: float | None = None, /, **kw: Any
+        self, bound: Kind | HalfBounding | None, min: float | None = None, /, **kw: Any
     ) -> None:
         """Sets the bound on the depressing part, as :meth:`upperbound` does on the other one."""
         self._set_bound("lower", bound, {"min": min}, kw)
 
     def fullbound(
         self,
-        bound: FullBounding | None,
+        bound: Kind | FullBounding | None,
         max: float | None = None,
         min: float | None = None,
         /,
         **kw: Any,
     ) -> None:
-        """Sets the bound on both parts; replaces half bounds, and ``None`` removes them all.
+        r"""Sets the bound on both parts; replaces half bounds, and ``None`` removes them all.
+
+        =========================  =================================================
+        bound                      of the potentiating part :math:`u`, what is left
+        =========================  =================================================
+        ``power``                  :math:`(w_{\max} - w)^\mu \, u`
+        ``scaled_power``           :math:`((w_{\max} - w) / (w_{\max} - w_{\min}))^\mu \, u`
+        ``multiplicative``         ``power`` with :math:`\mu = 1`
+        ``scaled_multiplicative``  ``scaled_power`` with :math:`\mu = 1`
+        ``sharp``                  :math:`[w < w_{\max}] \, u`
+        =========================  =================================================
+
+        The depressing part is bounded likewise by :math:`w - w_{\min}`. A weight beyond a limit
+        takes none of the part that would move it further out; under ``sharp``, one update may step
+        over the limit.
 
         Args:
-            bound: ``bound(param, pos, neg, max, min, **kw)``, or ``None`` for none.
+            bound: one of these names, ``bound(param, pos, neg, max, min, **kw)``, or ``None`` for
+                none.
             max: the upper limit.
             min: the lower limit.
-            **kw: passed to the bound.
+            **kw: passed to the bound: ``power`` :math:`\mu > 0`, 1 by default, and ``upper_power``
+                or ``lower_power`` for one side.
 
         Raises:
-            ValueError: if there is a bound and a limit is missing.
+            TypeError: if the bound does not take one of the keywords.
+            ValueError: if the bound has no such name, a limit is missing, or a power is not
+                positive.
 
         Example:
             >>> import torch
             >>> from lightning_accum import Accumulator
-            >>> from lightning_accum.functional import bound_power
             >>> acc = Accumulator()
-            >>> acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+            >>> acc.fullbound("power", 1.0, 0.0, power=2.0)
             >>> acc.pos = torch.ones(1)
             >>> acc.update(torch.full((1,), 0.5))
             tensor([0.2500])
+
+        Source:
+            Gütig, Aharonov, Rotter & Sompolinsky (2003), doi:10.1523/JNEUROSCI.23-09-03697.2003;
+            Rubin, Lee & Sompolinsky (2001), doi:10.1103/PhysRevLett.86.364; Morrison, Diesmann &
+            Gerstner (2008), doi:10.1007/s00422-008-0233-1.
         """
         self._set_bound("full", bound, {"max": max, "min": min}, kw)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, name_of
+from lightning_accum._checks import check_finite, name_of, nearest
 from lightning_accum._state import ANYTHING, MAPPING, TEXT, check_state, check_that, list_of
-from lightning_accum.functional import bounds as built_in
-from lightning_accum.functional.bounds import Room
+from lightning_accum.functional.bounds import KINDS, Room, options_of, rooms_of
 
 Side: TypeAlias = Literal["full", "upper", "lower"]
 _LIMITS: dict[Side, tuple[str, ...]] = {
@@ -26,27 +25,23 @@ _LIMITS: dict[Side, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """A bounding function with the limits and options that it is called with."""
+    """A bound, with the limits and options that it is called with."""
 
-    # `fn(param, update, limit, **options)` for one part, or
+    # the name of one of this package; or `fn(param, update, limit, **options)` for one part, or
     # `fn(param, pos, neg, max, min, **options)` for both
-    fn: Callable[..., Tensor]
+    fn: str | Callable[..., Tensor]
     limits: tuple[float, ...]
     options: dict[str, Any]
+    rooms: tuple[Room, ...] = ()  # to each limit; none for a user's own function
 
     @property
     def name(self) -> str:
-        """The name of the function, or of its type."""
-        return name_of(self.fn)
+        """The bound's name, or that of the function's type."""
+        return self.fn if isinstance(self.fn, str) else name_of(self.fn)
 
-    @property
-    def is_built_in(self) -> bool:
-        """Whether the function is one of this package, which a state dict can name."""
-        return _built_in(self.name) is self.fn
-
-    def __call__(self, param: Tensor, *parts: Tensor) -> Tensor:
-        """Returns the bounded part, or for both parts the bounded change."""
-        result = self.fn(param, *parts, *self.limits, **self.options)
+    def call(self, param: Tensor, *parts: Tensor) -> Tensor:
+        """Returns what a user's function makes of one part, or of both."""
+        result = self.fn(param, *parts, *self.limits, **self.options)  # type: ignore[operator]
         if not isinstance(result, Tensor) or result.shape != param.shape:
             found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise TypeError(
@@ -55,21 +50,10 @@ class Bound:
             )
         return result
 
-    def rooms(self, side: Side) -> dict[Side, Room]:
-        """Returns the room of each part, for a function of this package."""
-        sides: tuple[Side, ...] = ("upper", "lower") if side == "full" else (side,)
-        options, found = self.options, {}
-        for each, limit in zip(sides, self.limits, strict=True):
-            own = options.get(f"{each}_power")
-            power = (
-                0.0 if "sharp" in self.name else options.get("power", 1.0) if own is None else own
-            )
-            wide = self.limits[0] - self.limits[-1] if side == "full" else options.get("range", 1.0)
-            found[each] = Room(limit, float(wide) if "scaled" in self.name else 1.0, float(power))
-        return found
-
     def takes(self, name: str) -> bool:
-        """Returns whether the function takes a keyword other than the arguments of every bound."""
+        """Returns whether the bound takes a keyword other than the arguments of every bound."""
+        if isinstance(self.fn, str):
+            return name in options_of(self.fn, len(self.limits) == 2)
         try:
             params = list(inspect.signature(self.fn).parameters.values())
         except ValueError:  # the function has no signature
@@ -82,21 +66,30 @@ class Bound:
         )
 
     def with_options(self, given: Mapping[str, Any]) -> Bound:
-        """Returns this bound with those of the given keywords that its function takes."""
+        """Returns this bound with those of the given keywords that it takes."""
         taken = {name: value for name, value in given.items() if self.takes(name)}
-        return replace(self, options={**self.options, **taken})
+        return _made(self.fn, self.limits, {**self.options, **taken})
 
     def state(self) -> dict[str, Any]:
-        """Returns the name of the function, the limits and the options."""
+        """Returns the name, the limits and the options."""
         return {"name": self.name, "limits": list(self.limits), "kwargs": dict(self.options)}
+
+
+def _made(
+    fn: str | Callable[..., Tensor], limits: tuple[float, ...], options: dict[str, Any]
+) -> Bound:
+    """Returns a bound, with the rooms of one of this package, whose options are checked."""
+    rooms = rooms_of(fn, limits, options) if isinstance(fn, str) else ()
+    return Bound(fn, limits, options, rooms)
 
 
 def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[str, Any]) -> Bound:
     """Returns a bound, if it can be applied."""
-    if not callable(fn):
-        raise TypeError(
-            f"Argument `bound` of the {side} bound should be callable or None."
-            f" Found `{type(fn).__name__}`."
+    if not callable(fn) and not (isinstance(fn, str) and fn in KINDS):
+        found = f"{fn!r}{nearest(fn, KINDS)}" if isinstance(fn, str) else f"`{type(fn).__name__}`."
+        raise (ValueError if isinstance(fn, str) else TypeError)(
+            f"Argument `bound` of the {side} bound should be one of {KINDS}, callable, or None."
+            f" Found {found}"
         )
     for name, limit in limits.items():
         if limit is None:
@@ -110,18 +103,9 @@ def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[st
             "Argument `max` of the full bound should lie above `min`. Found"
             f" `max = {limits['max']}`, `min = {limits['min']}`: `max` comes first."
         )
-    bound = Bound(fn, tuple(float(limit) for limit in limits.values()), options)
-    other = {"upper": "lower", "lower": "upper"}.get(side, "")
-    if other and bound.is_built_in and bound.name.startswith(f"bound_{other}_"):
-        raise ValueError(
-            f"Argument `bound` of the {side} bound should be one for the {side} side. Found"
-            f" `{bound.name}`: pass `{bound.name.replace(other, side)}`, or set it by"
-            f" `{other}bound`."
-        )
-    tensors = 3 if side == "full" else 2  # the parameter, and both parts or one of them
-    _check_call(bound, side, tensors + len(limits))
-    if bound.is_built_in:
-        bound(*[torch.zeros(1)] * tensors)  # which checks the options
+    bound = _made(fn, tuple(float(limit) for limit in limits.values()), options)
+    if callable(fn):
+        _check_call(bound, side, fn)
     return bound
 
 
@@ -130,8 +114,8 @@ def _saved_bound(name: str, side: Side, state: Any) -> Bound:
     place, names = f"`{name}`", _LIMITS[side]
     kinds = {"name": TEXT, "limits": list_of(ANYTHING), "kwargs": MAPPING}
     check_state(f"{place}, the {side} bound,", state, kinds)
-    fn = _built_in(state["name"])
-    check_that(fn is not None, place, "a bound of this package as `name`", state["name"])
+    fn = state["name"]
+    check_that(fn in KINDS, place, f"a bound of this package as `name`, one of {KINDS}", fn)
     count = len(state["limits"])
     check_that(count == len(names), place, f"limits {names}", state["limits"])
     limits = dict(zip(names, state["limits"], strict=True))
@@ -141,15 +125,11 @@ def _saved_bound(name: str, side: Side, state: Any) -> Bound:
         raise RuntimeError(f"The state of `{name}` has a bound. {error}") from error
 
 
-def _built_in(name: str) -> Callable[..., Tensor] | None:
-    """Returns the bounding function of this package that has a name."""
-    return getattr(built_in, name, None) if name.startswith("bound_") else None
-
-
-def _check_call(bound: Bound, side: Side, count: int) -> None:
-    """Raises a ``TypeError`` if a bound cannot be called with so many positional arguments."""
+def _check_call(bound: Bound, side: Side, fn: Callable[..., Tensor]) -> None:
+    """Raises a ``TypeError`` if a function cannot be called with the arguments of a bound."""
+    count = 1 + 2 * len(bound.limits)
     try:
-        inspect.signature(bound.fn).bind(*[None] * count, **bound.options)
+        inspect.signature(fn).bind(*[None] * count, **bound.options)
     except ValueError:  # the function has no signature
         return
     except TypeError as error:
@@ -204,9 +184,10 @@ class Bounds(dict[Side, Bound]):
         """The rooms of which both parts take a share; ``None`` if a bound is a user's own."""
         found: dict[Side, Room] = {}
         for side, bound in self.items():
-            if not bound.is_built_in:
+            if not bound.rooms:
                 return None
-            found |= bound.rooms(side)
+            sides: tuple[Side, ...] = ("upper", "lower") if side == "full" else (side,)
+            found.update(zip(sides, bound.rooms, strict=True))
         return found.get("upper"), found.get("lower")
 
     def change(self, param: Tensor, pos: Tensor | None, neg: Tensor | None) -> Tensor | None:
@@ -215,10 +196,11 @@ class Bounds(dict[Side, Bound]):
             pos, neg = _non_negative(pos, neg)
         if pos is None and neg is None:
             return None
-        if "full" in self:
+        full = self.get("full")
+        if full is not None and not full.rooms:
             zeros = torch.zeros_like(pos if neg is None else neg)  # type: ignore[arg-type]
             up, down = zeros if pos is None else pos, zeros if neg is None else neg
-            result = self["full"](param, up, down)
+            result = full.call(param, up, down)
             memory = result.untyped_storage().data_ptr()
             shared = (memory == t.untyped_storage().data_ptr() for t in (param, up, down))
             return result.clone() if any(shared) else result
@@ -228,12 +210,16 @@ class Bounds(dict[Side, Bound]):
         return pos.clone() if neg is None else pos - neg
 
     def _half(self, side: Side, param: Tensor, part: Tensor | None) -> Tensor | None:
-        bound = self.get(side)
-        return part if part is None or bound is None else bound(param, part)
+        bound = self.get(side, self.get("full"))
+        if part is None or bound is None:
+            return part
+        if not bound.rooms:
+            return bound.call(param, part)
+        return bound.rooms[-1 if side == "lower" else 0].bounded(param, part, side == "upper")
 
     def state(self) -> dict[str, Any]:
         """Returns the bounds of this package, by side; functions of users have no safe name."""
-        return {side: b.state() for side, b in self.items() if b.is_built_in}
+        return {side: b.state() for side, b in self.items() if b.rooms}
 
     def load(self, name: str, saved: dict[Side, Bound]) -> None:
         """Sets what :func:`saved_bounds` returned for a parameter; warns if others were set."""

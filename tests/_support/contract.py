@@ -87,7 +87,7 @@ class Plain(la.IndependentCellTrainer):
 def accumulator() -> la.Accumulator:
     acc = la.Accumulator()
     acc.reduction("mean")
-    acc.fullbound(functional.bound_power, 1.0, 0.0, power=2.0)
+    acc.fullbound("power", 1.0, 0.0, power=2.0)
     return acc
 
 

@@ -31,7 +31,6 @@ from torch import Tensor
 from lightning_accum import STDP, CellSpec, attach_updater, get_updater
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.callbacks._report import Before
-from lightning_accum.functional import bound_power
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -264,7 +263,7 @@ def kept(net: Net) -> None:
 
 
 def bounded(net: Net) -> None:
-    attach_updater(net.fc, "weight").weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
+    attach_updater(net.fc, "weight").weight.fullbound("power", 1.0, 0.0, power=1.0)
 
 
 @pytest.mark.parametrize(

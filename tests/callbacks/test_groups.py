@@ -27,7 +27,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.functional import bound_multiplicative
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
@@ -80,7 +79,7 @@ def test_a_group_is_bounded_as_one_change(tmp_path: Path) -> None:
     def bound(_: Any, __: Any) -> None:
         cell, _state = rule.get_cell("enc")
         assert cell.updater is not None
-        cell.updater.weight.fullbound(bound_multiplicative, 1.0, 0.0)
+        cell.updater.weight.fullbound("multiplicative", 1.0, 0.0)
 
     trainer(tmp_path, callback(rule, apply_every_n_batches=2), Probe("on_fit_start", bound)).fit(
         net, data

@@ -24,7 +24,6 @@ from torch.utils.data import DataLoader
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.functional import bound_power, bound_upper_multiplicative
 from lightning_accum.nn import LIF
 from lightning_accum.optim import AdaBelief, Noam, RAdam, UpdateOptimizer, updates_as_gradients
 
@@ -88,7 +87,7 @@ class Model(pl.LightningModule):
 
 def constrained(model: Model) -> None:
     updater = la.attach_updater(model.net.fc, "weight", "bias")
-    updater.weight.fullbound(bound_power, 1.5, 0.0, power=0.5)
+    updater.weight.fullbound("power", 1.5, 0.0, power=0.5)
     updater.register_constraint(la.Normalize(2.0), "weight")
     updater.register_constraint(la.Clamp(0.0, 0.9), "weight")
 
@@ -140,7 +139,7 @@ def by_hand(dim: int) -> dict[str, Any]:
     fc, updater = sharded(dim)
     updater.register_constraint(la.Normalize(2.0))
     updater.register_constraint(lambda weight: weight.clamp_(max=0.5))
-    updater.weight.upperbound(bound_upper_multiplicative, 1.0)
+    updater.weight.upperbound("multiplicative", 1.0)
     updater.weight = change, 0.5 * change
     updater(scale=0.5)
     found["constrained"] = full(fc.weight.detach())

@@ -16,7 +16,6 @@ from turns import turns
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import accumulate as run_module
-from lightning_accum.functional import bound_power, bound_upper_power
 from lightning_accum.sparse import costs
 from lightning_accum.sparse import kernel_library as library
 
@@ -139,7 +138,7 @@ def test_parts_that_are_not_known_are_neither_read_nor_deleted(read):
 
 def test_parts_are_kept_where_something_needs_each():
     for need in (
-        lambda weight: weight.fullbound(bound_power, 1.0, 0.0, power=1.0),
+        lambda weight: weight.fullbound("power", 1.0, 0.0, power=1.0),
         lambda weight: weight.reduction("mean"),
     ):
         model = layer(5, 4)
@@ -153,11 +152,11 @@ def test_a_bound_that_comes_too_late_is_refused():
     accumulator = evaluated(layer(5, 4), False)
     before = change(accumulator)
     with pytest.raises(RuntimeError, match="`weight` should be known to be bounded"):
-        accumulator.upperbound(bound_upper_power, 1.0, power=1.0)
+        accumulator.upperbound("power", 1.0, power=1.0)
     assert not accumulator.bounded
     sibling = accumulator.sibling()
     assert sibling.keep_parts is False
-    sibling.upperbound(bound_upper_power, 1.0, power=1.0)  # is shared
+    sibling.upperbound("power", 1.0, power=1.0)  # is shared
     with pytest.raises(RuntimeError, match="`weight` should be known to be bounded"):
         change(accumulator)
     with pytest.raises(RuntimeError, match="both parts, for its bounds"):

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from turns import turns
 
 from lightning_accum import Cell, Clamp, attach_updater
-from lightning_accum.functional import bound_power
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear
 from lightning_accum.optim import AdaBelief, Adam, UpdateOptimizer
 
@@ -29,7 +28,7 @@ def test_from_activity_to_the_applied_update(name: str, time_dim: int | None, po
     rule.register_cell("cell", Cell(fc, neuron))
     updater = attach_updater(fc, "weight")
     updater.nonfinite = policy
-    updater.weight.fullbound(bound_power, 1.0, 0.0, power=0.5)
+    updater.weight.fullbound("power", 1.0, 0.0, power=0.5)
     updater.register_constraint(Clamp(0.0, 1.0), "weight")
     optimizer = UpdateOptimizer(fc.parameters(), lr=0.5)
     optimizer.attach([updater])

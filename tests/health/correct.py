@@ -65,7 +65,7 @@ from torch.optim import lr_scheduler
 import lightning_accum as la
 from lightning_accum import MSTDPET, STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.functional import FastSigmoid, GaussianKernel, bound_power, bound_sharp
+from lightning_accum.functional import FastSigmoid, GaussianKernel
 from lightning_accum.nn import (
     LIF,
     AdaptiveLIF,
@@ -528,11 +528,11 @@ correct("weights of one norm, clamped", prepare=constrained(Clamp(0.0, None), No
 
 
 def softly_bound(net: Any, rule: Any) -> None:
-    attach_updater(net.fc, "weight").weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
+    attach_updater(net.fc, "weight").weight.fullbound("power", 1.0, 0.0, power=1.0)
 
 
 def sharply_bound(net: Any, rule: Any) -> None:
-    attach_updater(net.fc, "weight").weight.fullbound(bound_sharp, 0.3, 0.0)
+    attach_updater(net.fc, "weight").weight.fullbound("sharp", 0.3, 0.0)
 
 
 correct("soft bounds", prepare=softly_bound)

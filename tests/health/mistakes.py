@@ -54,7 +54,6 @@ from torch import Tensor, nn
 import lightning_accum as la
 from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.functional import bound_sharp
 from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 
@@ -293,7 +292,7 @@ mistake("the scale is 0", "moved", "`weight`", "multiplied by 0", scale=0.0, hos
 
 def at_limit(net: Any, rule: Any) -> None:
     nn.init.ones_(net.fc.weight)
-    attach_updater(net.fc, "weight").weight.fullbound(bound_sharp, 1.0, 0.0)
+    attach_updater(net.fc, "weight").weight.fullbound("sharp", 1.0, 0.0)
 
 
 mistake("all weights are at a limit", "moved", "`weight`", "at a limit", rule=pairs(0.01, 0.01),

@@ -9,7 +9,6 @@ from torch import nn
 from turns import turns
 
 from lightning_accum import attach_updater
-from lightning_accum.functional import bound_multiplicative
 from lightning_accum.optim import (
     Adam,
     GenericAdaptiveOptimizer,
@@ -73,7 +72,7 @@ def test_an_applied_update(change):
         updater.weight = torch.ones(2, 3), torch.full((2, 3), 0.5)
         updater.bias = torch.ones(2)
     if change == "bounded":
-        updater.weight.fullbound(bound_multiplicative, 1.0, 0.0)
+        updater.weight.fullbound("multiplicative", 1.0, 0.0)
     if change == "nothing to raise":
         updater.nonfinite = "ignore"
     groups = [{"params": [fc.weight]}, {"params": [fc.bias], "lr": 0.5 + (change != "two rates")}]

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from turns import turns
 
 from lightning_accum import Clamp, NonFiniteUpdateError, Updater, attach_updater
-from lightning_accum.functional import bound_multiplicative
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -138,7 +137,7 @@ def test_a_step_that_cannot_be_changes_nothing() -> None:
 
 def test_bounds_come_before_the_rate_and_constraints_after_it() -> None:
     fc, updater = layer("weight")
-    updater.weight.fullbound(bound_multiplicative, 1.0, 0.0)
+    updater.weight.fullbound("multiplicative", 1.0, 0.0)
     updater.register_constraint(Clamp(max=0.7))
     optimizer = UpdateOptimizer(fc.parameters(), 0.5, [updater])
     pend(updater)

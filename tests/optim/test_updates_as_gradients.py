@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from lightning_accum import NonFiniteUpdateError, attach_updater
-from lightning_accum.functional import bound_multiplicative
 from lightning_accum.optim import Adam, updates_as_gradients
 
 
@@ -18,7 +17,7 @@ def layer(dtype=torch.float32):
 def test_the_gradient_is_the_change_reversed():
     fc, updater = layer()
     pos, neg = torch.rand(2, 3), torch.rand(2, 3)
-    updater.weight.fullbound(bound_multiplicative, 1.0, 0.0)
+    updater.weight.fullbound("multiplicative", 1.0, 0.0)
     updater.weight = pos, neg
     expected = 0.75 * pos - 0.25 * neg
     updates_as_gradients(updater, updater)  # one is exported once

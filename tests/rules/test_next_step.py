@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 import lightning_accum as la
 from lightning_accum.cells.trainer import Undo
-from lightning_accum.functional import bound_power
 from lightning_accum.updates import NonFiniteUpdateError
 from lightning_accum.updates.attached import set_updater
 
@@ -224,7 +223,7 @@ BETWEEN: dict[str, Callable[[Net], object]] = {
     "an undone batch": restored,
     "a state": saved,
     "inference mode and autocast": without_gradients,
-    "a bound": lambda net: net.rule.updater_of("cell0").weight.fullbound(bound_power, 1.0, 0.0),
+    "a bound": lambda net: net.rule.updater_of("cell0").weight.fullbound("power", 1.0, 0.0),
     "another parameter and updater of the module": replaced,
     "the own state": lambda net: net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict())),
     "another registration": registered,

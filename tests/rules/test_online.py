@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lightning_accum as la
-import lightning_accum.functional as F
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import online
@@ -44,12 +42,12 @@ BOUNDS: list[Callable[[la.Updater], object]] = [
     lambda updater: None,
     # no sum of rates is a limit, or a limit the threshold
     lambda updater: updater.register_constraint(la.Clamp(0.0937, 0.487)),
-    lambda updater: updater.weight.fullbound(F.bound_multiplicative, 1.1, -0.9),
-    lambda updater: updater.weight.upperbound(F.bound_upper_power, 1.1, power=0.6),
-    lambda updater: updater.weight.lowerbound(F.bound_lower_scaled_multiplicative, -0.4, range=2.0),
-    lambda updater: updater.weight.fullbound(F.bound_scaled_power, 1.3, -0.5, upper_power=2.0),
+    lambda updater: updater.weight.fullbound("multiplicative", 1.1, -0.9),
+    lambda updater: updater.weight.upperbound("power", 1.1, power=0.6),
+    lambda updater: updater.weight.lowerbound("scaled_multiplicative", -0.4, range=2.0),
+    lambda updater: updater.weight.fullbound("scaled_power", 1.3, -0.5, upper_power=2.0),
     lambda updater: (
-        updater.weight.fullbound(F.bound_sharp, 0.4837, 0.0031),
+        updater.weight.fullbound("sharp", 0.4837, 0.0031),
         updater.register_constraint(la.Clamp(max=0.487)),
     ),
 ]
@@ -234,8 +232,8 @@ def unsuited() -> dict[str, tuple[la.Serial, la.Rule, Tensor]]:
     layer.neuron.register_forward_hook(lambda *args: None)
     cases["something else watches"] = layer, rule, x
     layer = layer_of(5, LIF(3), 3)
-    own = partial(F.bound_upper_sharp)  # which the loop does not know
-    la.attach_updater(layer.connection, "weight").weight.upperbound(own, 1.0)
+    own = la.attach_updater(layer.connection, "weight").weight
+    own.upperbound(lambda w, u, limit: u * (w < limit), 1.0)  # which the loop does not know
     cases["a bound"] = layer, learner_of(layer), x
     layer = layer_of(5, LIF(3), 3)
     la.attach_updater(layer.connection, "weight").register_constraint(la.Normalize(1.0))

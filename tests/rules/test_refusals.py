@@ -18,12 +18,7 @@ import lightning_accum as la
 from lightning_accum import Cell, CellSpec, Rule, Serial, Term, attach_updater, get_updater
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.engine import CustomChange
-from lightning_accum.functional import (
-    ExponentialKernel,
-    GaussianKernel,
-    bound_power,
-    bound_upper_power,
-)
+from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.nn import LIF, AdaptiveLIF, DelayedLinear, SurrogateLIF
 from lightning_accum.rules import (
     ActorCriticError,
@@ -588,10 +583,12 @@ def test_a_rate_is_not_changed_where_it_would_have_no_effect() -> None:
 
 def test_a_bound_that_does_not_fit_is_rejected_when_set() -> None:
     weight = attach_updater(nn.Linear(1, 1), "weight").weight
+    one, both = lambda w, u, limit: u, lambda w, pos, neg, max, min: pos - neg
     for kind, fn, options, words in (
-        ("upperbound", bound_power, {}, r"should be callable as `bound\(param, update, limit"),
-        ("fullbound", bound_upper_power, {}, r"callable as `bound\(param, pos, neg, max, min"),
-        ("fullbound", bound_power, {"pwer": 2.0}, "pwer"),
+        ("upperbound", both, {}, r"should be callable as `bound\(param, update, limit"),
+        ("fullbound", one, {}, r"callable as `bound\(param, pos, neg, max, min"),
+        ("fullbound", both, {"pwer": 2.0}, "pwer"),
+        ("fullbound", "power", {"pwer": 2.0}, "pwer"),
     ):
         limits = (1.0,) if kind == "upperbound" else (1.0, 0.0)
         with pytest.raises(TypeError, match=words):

@@ -75,7 +75,7 @@ def trained(
         updater.register_constraint(lambda w: w.mul_(MASK), "weight")
     updater.register_constraint(la.Normalize(3.0, order=2), "weight")
     updater.register_constraint(la.Clamp(-2.0, 2.5), "weight")
-    updater.weight.fullbound(la.functional.bound_power, 4.0, -4.0, power=1.0)
+    updater.weight.fullbound("power", 4.0, -4.0, power=1.0)
     time_dim = rule.time_dim
     for x, y, values in zip(pre.split(4), post.split(4), given, strict=True):
         for xs, ys in [(x, y)] if time_dim == 0 else zip(x, y, strict=True):

@@ -26,7 +26,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import BCM, STDP, CellSpec, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.functional import bound_power
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder
 
@@ -47,7 +46,7 @@ class Model(pl.LightningModule):
         self.relu = nn.ReLU()
         self.head = nn.Linear(NEURONS, 3)
         self.readout = MaxRateClassifier(NEURONS, 3)
-        attach_updater(self.fc, "weight").weight.fullbound(bound_power, 1.0, 0.0, power=1.0)
+        attach_updater(self.fc, "weight").weight.fullbound("power", 1.0, 0.0, power=1.0)
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         time.sleep(0.01)  # so that moments within a batch are hit as well

@@ -25,7 +25,6 @@ import lightning_accum
 from lightning_accum import CellSpec, Clamp, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._host import CellHost
-from lightning_accum.functional import bound_power
 from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import updates_as_gradients
@@ -96,7 +95,7 @@ class Net(pl.LightningModule):
 
 def bounded(param: Tensor, pos: Tensor, neg: Tensor, max: float, min: float) -> Tensor:
     stage("bound")
-    return bound_power(param, pos, neg, max, min)
+    return (max - param) * pos - (param - min) * neg
 
 
 def constrained(param: Tensor) -> None:

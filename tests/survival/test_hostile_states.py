@@ -65,7 +65,7 @@ HOSTILE: list[Callable[[Any], Any]] = [
     lambda old: 2**70,
     lambda old: 0.5,
     lambda old: True,
-    lambda old: "bound_sharp",
+    lambda old: "sharp",
     lambda old: [],
     lambda old: [torch.ones(2)],
     lambda old: {},

@@ -29,7 +29,6 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
     "after of update_statistics": lambda bad: functional.update_statistics(W, bad),
     "pos of update_statistics": lambda bad: functional.update_statistics(W, W, bad),
     "neg of update_statistics": lambda bad: functional.update_statistics(W, W, W, bad),
-    "param of bound_power": lambda bad: functional.bound_power(bad, W, W, 1.0, 0.0),
     "param of clamp_": lambda bad: functional.clamp_(bad, 0.0),
     "param of normalize_": functional.normalize_,
     "param of Accumulator": lambda bad: la.Accumulator().update(bad),

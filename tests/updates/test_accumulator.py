@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from turns import turns
 
-from lightning_accum import Accumulator, functional
-from lightning_accum.functional import bound_power, bound_upper_multiplicative
+from lightning_accum import Accumulator
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 STREAMING = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
@@ -182,7 +181,8 @@ ROW = torch.ones(1, 20)
         (lambda acc: acc.accumulate_outer([1.0], ROW), TypeError, "should be a tensor"),
         (lambda acc: acc.accumulate_outer(ROW, 1.0), TypeError, "should be a tensor"),
         (lambda acc: acc.fullbound(0.5, 1.0, 0.0), TypeError, "callable"),
-        (lambda acc: acc.fullbound(bound_power, 0.0, 1.0), ValueError, "`max` comes first"),
+        (lambda acc: acc.fullbound("powr", 1.0, 0.0), ValueError, "did you mean `power`"),
+        (lambda acc: acc.fullbound("power", 0.0, 1.0), ValueError, "`max` comes first"),
         (lambda acc: acc.load_state_dict(holding(20, 20, fn="amax")), RuntimeError,
          r"`sum`. Found `amax`: call .* before loading"),
         (lambda acc: acc.load_state_dict(holding(2)), RuntimeError,
@@ -227,7 +227,7 @@ def test_the_reduction_stays_while_something_is_pending():
 
 def test_clearing_leaves_settings_and_no_trace():
     acc = Accumulator()
-    acc.upperbound(bound_upper_multiplicative, 1.0)
+    acc.upperbound("multiplicative", 1.0)
     acc.pos = torch.full((2,), torch.nan)
     acc.clear()
     assert acc.pos is None
@@ -241,7 +241,7 @@ def test_clearing_leaves_settings_and_no_trace():
 def test_copies_between_adding_and_applying(fn, way):
     acc = Accumulator(torch.Size((2,)))
     acc.reduction(fn)
-    acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+    acc.fullbound("power", 1.0, 0.0, power=2.0)
     acc.pos, acc.neg = torch.tensor([0.2, 0.4]), torch.tensor([0.1, 0.0])
     if way == "state":
         other = Accumulator(torch.Size((2,)))
@@ -269,14 +269,14 @@ def test_bounds_of_the_users_own_are_not_in_the_state_and_stay():
 def test_limits_and_calls_that_cannot_work():
     acc = Accumulator()
     assert acc.limits == (None, None)
-    acc.fullbound(bound_power, 1.0, -1.0, power=2.0)
+    acc.fullbound("power", 1.0, -1.0, power=2.0)
     assert acc.limits == (-1.0, 1.0)
-    acc.upperbound(bound_upper_multiplicative, 5.0)
+    acc.upperbound("multiplicative", 5.0)
     assert acc.limits == (None, 5.0)
-    with pytest.raises(TypeError, match=r"upper bound.*`bound_power`"):
-        acc.upperbound(bound_power, 1.0)
-    with pytest.raises(TypeError, match=r"'gain': 1.*`bound_upper_multiplicative`"):
-        acc.upperbound(bound_upper_multiplicative, 1.0, gain=1)
+    with pytest.raises(TypeError, match=r"`multiplicative` .* none\. Found `gain`: leave"):
+        acc.upperbound("multiplicative", 1.0, gain=1)
+    with pytest.raises(TypeError, match=r"`range` among them\. Found none: give it"):
+        acc.upperbound("scaled_multiplicative", 1.0)
     assert acc.limits == (None, 5.0)
 
 
@@ -358,15 +358,13 @@ def test_what_is_pending_moves_with_it(how, product):
 def test_a_bound_is_tried_when_it_is_set(side):
     acc = Accumulator()
     limits = (1.0, 0.0) if side == "full" else (1.0,)
-    name = {"full": "bound_power", "upper": "bound_upper_power", "lower": "bound_lower_power"}[side]
-    bound = getattr(functional, name)
-    getattr(acc, f"{side}bound")(bound, *limits, power=2.0)
+    getattr(acc, f"{side}bound")("power", *limits, power=2.0)
     for wrong in ({"power": -1.0}, {"power": float("nan")}, {"power": "2"}):
         with pytest.raises((ValueError, TypeError), match="Argument `power` should be"):
-            getattr(acc, f"{side}bound")(bound, *limits, **wrong)
+            getattr(acc, f"{side}bound")("power", *limits, **wrong)
     for bad in (float("nan"), float("inf"), "1"):
         with pytest.raises((ValueError, TypeError), match=r"Argument `(max|min)` should be"):
-            getattr(acc, f"{side}bound")(bound, bad, *limits[1:])
+            getattr(acc, f"{side}bound")("power", bad, *limits[1:])
     acc.pos = acc.neg = torch.ones(1)
     assert acc.bounded
     assert torch.isfinite(acc.update(torch.full((1,), 0.5))).all()

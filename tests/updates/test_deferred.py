@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
-from lightning_accum.functional import bound_upper_multiplicative
 from lightning_accum.updates.part import Part
 
 SHAPE = (20, 30)  # of a weight that is larger than the sides of products of a few rows
@@ -129,7 +128,7 @@ def test_bounds_see_the_parts():
     fc, post, pre = linear(), *sides(2, 0)
     updater = Updater(fc)
     updater.weight.accumulate_outer(post, pre)
-    updater.weight.upperbound(bound_upper_multiplicative, 1.0)  # while they wait
+    updater.weight.upperbound("multiplicative", 1.0)  # while they wait
     assert not waits(updater)
     updater()
     torch.testing.assert_close(fc.weight.detach(), 0.5 + 0.5 * (post.T @ pre))

@@ -19,11 +19,6 @@ from lightning_accum import (
     Updater,
     attach_updater,
 )
-from lightning_accum.functional import (
-    bound_lower_power,
-    bound_power,
-    bound_upper_power,
-)
 
 
 def linear() -> nn.Linear:
@@ -140,7 +135,7 @@ def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
 def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
     fc = linear()
     updater = Updater(fc)
-    updater.weight.fullbound(bound_power, 0.5, 0.0, power=1.0)
+    updater.weight.fullbound("power", 0.5, 0.0, power=1.0)
     with pytest.raises(ValueError, match=r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"):
         updater.register_constraint(clamp)
     assert updater.constraints_of("weight") == []
@@ -151,7 +146,7 @@ def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
 def test_limits_that_overlap_with_those_of_a_bound_are_fine(clamp):
     fc = linear()
     updater = Updater(fc, "weight")
-    updater.weight.fullbound(bound_power, 0.5, 0.0, power=1.0)
+    updater.weight.fullbound("power", 0.5, 0.0, power=1.0)
     updater.register_constraint(clamp)
     updater.weight = torch.ones(2, 2)
     updater()
@@ -164,12 +159,12 @@ def test_a_bound_that_was_set_after_the_constraint_is_rejected_before_anything_c
     fc = linear()
     updater = Updater(fc, "weight")
     updater.register_constraint(Clamp(0.6, 1.0))
-    updater.weight.upperbound(bound_upper_power, 0.6, power=1.0)
+    updater.weight.upperbound("power", 0.6, power=1.0)
     updater.weight = torch.ones(2, 2)
     with pytest.raises(ValueError, match=r"bounds of `weight` that keep it from -inf to 0.6: corr"):
         updater()
     assert fc.weight.tolist() == [[0.5, 0.5]] * 2
-    updater.weight.upperbound(bound_upper_power, 1.0, power=1.0)
+    updater.weight.upperbound("power", 1.0, power=1.0)
     updater()
     assert fc.weight.tolist() == [[1.0, 1.0]] * 2
 
@@ -292,13 +287,13 @@ def test_what_is_negative_in_one_part_counts_for_the_other(signs: tuple[int, int
         rise, fall = up.clamp(min=0) - down.clamp(max=0), down.clamp(min=0) - up.clamp(max=0)
         acc = Accumulator()
         acc.accumulate(*given)
-        acc.fullbound(bound_power, 1.0, 0.0, power=1.0)
+        acc.fullbound("power", 1.0, 0.0, power=1.0)
         assert torch.allclose(acc.update(w), (1 - w) * rise - w * fall)
         acc.fullbound(None)
-        acc.upperbound(bound_upper_power, 1.0, power=1.0)
+        acc.upperbound("power", 1.0, power=1.0)
         assert torch.allclose(acc.update(w), (1 - w) * rise - fall)
         acc.upperbound(None)
-        acc.lowerbound(bound_lower_power, 0.0, power=1.0)
+        acc.lowerbound("power", 0.0, power=1.0)
         assert torch.allclose(acc.update(w), rise - w * fall)
         acc.lowerbound(None)
         assert torch.allclose(acc.update(w), up - down)
@@ -306,7 +301,7 @@ def test_what_is_negative_in_one_part_counts_for_the_other(signs: tuple[int, int
 
 def test_nan_in_a_bounded_part_is_still_seen() -> None:
     acc = Accumulator()
-    acc.fullbound(bound_power, 1.0, 0.0, power=1.0)
+    acc.fullbound("power", 1.0, 0.0, power=1.0)
     acc.pos = torch.tensor([torch.nan, -1.0])
     assert acc.update(torch.full((2,), 0.5)).isnan().tolist() == [True, False]
 
@@ -326,24 +321,15 @@ def test_a_full_bound_may_return_what_it_was_given(which, view):
     assert [t.tolist() for t in (param, acc.pos, acc.neg)] == [[3.0] * 2, [1.0] * 2, [2.0] * 2]
 
 
-@pytest.mark.parametrize("side", ["upper", "lower"])
-def test_a_half_bound_of_the_other_side_is_rejected(side: str) -> None:
-    acc = Accumulator()
-    fns = {"upper": bound_lower_power, "lower": bound_upper_power}
-    with pytest.raises(ValueError, match=rf"pass `bound_{side}_power`, or set it by"):
-        getattr(acc, f"{side}bound")(fns[side], 1.0, power=1.0)
-    assert not acc.bounded
-
-
 def test_other_bounds_than_those_that_are_loaded_are_told() -> None:
     saved, other, same, fresh = (Accumulator(name="weight") for _ in range(4))
     for acc, limit in ((saved, 1.0), (other, 0.5), (same, 1.0)):
-        acc.upperbound(bound_upper_power, limit, power=2.0)
+        acc.upperbound("power", limit, power=2.0)
     for silent in (same, fresh):
         silent.load_state_dict(saved.state_dict())
     with pytest.warns(
         UserWarning,
-        match=r"`weight` .*Found bound_upper_power\(0\.5,\) \(upper\).*saved .*\(1\.0,\) \(upper\)",
+        match=r"`weight` .*Found power\(0\.5,\) \(upper\).*saved .*\(1\.0,\) \(upper\)",
     ):
         other.load_state_dict(saved.state_dict())
     assert other.limits == (None, 1.0)
@@ -353,23 +339,23 @@ def test_other_bounds_than_those_that_are_loaded_are_told() -> None:
 @pytest.mark.parametrize("top", [-0.5, 0.0])
 @pytest.mark.parametrize("first", ["upper", "lower"])
 def test_an_upper_limit_that_is_not_above_the_lower_one(first: str, top: float) -> None:
-    bounds = {"upper": (bound_upper_power, top), "lower": (bound_lower_power, 0.0)}
+    limits = {"upper": top, "lower": 0.0}
     second = "lower" if first == "upper" else "upper"
     acc = Accumulator(name="weight")
-    getattr(acc, f"{first}bound")(*bounds[first])
+    getattr(acc, f"{first}bound")("power", limits[first])
     with pytest.raises(ValueError, match=rf"Found `max = {top}`, `min = 0.0`"):
-        getattr(acc, f"{second}bound")(*bounds[second])
+        getattr(acc, f"{second}bound")("power", limits[second])
     assert acc.limits == ((None, top) if first == "upper" else (0.0, None))
     getattr(acc, f"{first}bound")(None)
-    getattr(acc, f"{second}bound")(*bounds[second])  # as the message says
-    acc.fullbound(bound_power, -1.0, -2.0)  # replaces it, so that there is nothing to compare
-    acc.upperbound(bound_upper_power, -3.0)
+    getattr(acc, f"{second}bound")("power", limits[second])  # as the message says
+    acc.fullbound("power", -1.0, -2.0)  # replaces it, so that there is nothing to compare
+    acc.upperbound("power", -3.0)
 
 
 def test_a_state_whose_upper_limit_is_not_above_the_lower_one() -> None:
     acc = Accumulator(name="weight")
-    acc.upperbound(bound_upper_power, 1.0)
-    acc.lowerbound(bound_lower_power, 0.0)
+    acc.upperbound("power", 1.0)
+    acc.lowerbound("power", 0.0)
     state = copy.deepcopy(acc.get_extra_state())
     state["bounds"]["upper"]["limits"] = [-1.0]
     with pytest.raises(RuntimeError, match=r"Found `max = -1.0`, `min = 0.0`"):
@@ -382,14 +368,14 @@ def test_limits_by_name() -> None:
     for by_name in (False, True):
         acc = Accumulator()
         if by_name:
-            acc.fullbound(bound_power, max=1.0, min=0.0, power=2.0)
+            acc.fullbound("power", max=1.0, min=0.0, power=2.0)
         else:
-            acc.fullbound(bound_power, 1.0, 0.0, power=2.0)
+            acc.fullbound("power", 1.0, 0.0, power=2.0)
         acc.pos = torch.ones(1)
         ends.append((acc.limits, acc.update(torch.full((1,), 0.5)).item()))
     assert ends[0] == ends[1] == ((0.0, 1.0), 0.25)
-    acc.upperbound(bound_upper_power, max=2.0, power=1.0)
-    acc.lowerbound(bound_lower_power, min=-2.0, power=1.0)
+    acc.upperbound("power", max=2.0, power=1.0)
+    acc.lowerbound("power", min=-2.0, power=1.0)
     assert acc.limits == (-2.0, 2.0)
 
 

@@ -148,7 +148,7 @@ def test_a_trainer_rejects_a_keyword_only_if_none_of_its_updaters_takes_it():
     for i, fc in enumerate(layers):
         rule.register_cell(f"cell{i}", la.Cell(fc, neuron))
     updaters = [get_updater(fc) for fc in layers]
-    updaters[0].weight.fullbound(la.functional.bound_power, 3.0, 0.0, power=1.0)
+    updaters[0].weight.fullbound("power", 3.0, 0.0, power=1.0)
     for updater in updaters:
         updater.weight = torch.ones(2, 3)
     with pytest.raises(TypeError, match="Found `lr`, which nothing takes: pass `scale`"):
@@ -189,7 +189,7 @@ def test_the_keywords_of_bounds_go_to_those_that_take_them():
 def test_a_shallow_copy_has_an_updater_of_its_own():
     fc = linear()
     updater = attach_updater(fc, "weight", nonfinite="skip")
-    updater.weight.fullbound(la.functional.bound_sharp, 5.0, 0.0)
+    updater.weight.fullbound("sharp", 5.0, 0.0)
     updater.weight = torch.ones(2, 3)
     twin = copy.copy(fc)
     own = get_updater(twin)

@@ -11,7 +11,6 @@ from torch.nn.utils import parametrizations
 
 from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Updater
 from lightning_accum._events import SILENT, Events
-from lightning_accum.functional import bound_upper_multiplicative, bound_upper_sharp
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.updates.attached import claim, release
 
@@ -47,7 +46,7 @@ def test_scale_multiplies_the_bounded_change():
     for scale, expected in ((0.5, (0.5, 0.5)), ({"weight": 2.0, "bias": -1.0}, (2.0, -1.0))):
         with torch.no_grad():
             fc.weight.zero_(), fc.bias.zero_()
-        updater.weight.upperbound(bound_upper_multiplicative, 1.0)
+        updater.weight.upperbound("multiplicative", 1.0)
         updater.weight, updater.bias = torch.ones(2, 3), torch.ones(2)
         updater(scale=scale)
         assert (fc.weight[0, 0].item(), fc.bias[0].item()) == expected
@@ -193,7 +192,7 @@ def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints(
     assert claim(updater, one) is updater
     assert claim(updater, one) is updater
     other = claim(updater, two)
-    updater.weight.upperbound(bound_upper_sharp, 0.25)  # afterwards: it holds for both
+    updater.weight.upperbound("sharp", 0.25)  # afterwards: it holds for both
     for value in (1.0, 3.0):
         other.weight = torch.full((1, 1), value)
     assert updater.weight.empty
