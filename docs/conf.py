@@ -123,7 +123,7 @@ nitpick_ignore_regex = [
         r"py:class",
         r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write|synapses\.Synapses)",
     ),
-    (r"py:class", r"lightning_accum\.functional\.kernels\.Coefficients"),
+    (r"py:class", r"lightning_accum\.functional\.(kernels\.Coefficients|reductions\.Reduction)"),
     (r"py:class", r"lightning_accum\.metrics\.update_statistics\.AdditiveMetric"),
     (r"py:class", r"lightning_accum\.sparse\.neurons\.(PairSTDP|SpikingNeurons)"),
     (r"py:class", r"lightning_accum\.cells\.cell\.CellRegistry"),

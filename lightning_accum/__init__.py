@@ -17,7 +17,8 @@ from lightning_accum.cells import (
     Serial,
 )
 from lightning_accum.engine import Term
-from lightning_accum.health import LocalLearningWarning, events_by_hand
+from lightning_accum.health import LocalLearningWarning
+from lightning_accum.health.watch import events_by_hand
 from lightning_accum.rules import (
     BCM,
     MSTDP,

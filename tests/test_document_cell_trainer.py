@@ -10,7 +10,8 @@ from torch import nn
 from watching import IN, OUT, hooks
 
 from lightning_accum import Cell, CellTrainer, Clamp, Layer, attach_updater
-from lightning_accum.observe import Latest, OutputMonitor, StateMonitor, WindowRecorder
+from lightning_accum.observe import OutputMonitor, StateMonitor, WindowRecorder
+from lightning_accum.observe.reducer import Latest
 
 
 class State(nn.Module):

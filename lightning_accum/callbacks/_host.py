@@ -20,8 +20,8 @@ from lightning_accum.cells.independent import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer, Undo
 from lightning_accum.distributed.shards import shard_holders, whole_parameters
 from lightning_accum.distributed.world import is_first, processes
-from lightning_accum.health import Health
 from lightning_accum.health.facts import By
+from lightning_accum.health.watch import Health
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater, attach_updater, get_updater
 from lightning_accum.updates.accumulator import Accumulator

@@ -13,7 +13,7 @@ from lightning_accum._checks import quoted
 from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._report import Before, Report, Values, Watcher
 from lightning_accum.cells.state import rates_in
-from lightning_accum.health import Health
+from lightning_accum.health.watch import Health
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse.kernel_library import why_not
 

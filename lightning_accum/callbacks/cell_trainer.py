@@ -31,7 +31,7 @@ from lightning_accum.callbacks._summary import Summary, summary_lines
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import processes
-from lightning_accum.health import Health, switched_off
+from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates.changes import NonFinite
 

@@ -18,7 +18,7 @@ from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.health import Health, switched_off
+from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.updates.changes import NonFinite
 
 

@@ -16,7 +16,8 @@ from lightning_accum._compat import forward_methods
 from lightning_accum.distributed.shards import WithoutHooks, is_fsdp
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.nn.sparse_linear import SparseLinear
-from lightning_accum.observe import first_tensor, unobserved
+from lightning_accum.observe import unobserved
+from lightning_accum.observe.monitor import first_tensor
 from lightning_accum.observe.tensors import copied
 from lightning_accum.sparse.synapses import plain_sum_pairs, sum_pairs
 

@@ -1,30 +1,18 @@
 """Monitors, which see the activity of modules, and reducers, which keep it."""
 
 from lightning_accum.observe.hooks import unobserved
-from lightning_accum.observe.monitor import (
-    InputMonitor,
-    Monitor,
-    OutputMonitor,
-    Picker,
-    first_tensor,
-)
-from lightning_accum.observe.monitors import (
-    GradientMonitor,
-    StateMonitor,
-)
+from lightning_accum.observe.monitor import InputMonitor, Monitor, OutputMonitor
+from lightning_accum.observe.monitors import GradientMonitor, StateMonitor
 from lightning_accum.observe.recorder import WindowRecorder
-from lightning_accum.observe.reducer import Latest, Reducer
+from lightning_accum.observe.reducer import Reducer
 
 __all__ = [
     "GradientMonitor",
     "InputMonitor",
-    "Latest",
     "Monitor",
     "OutputMonitor",
-    "Picker",
     "Reducer",
     "StateMonitor",
     "WindowRecorder",
-    "first_tensor",
     "unobserved",
 ]

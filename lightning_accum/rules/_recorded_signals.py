@@ -11,12 +11,10 @@ from lightning_accum.observe import (
     InputMonitor,
     Monitor,
     OutputMonitor,
-    Picker,
     StateMonitor,
     WindowRecorder,
-    first_tensor,
 )
-from lightning_accum.observe.monitor import MonitorConstructor
+from lightning_accum.observe.monitor import MonitorConstructor, Picker, first_tensor
 
 StateSource: TypeAlias = str | Picker | type[Monitor]
 """Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""

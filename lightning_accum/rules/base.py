@@ -29,7 +29,8 @@ from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
-from lightning_accum.observe import Picker, WindowRecorder
+from lightning_accum.observe import WindowRecorder
+from lightning_accum.observe.monitor import Picker
 from lightning_accum.rules._hyperparameters import (
     check_connection,
     check_hyperparameters,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import lightning_accum as la
 from lightning_accum import accumulators, functional, metrics, observe, rules
 from lightning_accum import nn as lann
+from lightning_accum.observe.reducer import Latest
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -314,7 +315,7 @@ CASES: dict[str, Case] = {
     "Updatable": Case(Gate, forward((2, 2))),
     "Clamp": Case(lambda: constrained(la.Clamp(0.2, 0.8)), update),
     "Normalize": Case(lambda: constrained(la.Normalize(1.0)), update),
-    "Latest": Case(observe.Latest, observe_),
+    "Latest": Case(Latest, observe_),
     "WindowRecorder": Case(observe.WindowRecorder, observe_),
     "InputMonitor": Case(lambda: monitored(observe.InputMonitor, ""), watch, watch_anew),
     "OutputMonitor": Case(lambda: monitored(observe.OutputMonitor, ""), watch, watch_anew),

@@ -12,14 +12,9 @@ from torch.utils.checkpoint import checkpoint
 from turns import turns
 from watching import COPIES, hooks, pickled
 
-from lightning_accum.observe import (
-    InputMonitor,
-    Latest,
-    OutputMonitor,
-    StateMonitor,
-    WindowRecorder,
-    first_tensor,
-)
+from lightning_accum.observe import InputMonitor, OutputMonitor, StateMonitor, WindowRecorder
+from lightning_accum.observe.monitor import first_tensor
+from lightning_accum.observe.reducer import Latest
 
 
 class Echo(nn.Module):

@@ -11,7 +11,8 @@ from watching import pickled
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.nn import Linear, SurrogateLIF
-from lightning_accum.observe import Latest, WindowRecorder
+from lightning_accum.observe import WindowRecorder
+from lightning_accum.observe.reducer import Latest
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.kernel_library import has_kernel
 

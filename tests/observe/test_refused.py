@@ -12,12 +12,8 @@ from turns import turns
 from watching import hooks
 
 from lightning_accum import observe
-from lightning_accum.observe import (
-    Latest,
-    OutputMonitor,
-    WindowRecorder,
-    unobserved,
-)
+from lightning_accum.observe import OutputMonitor, WindowRecorder, unobserved
+from lightning_accum.observe.reducer import Latest
 
 KINDS = {
     "input": lambda module: observe.InputMonitor(module, "norm"),

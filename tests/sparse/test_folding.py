@@ -14,15 +14,8 @@ from torch import Tensor, nn
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.engine import accumulate as run_module
-from lightning_accum.functional import (
-    ArcTan,
-    FastSigmoid,
-    Surrogate,
-    Triangular,
-    fold_eligibility,
-    reverse_trace,
-)
-from lightning_accum.functional.eligibility import Eligibility
+from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
+from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded
 from lightning_accum.sparse import costs, eligibility

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, fold_eligibility
+from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
+from lightning_accum.functional.eligibility import fold_eligibility
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse import neurons

@@ -129,8 +129,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     for make, keys in [
         (lambda: "running_var", "StateMonitor.attr"),
         (lambda: 0.5,
-         "LateralInhibition.strength SparseLinear.density fold_remaining.kappa fold_remaining.beta "
-         "fold_remaining.rho decay"),
+         "LateralInhibition.strength SparseLinear.density decay"),
         (lambda: {"a": nn.Linear(3, 2)}, "Layer.connections"),
         (lambda: {"n": Spike()}, "Layer.neurons"),
         (lambda: {"E": lann.LIF(3)}, "Populations.neurons"),
@@ -140,7 +139,7 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: "0", "CellSpec.connection"),
         (lambda: "1", "CellSpec.neuron"),
         (lambda: "loss", "Log.name name"),
-        (lambda: 0.0, "Clamp.min Accumulator.min min clamp_.min"),
+        (lambda: 0.0, "Clamp.min Accumulator.min min"),
         (lambda: 1, "Except.begin"),
         (lambda: 0.1,
          "lr_post lr_pre theta_pos theta_neg lr_post_pair "
@@ -186,7 +185,7 @@ GOOD: dict[str, Callable[[], Any]] = {
         (lambda: "skip", "Updater.nonfinite"),
         (lambda: torch.ones(2, 2),
          "UpdateStatistics.before UpdateStatistics.after before after later"),
-        (lambda: torch.ones(4, 3), "Linear.x SparseLinear.x first_tensor.value"),
+        (lambda: torch.ones(4, 3), "Linear.x SparseLinear.x"),
         (lambda: torch.ones(4, 3, 5), "SequenceConv.x"),
         (lambda: torch.ones(2), "RewardBaseline.reward"),
         (lambda: 4.0, "DelayedLinear.max_delay"),

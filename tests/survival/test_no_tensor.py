@@ -11,8 +11,11 @@ from torch import nn
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum import functional, metrics, observe, optim
+from lightning_accum import functional, metrics, optim
 from lightning_accum import nn as lann
+from lightning_accum.functional import constraints
+from lightning_accum.functional.update_statistics import spike_counts
+from lightning_accum.observe.reducer import Latest
 
 W, S = torch.ones(2, 2), torch.ones(5, 2, 3)
 ENTRIES: dict[str, Callable[[Any], Any]] = {
@@ -24,20 +27,20 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
     "activity of trace": lambda bad: functional.trace(bad, 0.5),
     "out of trace": lambda bad: functional.trace(S, 0.5, out=bad),
     "out of reverse_trace": lambda bad: functional.reverse_trace(S, 0.5, out=bad),
-    "spikes of spike_counts": functional.spike_counts,
+    "spikes of spike_counts": spike_counts,
     "before of update_statistics": lambda bad: functional.update_statistics(bad, W),
     "after of update_statistics": lambda bad: functional.update_statistics(W, bad),
     "pos of update_statistics": lambda bad: functional.update_statistics(W, W, bad),
     "neg of update_statistics": lambda bad: functional.update_statistics(W, W, W, bad),
-    "param of clamp_": lambda bad: functional.clamp_(bad, 0.0),
-    "param of normalize_": functional.normalize_,
+    "param of clamp_": lambda bad: constraints.clamp_(bad, 0.0),
+    "param of normalize_": constraints.normalize_,
     "param of Accumulator": lambda bad: la.Accumulator().update(bad),
     "post of Accumulator": lambda bad: la.Accumulator().accumulate_outer(bad, W),
     "spikes of FiringStatistics": lambda bad: metrics.FiringStatistics().update(bad),
     "before of UpdateStatistics": lambda bad: metrics.UpdateStatistics().update(bad, W),
     "rates of MaxRateClassifier": lambda bad: metrics.MaxRateClassifier(2, 2).predict(bad),
     "labels of MaxRateClassifier": lambda bad: metrics.MaxRateClassifier(2, 2).update(W, bad),
-    "observation of a reducer": lambda bad: observe.Latest()(bad),
+    "observation of a reducer": lambda bad: Latest()(bad),
 }
 
 
