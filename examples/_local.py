@@ -27,12 +27,13 @@ class Local(pl.LightningModule):
 
 
 def see(
-    network: Local,
+    network: pl.LightningModule,
     rule: Rule,
     cell: CellSpec,
     *data: Tensor,
     batch_size: int,
     epochs: int = 1,
+    shuffle: bool = True,
     **options: Any,
 ) -> int:
     """Shows each sample once an epoch to a network, one of whose connections learns.
@@ -44,6 +45,7 @@ def see(
         *data: images, or images and labels.
         batch_size: of the samples.
         epochs: how often each sample is shown.
+        shuffle: whether in a random order.
         **options: of the callback.
 
     Returns:
@@ -58,5 +60,5 @@ def see(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(network, DataLoader(TensorDataset(*data), batch_size, shuffle=True))
+    trainer.fit(network, DataLoader(TensorDataset(*data), batch_size, shuffle))
     return trainer.global_step

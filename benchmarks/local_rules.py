@@ -1,0 +1,179 @@
+"""Where learning by STDP is worth it, and where images or k-means do as well.
+
+The network of `examples/digits_stdp.py` with 100 neurons, on MNIST-5k. Its weights are learned, or
+are the centres of k-means, images drawn at random or random numbers, with the same readout of the
+same labels. *nearest* is the digit of the nearest image with a label. In the last row, digits from
+0 to 4 come first, then the others: the rate of learning is then constant, and k-means is online.
+
+    python benchmarks/local_rules.py [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from _measure import ROOT, table
+from torch import Tensor
+from torch.nn.functional import normalize
+
+sys.path.insert(0, str(ROOT / "examples"))
+sys.path.insert(0, str(ROOT / "scripts"))
+from _data import blurred, load
+from _demo import k_means
+from _local import see
+from _quiet import quiet
+from digits_stdp import LR, DiehlCook, learning_rule
+from zoo import gain
+
+from lightning_accum import CellSpec
+from lightning_accum.metrics import MaxRateClassifier
+
+BATCH, EPOCHS = 64, 6
+KINDS = ("STDP", "centres of k-means", "images", "random weights", "nearest")
+FIXED = KINDS[1:4]
+Reader = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
+HIDDEN, NOISE = 10, 0.5  # a square's side in pixels, and the deviation of what is added to each
+
+
+class Steady(DiehlCook):
+    """The network at a constant rate: it does not know how long it will learn."""
+
+    def configure_optimizers(self) -> Any:
+        optimizers, _ = super().configure_optimizers()
+        return optimizers, [torch.optim.lr_scheduler.LambdaLR(optimizers[0], lambda _: 0.03)]
+
+
+def learned(start: Tensor, images: Tensor, neurons: int, ordered: bool = False) -> DiehlCook:
+    """A network that starts with some images and sees others, six times or once in their order."""
+    model = (Steady if ordered else DiehlCook)(start, neurons, BATCH)
+    rule, cell, epochs = learning_rule(LR, model), CellSpec("fc", "lif"), 1 if ordered else EPOCHS
+    see(model, rule, cell, images, batch_size=BATCH, epochs=epochs, shuffle=not ordered)
+    return model
+
+
+def readers(learner: DiehlCook, centres: Tensor, images: Tensor) -> dict[str, Reader]:
+    """What reads networks with each kind of weights; all but the learner's are fixed."""
+    some = images[torch.randperm(len(images))[: len(centres)]].flatten(1)
+    models = [learner]
+    for weights in (centres, some, torch.rand_like(some)):
+        models.append(DiehlCook(images, len(weights), BATCH, weights=weights))
+        models[-1].on_train_end()
+    return {k: partial(bayes, model.eval()) for k, model in zip(KINDS, models, strict=False)}
+
+
+@torch.no_grad()
+def counts(model: DiehlCook, images: Tensor) -> Tensor:
+    """Spikes of every neuron for every image."""
+    return torch.cat([model(part).sum(0) for part in images.split(250)])
+
+
+def bayes(model: DiehlCook, seen: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+    """Reads digits from counts, by Bayes' rule, given those of images with labels."""
+    readout = MaxRateClassifier(model.fc.out_features, 10, vote="bayes")
+    readout.update(counts(model, seen), labels)
+    return lambda images: readout.predict(counts(model, images))
+
+
+def nearest(seen: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+    """Reads the digit of the image with a label at the least angle."""
+    known = normalize(seen.flatten(1))
+    return lambda images: labels[(normalize(images.flatten(1)) @ known.T).argmax(1)]
+
+
+def shifted(images: Tensor, early: Tensor, seed: int) -> tuple[DiehlCook, Tensor]:
+    """A network and centres that saw some images first, then the others, each three times."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    halves = [half for half in (images[early], images[~early]) for _ in range(EPOCHS // 2)]
+    stream = torch.cat([half[torch.randperm(len(half))] for half in halves])
+    flat = stream.flatten(1).numpy()
+    online = MiniBatchKMeans(100, init=flat[:100], n_init=1, random_state=seed)
+    for i in range(0, len(flat) - 99, 100):  # no fewer than there are centres
+        online.partial_fit(flat[i : i + 100])
+    return learned(images[early], stream, 100, True), torch.as_tensor(online.cluster_centers_)
+
+
+def harder(images: Tensor) -> dict[str, Tensor]:
+    """Images with a square of them hidden somewhere, and with noise."""
+    noisy = (images + NOISE * torch.randn_like(images)).clamp(0, 1)
+    at = torch.arange(28) - torch.randint(29 - HIDDEN, (len(images), 2, 1))
+    inside = (at >= 0) & (at < HIDDEN)
+    hidden = images.masked_fill(inside[:, 0, :, None] & inside[:, 1, None], 0)
+    square, noise = f"{HIDDEN} × {HIDDEN} pixels hidden", f"noise of {NOISE} in each pixel"
+    return {square: blurred(hidden, 1.0), noise: blurred(noisy, 1.0)}
+
+
+def accuracies(split: int, seed: int, smoke: bool) -> dict[str, dict[str, float]]:
+    """Test accuracies in percent, by condition and by what reads."""
+    pl.seed_everything(seed, verbose=False)
+    raw, data = (load("mnist5k", blur=blur, seed=split) for blur in (0, 1))
+    if smoke:
+        raw, data = raw.first(300), data.first(300)
+    images, labels = data.train_images, data.train_labels
+    order = torch.randperm(len(labels))
+    of_each = torch.stack([order[labels[order] == digit][:10] for digit in range(10)])
+    found: dict[str, dict[str, float]] = {}
+
+    def add(which: dict[str, Reader], tests: dict[str, Tensor], some: Any = slice(None)) -> None:
+        for kind, reader in which.items():
+            read = reader(images[some], labels[some])
+            for name, test in tests.items():
+                right = (read(test) == data.test_labels).float().mean().item()
+                found.setdefault(name, {})[kind] = 100 * right
+
+    def networks(neurons: int) -> dict[str, Reader]:
+        learner = learned(images, images, neurons)
+        return readers(learner, k_means(data, neurons, seed)[1], images)
+
+    plain, many = data.test_images, {**networks(100), "nearest": nearest}
+    add(many, {"100 neurons": plain, **harder(raw.test_images)})
+    for n in (10, 3, 1):
+        add(many, {f"{10 * n} labels": plain}, of_each[:, :n].flatten())
+    add(networks(50), {"50 neurons": plain})
+    add(networks(25), {"25 neurons": plain})
+    after = readers(*shifted(images, labels < 5, seed), images)
+    add(after, {"digits 0–4, then 5–9": plain})
+    return found
+
+
+def row(name: str, runs: list[list[dict[str, float]]]) -> tuple[float, list[str]]:
+    """By how many standard errors STDP is ahead in a condition, and the condition's row."""
+    splits = {kind: [[run[kind] for run in split] for split in runs] for kind in runs[0][0]}
+    every = {kind: [x for split in found for x in split] for kind, found in splits.items()}
+    means = {kind: statistics.mean(values) for kind, values in every.items()}
+    best = max(FIXED, key=means.__getitem__)
+    above, error = gain({"result": splits["STDP"], "control": {"values": splits[best]}}, 1)
+    cells = [f"{means[k]:.1f} ± {statistics.stdev(x):.1f}" for k, x in every.items()]
+    cells += ["–"] * (len(KINDS) - len(cells))
+    return above / error, [name, *cells, f"{above:+.1f} ± {error:.1f}"]
+
+
+def report(runs: list[list[dict[str, dict[str, float]]]]) -> None:
+    """Prints the table of all conditions, and in which of them learning is worth it."""
+    rows = [row(name, [[run[name] for run in split] for split in runs]) for name in runs[0][0]]
+    table(("", *KINDS, "gain"), (cells for _, cells in rows))
+    for side, sign in (("ahead of", 1), ("behind", -1)):
+        named = "; ".join(cells[0] for errors, cells in rows if sign * errors > 3) or "none"
+        print(f"\nSTDP is {side} the best fixed weights by more than three errors: {named}.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="one split, two seeds, 300 images")
+    smoke = parser.parse_args().smoke
+    quiet()
+    torch.set_num_threads(1)
+    splits, seeds = (1, 2) if smoke else (3, 3)
+    runs = [[accuracies(i, j, smoke) for j in range(seeds)] for i in range(splits)]
+    report(runs)
+
+
+if __name__ == "__main__":
+    main()
