@@ -4,6 +4,8 @@ The network of `examples/digits_stdp.py` with 100 neurons, on MNIST-5k. Its weig
 are the centres of k-means, images drawn at random or random numbers, with the same readout of the
 same labels. *nearest* is the digit of the nearest image with a label. In the last row, digits from
 0 to 4 come first, then the others: the rate of learning is then constant, and k-means is online.
+Figures are means in percent of the test images, and deviations, over three seeds on each of three
+splits; *gain* is STDP's over the best fixed weights, as in the zoo.
 
     python benchmarks/local_rules.py [--smoke]
 """
@@ -159,9 +161,13 @@ def report(runs: list[list[dict[str, dict[str, float]]]]) -> None:
     """Prints the table of all conditions, and in which of them learning is worth it."""
     rows = [row(name, [[run[name] for run in split] for split in runs]) for name in runs[0][0]]
     table(("", *KINDS, "gain"), (cells for _, cells in rows))
-    for side, sign in (("ahead of", 1), ("behind", -1)):
-        named = "; ".join(cells[0] for errors, cells in rows if sign * errors > 3) or "none"
-        print(f"\nSTDP is {side} the best fixed weights by more than three errors: {named}.")
+    for title, some in (
+        ("ahead of the best fixed weights by more than three errors", [e > 3 for e, _ in rows]),
+        ("behind them by more than three", [e < -3 for e, _ in rows]),
+        ("neither", [abs(e) <= 3 for e, _ in rows]),
+    ):
+        named = [cells[0] for (_, cells), chosen in zip(rows, some, strict=True) if chosen]
+        print(f"\nSTDP is {title}: {'; '.join(named) or 'nowhere'}.")
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 Each is an example that prints lines ``result: ...``, ``control: ...`` and ``speed: ...``
 (``examples/_result.py``), and runs on three splits of its data if it has any. What was measured is
 kept in ``docs/zoo.json``, so that a row can be measured on its own; a row that never was says so.
-Pictures go to ``docs/pictures``.
+Pictures go to ``docs/pictures``. Below the tables stands what ``benchmarks/local_rules.py`` printed
+last, kept in ``docs/outputs/local_rules.txt``.
 
     python scripts/zoo.py [--only conv_wta ...] [--seconds 3600]
 """
@@ -24,10 +25,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _run import run_script
+from bench import described
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "zoo.json"
 PAGE = ROOT / "docs" / "zoo.md"
+STUDY, PRINTED = ROOT / "benchmarks" / "local_rules.py", ROOT / "docs/outputs/local_rules.txt"
 NBSP = "\N{NO-BREAK SPACE}"
 MNIST5K = "MNIST-5k"
 DIGITS = "digits"
@@ -261,7 +264,7 @@ def gain(found: dict[str, Any], sign: int) -> tuple[float, float]:
     ]
     every, means = [x for split in splits for x in split], [statistics.mean(x) for x in splits]
     errors = [statistics.stdev(x) / len(x) ** 0.5 for x in (every, means) if len(x) > 1]
-    return statistics.mean(every), max(errors)
+    return round(statistics.mean(every), 9) + 0.0, max(errors)  # no negative zero
 
 
 def machine() -> str:
@@ -303,7 +306,10 @@ def page(kept: dict[str, dict[str, Any]]) -> str:
         f"{n.command} --split 0" if n.splits > 1 else n.command for n in ZOO.values()
     )
     on = f"Measured on {'; '.join(machines) or '–'}; one thread. The commands:"
-    return "\n".join((*parts, on, "", "```bash", commands, "```", ""))
+    parts += [on, "", "```bash", commands, "```", ""]
+    printed = PRINTED.read_text(encoding="utf-8").rstrip()
+    parts += [described(STUDY), "", f"`python benchmarks/{STUDY.name}` printed:", "", printed, ""]
+    return "\n".join(parts)
 
 
 def _spread(splits: list[list[str]], found: dict[str, Any]) -> str:
