@@ -61,7 +61,7 @@ def learned(start: Tensor, images: Tensor, neurons: int, ordered: bool = False) 
 
 
 def readers(learner: DiehlCook, centres: Tensor, images: Tensor) -> dict[str, Reader]:
-    """What reads networks with each kind of weights; all but the learner's are fixed."""
+    """Readers of networks with each kind of weights; all but the learner's are fixed."""
     some = images[torch.randperm(len(images))[: len(centres)]].flatten(1)
     models = [learner]
     for weights in (centres, some, torch.rand_like(some)):
@@ -112,12 +112,10 @@ def harder(images: Tensor) -> dict[str, Tensor]:
     return {square: blurred(hidden, 1.0), noise: blurred(noisy, 1.0)}
 
 
-def accuracies(split: int, seed: int, smoke: bool) -> dict[str, dict[str, float]]:
-    """Test accuracies in percent, by condition and by what reads."""
+def accuracies(split: int, seed: int, size: int) -> dict[str, dict[str, float]]:
+    """Test accuracies in percent, by condition and by reader."""
     pl.seed_everything(seed, verbose=False)
-    raw, data = (load("mnist5k", blur=blur, seed=split) for blur in (0, 1))
-    if smoke:
-        raw, data = raw.first(300), data.first(300)
+    raw, data = (load("mnist5k", blur=blur, seed=split).first(size) for blur in (0, 1))
     images, labels = data.train_images, data.train_labels
     order = torch.randperm(len(labels))
     of_each = torch.stack([order[labels[order] == digit][:10] for digit in range(10)])
@@ -161,13 +159,13 @@ def report(runs: list[list[dict[str, dict[str, float]]]]) -> None:
     """Prints the table of all conditions, and in which of them learning is worth it."""
     rows = [row(name, [[run[name] for run in split] for split in runs]) for name in runs[0][0]]
     table(("", *KINDS, "gain"), (cells for _, cells in rows))
-    for title, some in (
-        ("ahead of the best fixed weights by more than three errors", [e > 3 for e, _ in rows]),
-        ("behind them by more than three", [e < -3 for e, _ in rows]),
-        ("neither", [abs(e) <= 3 for e, _ in rows]),
+    for title, low, high in (
+        ("ahead of the best fixed weights by more than three errors", 3.0, float("inf")),
+        ("behind them by more than three", -float("inf"), -3.0),
+        ("neither", -3.0, 3.0),
     ):
-        named = [cells[0] for (_, cells), chosen in zip(rows, some, strict=True) if chosen]
-        print(f"\nSTDP is {title}: {'; '.join(named) or 'nowhere'}.")
+        named = "; ".join(cells[0] for errors, cells in rows if low < errors <= high)
+        print(f"\nSTDP is {title}: {named or 'nowhere'}.")
 
 
 def main() -> None:
@@ -176,9 +174,8 @@ def main() -> None:
     smoke = parser.parse_args().smoke
     quiet()
     torch.set_num_threads(1)
-    splits, seeds = (1, 2) if smoke else (3, 3)
-    runs = [[accuracies(i, j, smoke) for j in range(seeds)] for i in range(splits)]
-    report(runs)
+    splits, seeds, size = (1, 2, 300) if smoke else (3, 3, 4000)
+    report([[accuracies(i, j, size) for j in range(seeds)] for i in range(splits)])
 
 
 if __name__ == "__main__":
