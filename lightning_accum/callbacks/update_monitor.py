@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from itertools import accumulate, pairwise
+from statistics import median
+from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -19,6 +21,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from lightning_accum._checks import quoted
 from lightning_accum._compat import batches_that_stepped, version
 from lightning_accum.callbacks._logging import (
     is_logging_step,
@@ -29,12 +32,16 @@ from lightning_accum.callbacks._logging import (
     remove_lent,
 )
 from lightning_accum.functional.update_statistics import Change, change_statistics, measure_change
+from lightning_accum.health.facts import number
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.optim import UpdateOptimizer
 
-_REMEMBERED_PAUSES, _REMEMBERED_RATIOS = 16, 100
-_TOLD = 10  # logging steps after which it is told: in the first steps ratios are others
-_USUAL = 3e-4, 1e-2  # ratios with which networks usually learn by gradients
+_REMEMBERED_PAUSES, _REMEMBERED_RATIOS, _FIRST = 16, 200, 16
+_TOLD = 10  # steps after which it is told
+# Ratios of a learning rate that is too large, measured with Adam and SGD: of one step, and on
+# average; and of a network that is dead: of one step, and of the median.
+_JUMP, _LARGE, _DEAD = 0.5, 0.05, (0.1, 1e-5)
+_SMALL, _PATH = 1e-3, 0.2  # the average ratio of one that is too small, and the sum of all
 
 
 class UpdateMonitor(Callback):
@@ -43,7 +50,7 @@ class UpdateMonitor(Callback):
     ==========================  ==================================================================
     ``update_norm``             :math:`\|\Delta w\|_2`, of the change by the step
     ``weight_norm``             :math:`\|w'\|_2`, after the step
-    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; 3e-4 to 1e-2 is usual
+    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; 1e-3 to 3e-2 is usual at first
     ``zero_share``              share of weights that the step did not change
     ``nonfinite``               number of NaN and Inf in :math:`\Delta w`
     ==========================  ==================================================================
@@ -53,7 +60,8 @@ class UpdateMonitor(Callback):
     as ``updates/<module>.biases/...`` for parameters of one dimension, biases and those of norms,
     which often begin at zero and have large ratios. Modules are those at the first level where the
     model divides into several, such as the blocks of a network. When the fit ends, rank 0 logs a
-    table of the median ratios, with what is unusual.
+    table of the ratios, whether the learning rate was too small, right or too large for each
+    module, and what to do.
 
     The monitor measures the step itself, with clipping, weight
     decay, schedules and momentum, and no other change of the weights. It works with automatic and
@@ -61,7 +69,8 @@ class UpdateMonitor(Callback):
     gradient scaler skips has no values. If several optimizers hold a parameter, or one steps
     several times in a batch, the last step counts. Under DDP every process logs the same values.
 
-    Parameters are copied and measured only on logging steps (``log_every_n_steps``). If an
+    Parameters are copied and measured only on logging steps (``log_every_n_steps``), and in steps
+    1, 2, 4, 8, ... for the table. If an
     optimizer does not step in every batch, its last step before each logging step is measured, as
     far as the longest of its latest pauses predicts the next one. After irregular pauses a logging
     step may have no values.
@@ -147,8 +156,8 @@ class _MonitoredFit:
         self._unlogged: dict[str, Change] = {}
         self._biases = _of_one_dimension(trainer.lightning_module)
         self._modules = _modules_of(trainer.lightning_module)
-        self._local: set[str] = set()  # what rules change, whose ratios are larger
-        self._ratios: dict[str, deque[Tensor]] = {}
+        self._ratios: dict[tuple[str, int], list[tuple[int, Tensor]]] = {}  # and their steps
+        self._steps: dict[int, int] = {}
         self._stepped_at: dict[int, int] = {}
         self._pauses: dict[int, deque[int]] = {}
         self.watch = StepWatch(self._wanted, self._measured)
@@ -160,7 +169,8 @@ class _MonitoredFit:
         if now > self._stepped_at.get(key, now):
             pauses.append(now - self._stepped_at[key])
         self._stepped_at[key] = now
-        if not (is_logging_step(self.trainer) or log_is_near(self.trainer, max(pauses))):
+        count = self._steps[key] = self._steps.get(key, 0) + 1
+        if not (self._is_logged(key) or (self.monitor.summary and count & (count - 1) == 0)):
             return []
         names = self._names()
         params = (param for group in optimizer.param_groups for param in group["params"])
@@ -170,14 +180,33 @@ class _MonitoredFit:
         self, optimizer: Optimizer, params: Sequence[Tensor], changes: Sequence[Change]
     ) -> None:
         names = self._names()
-        if isinstance(optimizer, UpdateOptimizer):
-            self._local |= {names[id(param)] for param in params}
-        self._unlogged |= {
-            names[id(param)]: change for param, change in zip(params, changes, strict=True)
-        }
+        found = {names[id(param)]: change for param, change in zip(params, changes, strict=True)}
+        if not isinstance(optimizer, UpdateOptimizer):  # the ratios of rules are larger
+            self._note(id(optimizer), found)
+        if not self._is_logged(id(optimizer)):
+            return
+        self._unlogged |= found
         # A later callback stepped at the end of the batch, after this one had logged.
         if self.logged_at == batches_that_stepped(self.trainer):
             self.log()
+
+    def _is_logged(self, key: int) -> bool:
+        """Returns whether an optimizer's step may be its last one before a logging step."""
+        return is_logging_step(self.trainer) or log_is_near(self.trainer, max(self._pauses[key]))
+
+    def _note(self, key: int, found: dict[str, Change]) -> None:
+        """Keeps the ratios of a step for the table; NaN if weights became so."""
+        groups: dict[str, list[Change]] = {}
+        for name, change in found.items():
+            if name not in self._biases:
+                groups.setdefault(self._group_of(name), []).append(change)
+        for group, changes in groups.items():
+            values = change_statistics(changes)
+            ratio = values["ratio"].float().masked_fill(values["nonfinite"] > 0, math.nan)
+            ratios = self._ratios.setdefault((group, key), [])
+            ratios.append((self._steps[key], ratio))
+            if len(ratios) > _REMEMBERED_RATIOS:
+                del ratios[_FIRST::2]
 
     def _names(self) -> dict[int, str]:
         """Returns the names of the parameters to measure, by id; they may change in a fit."""
@@ -194,45 +223,94 @@ class _MonitoredFit:
             return
         groups: dict[tuple[str, bool], list[Change]] = {}
         for name, change in self._unlogged.items():
-            group = name if self.monitor.by == "parameter" else self._module_of(name)
-            groups.setdefault((group, name in self._biases), []).append(change)
-            if name not in self._biases and name not in self._local:
-                self._ratios.setdefault(group, deque(maxlen=_REMEMBERED_RATIOS))
+            groups.setdefault((self._group_of(name), name in self._biases), []).append(change)
         self._unlogged = {}
         values: dict[str, Tensor] = {}
         for (group, biases), changes in groups.items():
             found = {key: value.float() for key, value in change_statistics(changes).items()}
             if not biases:
-                ratio = values[f"change_ratio/{group}"] = found.pop("ratio")
-                if group in self._ratios:
-                    self._ratios[group].append(ratio)
+                values[f"change_ratio/{group}"] = found.pop("ratio")
             name = f"{group}.biases" if biases and group in self._modules else group
             values |= {f"updates/{name}/{key}": value for key, value in found.items()}
         log_values(self.trainer.lightning_module, values, self.monitor.prog_bar)
 
-    def _module_of(self, name: str) -> str:
+    def _group_of(self, name: str) -> str:
         """Returns the module that a parameter is counted to; a loose one stands for itself."""
-        return next((each for each in self._modules if name.startswith(f"{each}.")), name)
+        modules = self._modules if self.monitor.by == "module" else []
+        return next((each for each in modules if name.startswith(f"{each}.")), name)
 
     def summarize(self) -> None:
-        """Logs the median ratio of each module, and how it compares with what is usual."""
-        rows = []
-        for group, ratios in self._ratios.items():
-            finite = torch.stack([*ratios]).cpu()
-            finite = finite[finite.isfinite()]
-            if len(finite):
-                ratio = float(finite.median())
-                verdict = "small" if ratio < _USUAL[0] else "usual"
-                verdict = "large" if ratio > _USUAL[1] else verdict
-                verdict = verdict if len(finite) >= _TOLD else "too few steps to tell"
-                rows.append((group, f"{ratio:.1e}", verdict))
-        if rows:
-            wide = max(len("weights of"), *(len(group) for group, *_ in rows))
-            head = f"{'weights of':<{wide}}  ratio    {_USUAL[0]:g} to {_USUAL[1]:g} is usual"
-            table = [f"{group:<{wide}}  {ratio}  {verdict}" for group, ratio, verdict in rows]
-            steps = max(map(len, self._ratios.values()))
-            about = f"Updates relative to the weights, median of the last {steps} logging steps:"
-            logger.info("\n".join([about, head, *table]))
+        """Logs how far each module has moved, whether that is right, and what to do."""
+        rows = [(g, _Moved.of(found, self._steps[key])) for (g, key), found in self._ratios.items()]
+        if not rows:
+            return
+        wide = max(len("weights of"), *(len(group) for group, _ in rows))
+        steps = max(moved.steps for _, moved in rows)
+        table = [
+            f"{group:<{wide}}  {m.path / m.steps:.1e}    {m.most:.1e}  {m.path:.1e}    {m.verdict}"
+            for group, m in rows
+        ]
+        about = f"Updates relative to the weights, in {number(steps, 'step')}:"
+        head = f"{'weights of':<{wide}}  each step  largest  all steps  learning rate"
+        logger.info("\n".join([about, head, *table, " ".join(_what_to_do(rows))]))
+
+
+class _Moved(NamedTuple):
+    """How far steps of an optimizer have moved the weights of a module, relative to these."""
+
+    steps: int
+    path: float  # the sum over all steps
+    most: float
+    verdict: str
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[int, Tensor]], steps: int) -> _Moved:
+        """Returns it for ratios, each of which stands for the steps since the last one."""
+        ratios = [float(ratio) for _, ratio in found]
+        ends = [0, *(step for step, _ in found[:-1]), steps]
+        finite = sorted(
+            (ratio, end - start)
+            for ratio, (start, end) in zip(ratios, pairwise(ends), strict=True)
+            if math.isfinite(ratio)
+        )
+        path, most = sum(r * n for r, n in finite), max((r for r, _ in finite), default=0.0)
+        passed = list(accumulate(n for _, n in finite))
+        half = next((finite[i][0] for i, n in enumerate(passed) if 2 * n >= passed[-1]), 0.0)
+        # the first steps from zero are large, relative to it
+        jumps = not math.isinf(ratios[0]) and (most > _JUMP or path > _LARGE * steps)
+        if steps < _TOLD:
+            verdict = "too few steps to tell"
+        elif any(map(math.isnan, ratios)) or jumps or (most > _DEAD[0] and half < _DEAD[1]):
+            verdict = "too large"
+        elif not path:
+            verdict = "unchanged"
+        else:
+            verdict = "too small" if path < _PATH and path < _SMALL * steps else "right"
+        return cls(steps, path, most, verdict)
+
+
+def _what_to_do(rows: Sequence[tuple[str, _Moved]]) -> Iterator[str]:
+    """Yields sentences that say what to do about learning rates."""
+    known: dict[str, list[str]] = {}
+    for group, moved in rows:
+        known.setdefault(moved.verdict, []).append(group)
+    if names := known.get("too large"):
+        yield f"Lower the learning rate of {quoted(names, ', ')}, to a tenth for example."
+    if names := known.get("too small"):
+        factor = 1 / median(m.path for _, m in rows if m.verdict == "too small")
+        yield (
+            f"Raise the learning rate of {quoted(names, ', ')}, about"
+            f" {10 ** max(1, round(math.log10(factor))):,} times, unless it had learned before."
+        )
+    if names := known.get("unchanged"):
+        yield (
+            f"Look for a learning rate of 0, or gradients of 0, of {quoted(names, ', ')}, which did"
+            " not change."
+        )
+    if known.keys() <= {"right"}:
+        yield "Keep the learning rate: if the loss does not fall, the reason is another."
+    elif known.keys() <= {"too few steps to tell"}:
+        yield f"Train for {_TOLD} steps or more, so that this table can tell."
 
 
 def _of_one_dimension(model: nn.Module) -> set[str]:

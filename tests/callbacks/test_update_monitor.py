@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from callback_helpers import Net, Probe, callback, loader, scalars, trainer
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW
+from torch.optim import SGD, Adam, AdamW
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.data import DataLoader
 
@@ -196,20 +198,89 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(
 
     with caplog.at_level("INFO", "lightning_accum.callbacks"):
         logging.getLogger("lightning_accum.callbacks").propagate = True
-        found = fit(Nested(), tmp_path, UpdateMonitor(), batches=11)
+        found = fit(Nested(), tmp_path, UpdateMonitor(), batches=11, log_every_n_steps=1)
         fit(Nested(), tmp_path / "quiet", UpdateMonitor(summary=False))
         fit(Nested(), tmp_path / "short", UpdateMonitor(), batches=9)
     mine = [r.getMessage() for r in caplog.records if r.name == "lightning_accum.callbacks"]
     text, short = mine
     assert short.count("too few steps to tell") == 2
-    ratios = {name: found[f"change_ratio/net.0.{name}"] for name in ("enc", "dec")}
-    medians = {name: sorted(values.values())[5] for name, values in ratios.items()}
+    assert short.splitlines()[-1] == "Train for 10 steps or more, so that this table can tell."
+    rows = []
+    for name, verdict in ("enc", "too small"), ("dec", "too large"):
+        ratios = [*found[f"change_ratio/net.0.{name}"].values()]
+        path, most = sum(ratios), max(ratios)
+        rows.append(f"net.0.{name}   {path / 11:.1e}    {most:.1e}  {path:.1e}    {verdict}")
     assert text.splitlines() == [
-        "Updates relative to the weights, median of the last 11 logging steps:",
-        "weights of  ratio    0.0003 to 0.01 is usual",
-        f"net.0.enc   {medians['enc']:.1e}  small",
-        f"net.0.dec   {medians['dec']:.1e}  large",
+        "Updates relative to the weights, in 11 steps:",
+        "weights of  each step  largest  all steps  learning rate",
+        *rows,
+        "Lower the learning rate of `net.0.dec`, to a tenth for example. Raise the learning rate of"
+        " `net.0.enc`, about 10,000 times, unless it had learned before.",
     ]
+
+
+class Images(pl.LightningModule):
+    """A small CNN that learns digits."""
+
+    def __init__(self, optimizer: type[torch.optim.Optimizer], lr: float, first: float = 1) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.head = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 16, 3), nn.Linear(64, 10)
+        self.head.weight.data.mul_(first)
+        self.optimizer, self.lr, self.losses = optimizer, lr, []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x = torch.relu(self.b(torch.relu(self.a(batch[0]))))
+        loss = nn.functional.cross_entropy(
+            self.head(nn.functional.max_pool2d(x, 2).flatten(1)), batch[1]
+        )
+        self.losses.append(loss.detach())
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return self.optimizer(self.parameters(), lr=self.lr)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "lr", "verdict", "advice"),
+    [
+        (Adam, 1e-5, "too small", "Raise"),
+        (Adam, 1e-3, "right", "Keep"),
+        (Adam, 1e-1, "too large", "Lower"),
+        (SGD, 1e-3, "too small", "Raise"),
+        (SGD, 1e-1, "right", "Keep"),
+    ],
+)
+def test_the_verdict_is_that_of_the_loss(
+    optimizer: Any, lr: float, verdict: str, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also with Lightning's own number of steps between two logging steps."""
+    x, y = map(torch.as_tensor, load_digits(return_X_y=True))
+    batches = zip((x.float() / 16).view(-1, 1, 8, 8).split(32), y.split(32), strict=True)
+    model = Images(optimizer, lr)
+    with caplog.at_level("INFO", "lightning_accum.callbacks"):
+        logging.getLogger("lightning_accum.callbacks").propagate = True
+        run = trainer(None, UpdateMonitor(), max_epochs=3, log_every_n_steps=50)
+        run.fit(model, DataLoader([*batches], batch_size=None))
+    _, _, *rows, last = caplog.records[-1].getMessage().splitlines()
+    assert [row.split("  ")[-1] for row in rows] == [verdict] * 3
+    assert last.startswith(advice)
+    loss = torch.stack(model.losses[-20:]).mean()
+    assert (loss < 1) == (verdict == "right") or (verdict == "too large" and loss > 0.5)
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(0.0, "right"), (math.nan, "too large")])
+def test_weights_may_begin_at_zero_but_not_be_nan(
+    first: float, verdict: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = [(torch.rand(8, 1, 8, 8), torch.arange(8))] * 30
+    with caplog.at_level("INFO", "lightning_accum.callbacks"):
+        logging.getLogger("lightning_accum.callbacks").propagate = True
+        trainer(None, UpdateMonitor()).fit(
+            Images(Adam, 1e-3, first), DataLoader(data, batch_size=None)
+        )
+    row = next(r for r in caplog.text.splitlines() if r.startswith("head"))
+    assert row.endswith(verdict)
 
 
 def test_a_rule_has_no_row_in_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -503,7 +574,7 @@ def test_a_step_at_the_end_of_a_stopped_epoch(first: bool, tmp_path: Path) -> No
     assert run.fit_loop.epoch_loop.batch_idx == 5
 
 
-def test_only_logging_steps_copy_weights(tmp_path: Path) -> None:
+def test_only_logging_steps_and_steps_1_2_4_8_copy_weights(tmp_path: Path) -> None:
     """Counts the copies that exist while a gradient is made, in the optimizer's closure."""
     alive: list[int] = []
 
@@ -513,7 +584,7 @@ def test_only_logging_steps_copy_weights(tmp_path: Path) -> None:
     gc.collect()
     monitor = UpdateMonitor("parameter")
     fit(Model(), tmp_path, monitor, Probe("on_before_optimizer_step", count), log_every_n_steps=4)
-    assert alive == [0, 0, 0, 1, 0, 0, 0, 1]
+    assert alive == [1, 1, 0, 1, 0, 0, 0, 1]
 
 
 def test_without_logging_steps_nothing_is_measured(tmp_path: Path) -> None:
