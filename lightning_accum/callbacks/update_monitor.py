@@ -172,7 +172,9 @@ class _MonitoredFit:
         count = self._steps[key] = self._steps.get(key, 0) + 1
         if not (self._is_logged(key) or (self.monitor.summary and count & (count - 1) == 0)):
             return []
-        names = self._names()
+        # Those whose changes became gradients were measured when their optimizer stepped.
+        idle = optimizer.idle if isinstance(optimizer, UpdateOptimizer) else set()
+        names = self._names().keys() - idle
         params = (param for group in optimizer.param_groups for param in group["params"])
         return [param for param in params if id(param) in names]
 

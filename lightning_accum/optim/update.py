@@ -92,6 +92,15 @@ class UpdateOptimizer(torch.optim.Optimizer):
         return set(self.group_of)
 
     @property
+    def idle(self) -> set[int]:
+        """The ``id`` of every parameter of its updaters of which nothing is pending."""
+        targets = [] if self._prepare else self._follow()  # these accumulate in the step itself
+        every = [
+            (id(p), getattr(u, name).empty) for u, params in targets for name, p in params.items()
+        ]
+        return {key for key, _ in every} - {key for key, empty in every if not empty}
+
+    @property
     def group_of(self) -> dict[int, dict[str, Any]]:
         """The group of every parameter, by the parameter's ``id``."""
         self._follow()

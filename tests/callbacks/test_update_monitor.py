@@ -291,6 +291,30 @@ def test_a_rule_has_no_row_in_the_table(tmp_path: Path, caplog: pytest.LogCaptur
     assert not [r for r in caplog.records if "relative to the weights" in r.getMessage()]
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_changes_that_became_gradients_are_measured_in_any_order(
+    last: bool, tmp_path: Path
+) -> None:
+    class Exporting(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            super().training_step(batch, batch_idx)
+            optimizer, before = self.optimizers(), self.fc.weight.detach().clone()
+            learner.updates_as_gradients()
+            optimizer.step()
+            optimizer.zero_grad()
+            self.ratio = float((self.fc.weight.detach() - before).norm() / before.norm())
+
+        def configure_optimizers(self) -> Any:
+            return SGD(self.parameters(), lr=0.5)
+
+    learner, monitor = callback(summary=False), UpdateMonitor(summary=False)
+    run = trainer(tmp_path, *([learner, monitor] if last else [monitor, learner]))
+    model = Exporting()
+    model.automatic_optimization = False
+    run.fit(model, loader(4))
+    assert float(run.callback_metrics["change_ratio/fc"]) == pytest.approx(model.ratio) != 0
+
+
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [
