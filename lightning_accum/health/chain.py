@@ -143,18 +143,22 @@ def finite(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 
 def active(c: CellFacts, x: Context) -> str | None:
     """Whether both sides, and what changes are multiplied by, were active, if nothing has moved."""
-    if not _should_have_moved(c, x) or any(p.exported for p in c.params.values()):
+    should = _should_have_moved(c, x)
+    soon = c.may_move and c.asked and not int(c.fired)
+    if not (should or soon) or any(p.exported for p in c.params.values()):
         return None
     if not all(p.unmoved or p.rests for p in c.params.values()):
         return None
     found = f"Cell `{c.name}` should change {quoted(c.params)}. Found that"
     since = f"in all {len(c.looks)} windows that were looked at, of {c.windows}"
-    if c.share("pre") == 0:
+    since = since if c.windows > 1 else f"in {number(c.steps, 'step')}"
+    silent = c.share("pre") == 0
+    if silent and should:
         return (
             f"{found} its input was always 0, {since}: look at the data, and at the encoder or the"
             " neurons that it comes from."
         )
-    if c.share("post") == 0:
+    if c.share("post") == 0 and not silent:
         if bool(c.undefined):
             return (
                 f"{found} its neurons never fired, for their membrane potential is NaN: look for"
@@ -164,6 +168,8 @@ def active(c: CellFacts, x: Context) -> str | None:
             f"{found} its neurons never fired {since}: lower their threshold, or raise the rate of"
             " the input or the weights."
         )
+    if not should:
+        return None
     quiet = c.silent_since() if all(p.rests for p in c.params.values()) else None
     if quiet is not None and not any(p.at_limits() for p in c.params.values()):
         return f"{found} it is unchanged since the first update. {silence(c, quiet)}"
@@ -197,7 +203,7 @@ def applied(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
             f" earlier steps in the gradients of `{p.name}` of cell `{c.name}`, which the optimizer"
             " applies again and again: call its `zero_grad()` after each `step()`."
         )
-    if p.exported >= ENOUGH and not p.applied and p.unmoved:
+    if never_stepped(p):
         return (
             f"An optimizer should step `{p.name}` of cell `{c.name}` by the updates that become its"
             f" gradients. Found it unchanged after {p.exported} exports: call"
@@ -213,6 +219,11 @@ def applied(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
         f"The changes of cell `{c.name}` should be applied. Found {unused} of `{p.name}`"
         f" pending{lost} after {x.calls(c.windows)}, no update, and none applied. {how}"
     )
+
+
+def never_stepped(p: ParamFacts) -> bool:
+    """Returns whether exported changes have moved nothing; waits for the device."""
+    return p.exported >= ENOUGH and not p.applied and p.unmoved
 
 
 def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str | None:

@@ -31,6 +31,7 @@ _ALL = 64  # windows, in each of which the inputs of the rule are looked at
 _BACK = 0.1  # of an update: what may be left of it if it was set back
 _FEW = 16  # fewer weights may correlate by chance
 _LATER = 4  # looks after the first
+_SOON = 200, 1000  # steps, and values, of neurons that should have fired by then
 _UNLIKE = 0.5  # correlation of weights that have little in common
 
 
@@ -208,6 +209,10 @@ class CellFacts:
     others: bool = False  # whether the latest of these found activity of other cells
     dropped: int = 0  # recorded steps that were cleared before a call
     longest: int = 0  # steps of the longest window
+    steps: int = 0  # of all windows
+    fired: Tensor | int = 0  # values that were not zero, of as many at first, until it was asked
+    values: int = 0
+    asked: bool = False
     joined: bool = False  # whether traces have passed from a window to the next
     asleep: bool = False  # whether a module was in evaluation mode when a call found nothing
     undefined: Tensor | bool = False  # whether the potential of native neurons held NaN at a look
@@ -235,6 +240,15 @@ class CellFacts:
         counts = pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()
         self.looks.append(Look(self.windows, *counts, below))
         return True
+
+    def is_soon(self, post: Tensor) -> bool:
+        """Counts the first spikes, and returns once when there should be some; does not wait."""
+        if self.asked or post.is_meta:
+            return False
+        self.fired, self.values = self.fired + post.count_nonzero(), self.values + post.numel()
+        enough = self.steps >= _SOON[0] and self.values >= _SOON[1]
+        self.asked = enough and all(p.applied for p in self.params.values())
+        return self.asked
 
     def note_inputs(self, inputs: Mapping[str, Any], looked: bool) -> None:
         """Takes in the inputs of the rule: of each of the first windows, then of a few."""

@@ -21,7 +21,14 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.state import has_samples
 from lightning_accum.health.advice import advice
-from lightning_accum.health.chain import ENOUGH, LINKS, RESETS, broken_link, elsewhere
+from lightning_accum.health.chain import (
+    ENOUGH,
+    LINKS,
+    RESETS,
+    broken_link,
+    elsewhere,
+    never_stepped,
+)
 from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Weights
 from lightning_accum.health.probes import LastingState, Probe, Wiring
 from lightning_accum.health.setup import layout, setup, twin
@@ -216,6 +223,7 @@ class Health(Events):
         c.windows, c.calls, c.empty = c.windows + 1, c.calls + 1, 0
         self._windows += 1
         steps = pre.shape[0]
+        c.steps += steps
         if steps > c.longest:
             c.longest = steps
         if c.windows & (c.windows - 1) == 0:
@@ -236,6 +244,8 @@ class Health(Events):
             time_dim = c.h.get("time_dim")
             if text := layout(cell, post.shape, time_dim, self._batch_size):
                 self.say(cell, "setup", text)
+        if self.by == "hand" and c.is_soon(post):
+            self._find(cell, off=LINKS.keys() - {"finite", "active"})
         if c.windows == _PATIENCE.get(self.by, _LONG) and not self._looked:
             self._find()
 
@@ -360,7 +370,13 @@ class Health(Events):
                 c.params, c.recorder = {}, None
 
     # ------------------------------------------------------------------ findings
-    def _find(self, cell: str | None = None, ended: bool = False, failed: bool = False) -> None:
+    def _find(
+        self,
+        cell: str | None = None,
+        ended: bool = False,
+        failed: bool = False,
+        off: Collection[str] = (),
+    ) -> None:
         """Looks for the first broken link of each cell, and says it once; waits for the device."""
         if in_dispatch_mode():
             return
@@ -374,9 +390,11 @@ class Health(Events):
             x = self._context(name, ended, failed)
             if x.by != "hand" and (text := twice_trained(c)):
                 self.say(name, "trained", text)
-            if found := broken_link(c, x, self._off):
+            if found := broken_link(c, x, {*self._off, *off}):
                 self.say(name, *found, every=found[0] == "recorded" and elsewhere(c))
         untrained = self._untrained if cell is None and not failed else None
+        if any(never_stepped(p) for p in self._params.values()):
+            untrained = self._untrained = None  # the same optimizer has others, which is said
         if untrained is not None and (text := untrained.text()):
             self.say("", "trained", text)
 

@@ -56,6 +56,7 @@ from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.rules import learn_online
 
 MISTAKES: list[Program] = []
 # The rows of the table fill their lines.
@@ -164,11 +165,24 @@ def dark(net: Any, x: Tensor, i: int) -> None:
     whole(net, x * 0, i)
 
 
+def silent(steps: int, calls: int) -> None:
+    """Learns online from inputs that are too weak."""
+    layer = la.Serial(dense(high=0.001), LIF(OUTPUTS))
+    rule = STDP(0.01, -0.008)
+    rule.register_cell("enc", layer.cell)
+    for x in torch.cat(spikes(20, batch=1), 1)[:, : steps * calls].split(steps, 1):
+        learn_online(rule, layer, x.transpose(0, 1))
+
+
 mistake("the input is always zero", "active", "`enc`", "input", "always 0", step=dark)
 mistake("the threshold is too high", "active", "`enc`", "never fired",
     net=lambda: Net(LIF(OUTPUTS, v_threshold=1e6, time_dim=0)))
 mistake("the weights are zero", "active", "`enc`", "never fired",
     prepare=lambda net, rule: nn.init.zeros_(net.fc.weight))
+mistake("silent neurons, step by step", "active", "never fired", "of 250: lower",
+    alone=lambda: silent(1, 300), hosts=(HAND,))
+mistake("one silent sequence that is learned online", "active", "never fired in 300 steps",
+    alone=lambda: silent(300, 1), hosts=(HAND,))
 mistake("Normalize keeps the weights below the threshold", "active", "`enc`", "fired",
     prepare=constrained(la.Normalize(1e-3)))
 mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
@@ -221,6 +235,18 @@ mistake("batches that are never evaluated", ("evaluated", "applied"), "step()", 
     update=False, hosts=(FABRIC,))
 
 
+def not_stepped() -> None:
+    """Hands changes of a rule that follows an error over to an optimizer, and stops there."""
+    error = torch.ones(BATCH, 2)
+    module = Lit(
+        lambda module, x, i: module.trainer.callbacks[0].updates_as_gradients(error=error),
+        lambda module: torch.optim.SGD(module.parameters(), lr=1.0),
+        lif=SurrogateLIF(OUTPUTS, time_dim=0),
+        readout=nn.Linear(OUTPUTS, 2),
+    )
+    fit(module, learner(eprop(module)))
+
+
 def late_cell() -> None:
     """Registers a cell in the midst of a fit."""
     rule = stdp()
@@ -262,6 +288,8 @@ mistake("a fit that stops before its first update", "applied", "`enc`", "none ap
     alone=interrupted, hosts=(CALLBACK,))
 mistake("exported changes that no optimizer steps", "applied", "`weight`", "gradients",
     alone=lambda: exported(step=False), hosts=(HAND,))
+mistake("exported changes that the optimizer of a fit does not step", "applied", "gradients",
+    "step()", alone=not_stepped, hosts=(CALLBACK,))
 mistake("exported changes that are emptied before the step", "applied", "`weight`", "zero_grad()",
     alone=lambda: exported(early=True), hosts=(HAND,))
 mistake("gradients that are never emptied", ("applied", "trained"), "gradients", "zero_grad()",
