@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite
+from lightning_accum._compat import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._arguments import (
@@ -138,9 +139,17 @@ class ShortTermPlasticity(StateModule):
             float32 or wider; 0 without a spike.
 
         Raises:
-            ValueError: if the shape does not fit.
+            ValueError: if the shape does not fit, or a value is not from 0 to 1, which is checked
+                only on the CPU, where nothing waits for it.
         """
         check_input(x, self.size, self.time_dim)
+        if x.is_cpu and x.dtype != torch.bool and x.numel() and not is_traced():
+            low, high = x.detach().aminmax()
+            if not (low >= 0 and high <= 1):
+                raise ValueError(
+                    "Argument `x` should be spikes, or probabilities of spikes, from 0 to 1. Found"
+                    f" values from {low:g} to {high:g}: pass what the neurons fire."
+                )
         spikes = (x if self.time_dim == 0 else x.unsqueeze(0)).to(at_least_float32(x.dtype))
         used, left = self._state["used"], self._state["left"]
         if used is None or left is None or used.shape != spikes.shape[1:]:

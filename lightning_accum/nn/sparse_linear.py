@@ -11,6 +11,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_tensors
 from lightning_accum._state import CheckedState
@@ -39,7 +40,9 @@ class SparseLinear(Updatable, CheckedState):
     depends on other weights, such as :class:`~lightning_accum.rules.Sanger`, is rejected.
 
     ``weight`` has an entry for each synapse, sorted by input and then by output. The state dict has
-    ``weight``, ``starts``, ``outputs`` and ``bias``.
+    ``weight``, ``starts``, ``outputs`` and ``bias``. Weights and biases begin as those of a
+    ``Linear`` with as many inputs as the output has synapses, evenly drawn from
+    :math:`\pm 1 / \sqrt{n_o}`. :meth:`from_linear` takes those of a ``Linear`` instead.
 
     Args:
         in_features: size of the input.
@@ -109,6 +112,37 @@ class SparseLinear(Updatable, CheckedState):
         self._set(keys.sort()[0].to(self.weight.device))
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
         self.reset_parameters()
+
+    @classmethod
+    @torch.no_grad()
+    def from_linear(cls, linear: nn.Linear) -> Self:
+        """Returns the connection with the weights of a ``Linear`` that are not zero, and its bias.
+
+        Args:
+            linear: the dense connection, such as one that was pruned.
+
+        Raises:
+            TypeError: if it is not a ``torch.nn.Linear``.
+
+        Example:
+            >>> import torch
+            >>> linear = torch.nn.Linear(3, 2)
+            >>> _ = linear.weight.data[:, 0].zero_()
+            >>> SparseLinear.from_linear(linear)
+            SparseLinear(3, 2, synapses=4, bias=True)
+        """
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(
+                "Argument `linear` should be a torch.nn.Linear. Found"
+                f" `{type(linear).__name__}`: pass the dense connection itself."
+            )
+        weight, bias = linear.weight, linear.bias
+        made = cls(*reversed(weight.shape), indices=weight.nonzero().T, bias=bias is not None)
+        made.to(weight)
+        made.weight.copy_(weight[made.indices.long().unbind()])
+        if made.bias is not None:
+            made.bias.copy_(bias)
+        return made
 
     def reset_parameters(self) -> None:
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
@@ -269,9 +303,21 @@ class SparseLinear(Updatable, CheckedState):
             TypeError: if it is not a mapping.
             RuntimeError: if it does not fit.
         """
+        dense = self._why_dense(state_dict, "") if isinstance(state_dict, Mapping) else ""
+        if dense:
+            raise RuntimeError(dense)
         super().check_state_dict(state_dict, strict)
         if reason := self._why_not(state_dict, ""):
             raise RuntimeError(reason)
+
+    def _why_dense(self, state: Mapping[str, Any], prefix: str) -> str:
+        """Returns that a state is that of a ``Linear``, if it is."""
+        if getattr(state.get(f"{prefix}weight"), "ndim", 1) != 2 or f"{prefix}starts" in state:
+            return ""
+        return (
+            "The state of `SparseLinear` should hold the weights of its synapses. Found that of a"
+            " dense connection: load it into a `Linear`, and take `SparseLinear.from_linear(...)`."
+        )
 
     def _why_not(self, state: Mapping[str, Any], prefix: str) -> str:
         """Returns what is wrong with the synapses of a state; of other shapes, torch says it."""
@@ -289,7 +335,7 @@ class SparseLinear(Updatable, CheckedState):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Loads synapses, and makes the index by output again."""
-        if reason := self._why_not(state_dict, prefix):
+        if reason := self._why_dense(state_dict, prefix) or self._why_not(state_dict, prefix):
             rest[-1].append(f"`{prefix[:-1] or type(self).__name__}`: {reason}")
             return
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -43,7 +43,7 @@ from lightning_accum.rules._recorded_signals import (
     both_sides,
     state_of,
 )
-from lightning_accum.rules.neuromodulator import with_levels
+from lightning_accum.rules.neuromodulator import Neuromodulator, optional_modulator, with_levels
 from lightning_accum.sparse.neurons import PairSTDP
 from lightning_accum.updates.targets import follow_synapses
 
@@ -171,6 +171,9 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         """
         optional = [name for name, each in self._fields.items() if each.default is None]
         check_hyperparameters(h, optional)
+        for name, each in self._fields.items():
+            if Neuromodulator in (each.annotation, type(each.default)):
+                optional_modulator(vars(h).get(name), name)
         check_choice("backend", self.backend, get_args(Backend))
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # checks `time_dim`
 

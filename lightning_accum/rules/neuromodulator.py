@@ -79,14 +79,14 @@ class Neuromodulator:
         decay_factor(self.tc)  # checks that it is positive
 
 
-def optional_modulator(value: object) -> Neuromodulator | None:
-    """Returns the ``reward`` of a rule, which should be a neuromodulator or ``None``."""
+def optional_modulator(value: object, name: str = "reward") -> Neuromodulator | None:
+    """Returns an argument of a rule, which should be a neuromodulator or ``None``."""
     if value is None or isinstance(value, Neuromodulator):
         return value
     raise TypeError(
-        "Argument `reward` of a rule should be a Neuromodulator that rewards release, or None."
-        f" Found `{type(value).__name__}`: give the reward itself to each call,"
-        " `rule(reward=...)`, and here, if its effect should last, `Neuromodulator(tc=200.0)`."
+        f"Argument `{name}` of a rule should be a Neuromodulator that calls release, or None. Found"
+        f" `{type(value).__name__}`: give what is released to each call, `rule({name}=...)`, and"
+        " here, if its effect should last, `Neuromodulator(tc=200.0)`."
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_integers, check_tensors
+from lightning_accum._checks import check_integers, check_tensors, quoted
 from lightning_accum._compat import hook_count
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.populations import Populations
@@ -18,6 +21,7 @@ from lightning_accum.distributed.world import processes
 from lightning_accum.engine.state import Carried, StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
+from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.neuromodulator import modulators_of
 from lightning_accum.rules.populations import only_rule_watches, run_populations, suited
@@ -178,13 +182,16 @@ def _given_in(
     return found
 
 
-def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor, **given: Any) -> str | None:
+def why_step_by_step(
+    rule: Rule, layer: nn.Module, inputs: Tensor, *, update_every: int = 1, **given: Any
+) -> str | None:
     """Returns why :func:`learn_online` calls a layer step by step, ``None`` if one loop runs it.
 
     Args:
         rule: the rule, with the layer's cell registered.
         layer: the modules of the rule's cells.
         inputs: ``[T, B, ...]``, time first.
+        update_every: number of steps from one update to the next.
         **given: what the rule is given, such as a ``reward``.
 
     Returns:
@@ -197,10 +204,12 @@ def why_step_by_step(rule: Rule, layer: nn.Module, inputs: Tensor, **given: Any)
         >>> layer, rule = Serial(Linear(2, 1, bias=False), LIF(1)), Oja(0.1)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
-        'the loop knows no `Oja`, or not with these options'
+        'the loop knows no `Oja`'
     """
     found: object
-    if isinstance(layer, Populations):
+    if update_every != 1:
+        found = f"the loop updates after every step, and `update_every = {update_every}`"
+    elif isinstance(layer, Populations):
         found = suited(rule, layer, inputs, given)
     else:
         found = _suited(rule, layer, inputs, given)
@@ -273,7 +282,11 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     ((name, (cell, _)),) = cells
     connection, neuron = layer.connection, layer.neuron
     if type(connection) not in (nn.Linear, Linear) or not isinstance(neuron, Neurons):
-        return "the loop runs a linear connection and `LIF` or `AdaptiveLIF` neurons"
+        found = f"`{type(connection).__name__}` and `{type(neuron).__name__}`"
+        return (
+            f"the loop runs `Linear` and `LIF` or `AdaptiveLIF` neurons, and finds {found}"
+            + ", which it runs in `Populations`" * isinstance(connection, SparseLinear)
+        )
     if cell.connection is not connection or cell.neuron is not neuron:
         return "the rule's cell is another one than the layer's"
     assert isinstance(connection, nn.Linear)
@@ -284,9 +297,13 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     if neurons is None:
         return "the loop knows no inhibition but `WinnerTakeAll`"
     if not rule.reduction_of(name).adds:
-        return "the loop knows no reduction but the sum and the mean over the batch"
+        return (
+            "the loop knows no reduction but the sum and the mean over the batch, and"
+            f" `batch_reduction = {state.hyperparameters.batch_reduction!r}`"
+        )
     if pairs is None:
-        return f"the loop knows no `{type(rule).__name__}`, or not with these options"
+        option = _option(rule, vars(state.hyperparameters), inputs.shape[1])
+        return f"the loop knows no `{type(rule).__name__}`{option}"
     limits, raster = _limits(rule, name, connection), _as_raster(inputs)
     if isinstance(limits, str):
         return limits
@@ -306,6 +323,21 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     bounds = None if limits == (-math.inf, math.inf) else limits
     found = connection, neuron, state, updater, name, raster, neurons, bounded, bounds, reward
     return _Suited(*found)
+
+
+def _option(rule: Rule, h: Mapping[str, Any], batch: int) -> str:
+    """Returns the option, with its value, without which there would be a loop, if there is one."""
+    known = signature(type(rule)).parameters
+    for name, value in h.items():
+        default = known[name].default if name in known else value
+        other = SimpleNamespace(**{**h, name: default})
+        if default is Parameter.empty or value == default:
+            continue
+        if rule.loop_constants(other, batch) is not None:  # type: ignore[arg-type]
+            return f" with `{name} = {value!r}`"
+    rates = [name for name in h if name.startswith("lr_")]
+    zero = bool(rates) and not any(h[name] for name in rates)
+    return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
 
 
 def _within_bounds(pairs: PairSTDP, updater: Updater) -> PairSTDP | str:

@@ -159,3 +159,11 @@ def test_what_makes_no_sense_is_rejected(options, words):
         ShortTermPlasticity(3, **options)
     with pytest.raises(ValueError, match=r"\[B, 3\]"):
         ShortTermPlasticity(3)(torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2.0, -1.0])
+def test_a_value_that_is_no_probability_is_rejected_before_anything_changes(value):
+    synapses = ShortTermPlasticity(2)
+    with pytest.raises(ValueError, match=r"`x` should be spikes, .* Found values from"):
+        synapses(torch.tensor([[1.0, value]]))
+    assert torch.equal(synapses(torch.ones(1, 2)), torch.full((1, 2), 0.5))

@@ -385,3 +385,25 @@ def test_a_rule_of_a_callback_is_rejected():
     with pytest.raises(ValueError, match=r"`STDP` should learn online by itself.*in a callback"):
         learn_online(rule, model["layer"], raster(4, 2, 5).double())
     host.release()
+
+
+@pytest.mark.parametrize(
+    ("rule", "connection", "options", "words"),
+    [
+        (la.STDP(0.1, -0.1, pairing="presynaptic"), Linear(2, 1), {}, "`pairing = 'presynaptic'`"),
+        (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
+        (
+            la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)),
+            Linear(2, 1),
+            {},
+            "`reward = Neuromodulator(",
+        ),
+        (la.STDP(0.1, 0.1, batch_reduction="amax"), Linear(2, 1), {}, "`batch_reduction = 'amax'`"),
+        (la.STDP(0.1, 0.1), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
+        (la.STDP(0.1, 0.1), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
+    ],
+)
+def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words) -> None:
+    layer = la.Serial(connection, LIF(1))
+    rule.register_cell("cell", layer.cell)
+    assert words in str(why_step_by_step(rule, layer, torch.ones(3, 1, 2), **options))
