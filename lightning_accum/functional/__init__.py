@@ -1,6 +1,8 @@
 """Pure functions of tensors: traces, kernels, surrogates, an encoder, statistics."""
 
-from lightning_accum.functional.bounds import FullBounding, HalfBounding
+from typing import Any
+
+from lightning_accum.functional.bounds import FullBounding, HalfBounding, function_of
 from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.spikes import (
     ArcTan,
@@ -28,3 +30,8 @@ __all__ = [
     "trace",
     "update_statistics",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a bound of the package as a function, such as ``bound_upper_power``."""
+    return function_of(name)

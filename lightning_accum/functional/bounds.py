@@ -10,14 +10,16 @@ further out. The formula without a clamp would change the sign, or give NaN for 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_value, quoted
+from lightning_accum._checks import check_finite, check_tensors, check_value, quoted
 
 Kind: TypeAlias = Literal[
     "power", "scaled_power", "multiplicative", "scaled_multiplicative", "sharp"
@@ -112,3 +114,30 @@ def rooms_of(
         Room(float(limit), float(width) if kind.startswith("scaled") else 1.0, float(own))
         for limit, own in zip(limits, sides[: len(limits)], strict=True)
     )
+
+
+def function_of(name: str) -> Callable[..., Tensor]:
+    """Returns the function of a name such as ``bound_power`` or ``bound_upper_power``."""
+    named = re.fullmatch(rf"bound_(?:(upper|lower)_)?({'|'.join(KINDS)})", name)
+    if named is None:
+        raise AttributeError(f"module 'lightning_accum.functional' has no attribute '{name}'")
+    side, kind = named.groups()
+    function = _full if side is None else functools.partial(_half, side == "upper")
+    return functools.partial(function, kind)
+
+
+# Both take positions only, so that a keyword is an option.
+def _half(
+    upper: bool, kind: str, param: Tensor, update: Tensor, limit: float, /, **options: float
+) -> Tensor:
+    check_tensors(param=param, update=update)
+    (room,) = rooms_of(kind, (limit,), options)
+    return room.bounded(param, update, upper)
+
+
+def _full(
+    kind: str, param: Tensor, pos: Tensor, neg: Tensor, max: float, min: float, /, **options: float
+) -> Tensor:
+    check_tensors(param=param, pos=pos, neg=neg)
+    upper, lower = rooms_of(kind, (max, min), options)
+    return upper.bounded(param, pos, True) - lower.bounded(param, neg, False)

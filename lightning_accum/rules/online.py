@@ -321,8 +321,8 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     if isinstance(reward, str) or isinstance(bounded, str):
         return reward if isinstance(reward, str) else str(bounded)
     bounds = None if limits == (-math.inf, math.inf) else limits
-    found = connection, neuron, state, updater, name, raster, neurons, bounded, bounds, reward
-    return _Suited(*found)
+    parts_of = connection, neuron, state, updater, name
+    return _Suited(*parts_of, raster, neurons, bounded, bounds, reward)
 
 
 def _option(rule: Rule, h: Mapping[str, Any], batch: int) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lightning_accum import Accumulator
+from lightning_accum import Accumulator, functional
 from lightning_accum.functional.bounds import KINDS, Room, rooms_of
 
 LO, HI, MU = -0.5, 1.5, 1.7
@@ -54,7 +54,13 @@ def test_bounds_equal_the_table(kind, shape, seed):
     down = torch.tensor([naive(kind, x - LO) for x in w.flatten().tolist()], dtype=w.dtype)
     up, down = up.view(shape) * pos, down.view(shape) * neg
     given_ = [each.clone() for each in (w, pos, neg)]
+    power, scale = {"power": MU} if "power" in kind else {}, {"range": HI - LO}
+    scale = scale if "scaled" in kind else {}
+    functions = [getattr(functional, f"bound_{side}{kind}") for side in ("upper_", "lower_", "")]
     for found, expected in [
+        (functions[0](w, pos, HI, **power, **scale), up),
+        (functions[1](w, neg, LO, **power, **scale), down),
+        (functions[2](w, pos, neg, HI, LO, **power), up - down),
         (half(kind, HI).bounded(w, pos, upper=True), up),
         (half(kind, LO).bounded(w, neg, upper=False), down),
         (full(kind, w, pos, neg), up - down),
