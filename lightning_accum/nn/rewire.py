@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lightning_accum._checks import check_finite, check_integers
 from lightning_accum._state import CheckedState
 from lightning_accum.nn.sparse_linear import SparseLinear
+
+_WATCHED = 2  # calls after which it looks for an optimizer that was not passed
 
 
 @final
@@ -106,6 +111,8 @@ class Rewire(CheckedState):
         generator = torch.Generator("cpu").manual_seed(
             (self.seed * 1_000_003 + int(self.calls)) % 2**63
         )
+        if int(self.calls) < _WATCHED and connection.weight.requires_grad:
+            _watch(connection, optimizers)
         self.calls += 1
         weight = connection.weight
         if self.share is None:
@@ -140,6 +147,33 @@ class Rewire(CheckedState):
         """Returns the settings shown in the module's representation."""
         own = ("share", "sign", "start", "shrink", "noise", "seed")
         return ", ".join(f"{name}={getattr(self, name)}" for name in own)
+
+
+def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> None:
+    """Has the next step of an optimizer of the weight warn if it has a state, and was not given."""
+    kept, known = weakref.ref(connection.weight), {id(each.state) for each in given}
+
+    def look(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        weight = kept()
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        if weight is None or not any(param is weight for param in params):
+            return
+        handle.remove()
+        values = optimizer.state.get(weight, {}).values()
+        if id(optimizer.state) in known or not any(
+            isinstance(value, Tensor) and value.shape == weight.shape for value in values
+        ):
+            return
+        warnings.warn(
+            "`Rewire` should be called with all optimizers that have a state for the weight. Found"
+            f" `{type(optimizer).__name__}`, whose state of removed synapses now belongs to others:"
+            " pass it, as `rewire(connection, optimizer)`.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    handle = register_optimizer_step_pre_hook(look)
+    weakref.finalize(connection, handle.remove).atexit = False
 
 
 def _check_optimizers(connection: SparseLinear, optimizers: Sequence[object]) -> None:

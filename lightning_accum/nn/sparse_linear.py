@@ -137,8 +137,8 @@ class SparseLinear(Updatable, CheckedState):
                 f" `{type(linear).__name__}`: pass the dense connection itself."
             )
         weight, bias = linear.weight, linear.bias
-        sizes, places = (linear.in_features, linear.out_features), weight.nonzero().T
-        made = cls(*sizes, indices=places, bias=bias is not None)
+        sizes = linear.in_features, linear.out_features
+        made = cls(*sizes, indices=weight.nonzero().T, bias=bias is not None)
         made.to(weight)
         made.weight.copy_(weight[made.indices.long().unbind()])
         if made.bias is not None:

@@ -282,9 +282,9 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     ((name, (cell, _)),) = cells
     connection, neuron = layer.connection, layer.neuron
     if type(connection) not in (nn.Linear, Linear) or not isinstance(neuron, Neurons):
-        found = f"`{type(connection).__name__}` and `{type(neuron).__name__}`"
+        kinds = f"`{type(connection).__name__}` and `{type(neuron).__name__}`"
         return (
-            f"the loop runs `Linear` and `LIF` or `AdaptiveLIF` neurons, and finds {found}"
+            f"the loop runs `Linear` and `LIF` or `AdaptiveLIF` neurons, and finds {kinds}"
             + ", which it runs in `Populations`" * isinstance(connection, SparseLinear)
         )
     if cell.connection is not connection or cell.neuron is not neuron:

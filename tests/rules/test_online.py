@@ -390,7 +390,12 @@ def test_a_rule_of_a_callback_is_rejected():
 @pytest.mark.parametrize(
     ("rule", "connection", "options", "words"),
     [
-        (la.STDP(0.1, -0.1, pairing="presynaptic"), Linear(2, 1), {}, "`pairing = 'presynaptic'`"),
+        (
+            la.STDP(0.1, -0.1, pairing="reduced", trace_mode="nearest"),
+            Linear(2, 1),
+            {},
+            "`pairing = 'reduced'`",
+        ),
         (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
         (
             la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)),
