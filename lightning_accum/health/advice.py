@@ -247,7 +247,8 @@ def out_of_range(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iter
 
 def hardly_moved(c: CellFacts, p: ParamFacts, value: Tensor) -> Iterator[str]:
     """Finds weights that a whole fit has moved by next to nothing, or not at all with no rate."""
-    if p.exported or not c.windows or (c.may_move and not p.applied):
+    count = max(p.applied, p.exported)
+    if not c.windows or (c.may_move and not count) or (p.exported and p.unmoved):
         return
     if p.first is None or p.unmoved:
         why = (
@@ -260,11 +261,12 @@ def hardly_moved(c: CellFacts, p: ParamFacts, value: Tensor) -> Iterator[str]:
         return
     began = p.second if p.updater.constraints_of(p.name) and p.second else p.first
     apart = float(relative_distance(value, began.sample))
-    if 0 < apart < min(_NEAR, _SLOW * p.applied):
+    if 0 < apart < min(_NEAR, _SLOW * count):
+        rates = quoted(c.rates) or "the rates"
+        rates = "the learning rate of its optimizer" if p.exported else rates
         yield (
             f"The fit changed `{c.name}.{p.name}` by a share of {apart:.0e}, in"
-            f" {number(p.applied, 'update')}: raise {quoted(c.rates) or 'the rates'}, unless it had"
-            " learned before."
+            f" {number(count, 'update')}: raise {rates}, unless it had learned before."
         )
 
 

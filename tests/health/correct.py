@@ -1079,6 +1079,9 @@ correct("advice: single steps", data=lambda: spikes(40, steps=1, rate=0.8),
     prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6),
     advice=("`enc`", "single step"), hosts=HOSTED)
 correct("advice: a rate of 0", rule=pairs(0.0, 0.0), advice=("enc", "unchanged", "0"), hosts=HOSTED)
+correct("advice: an optimizer that hardly moves weights",
+    alone=lambda: fit(Lit(step_exported, lambda m: torch.optim.Adam(m.fc.parameters(), lr=1e-8)),
+    learner()), advice=("enc", "by a share of", "rate of its optimizer"), hosts=(CALLBACK,))
 correct("advice: weights hardly moved", rule=pairs(1e-8, -0.8e-8), epochs=3,
     advice=("enc", "by a share of"), hosts=HOSTED)
 correct("advice: weights that grow", rule=pairs(0.5, 0.0), epochs=4, advice=("norm", "enc", "grew"),
