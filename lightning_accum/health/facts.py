@@ -31,7 +31,6 @@ _ALL = 64  # windows, in each of which the inputs of the rule are looked at
 _BACK = 0.1  # of an update: what may be left of it if it was set back
 _FEW = 16  # fewer weights may correlate by chance
 _LATER = 4  # looks after the first
-_SOON = 200, 1000  # steps, and values, of neurons that should have fired by then
 _UNLIKE = 0.5  # correlation of weights that have little in common
 
 
@@ -241,15 +240,6 @@ class CellFacts:
         self.looks.append(Look(self.windows, *counts, below))
         return True
 
-    def is_soon(self, post: Tensor) -> bool:
-        """Counts the first spikes, and returns once when there should be some; does not wait."""
-        if self.asked or post.is_meta:
-            return False
-        self.fired, self.values = self.fired + post.count_nonzero(), self.values + post.numel()
-        enough = self.steps >= _SOON[0] and self.values >= _SOON[1]
-        self.asked = enough and all(p.applied for p in self.params.values())
-        return self.asked
-
     def note_inputs(self, inputs: Mapping[str, Any], looked: bool) -> None:
         """Takes in the inputs of the rule: of each of the first windows, then of a few."""
         if not looked and self.windows > _ALL:
@@ -290,6 +280,11 @@ class CellFacts:
         quiet = self.looks[last:]
         driven = all(bool(each.pre) for each in quiet)
         return quiet[0].window if len(quiet) >= 3 and driven else None
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether every parameter had an update."""
+        return all(p.applied for p in self.params.values())
 
     @property
     def recorded(self) -> int:

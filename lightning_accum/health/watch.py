@@ -36,7 +36,7 @@ from lightning_accum.health.trained import Untrained, twice_trained
 from lightning_accum.optim.update import times_stale
 
 _PATIENCE = {"loop": 100}  # windows after which it looks if no epoch has ended
-_LONG = 1000
+_LONG, _SOON = 1000, 200  # windows, or values, and steps in which neurons should have fired
 _TURN = 100  # calls that found other cells
 _logger = logging.getLogger("lightning_accum")
 
@@ -244,8 +244,11 @@ class Health(Events):
             time_dim = c.h.get("time_dim")
             if text := layout(cell, post.shape, time_dim, self._batch_size):
                 self.say(cell, "setup", text)
-        if self.by == "hand" and c.is_soon(post):
-            self._find(cell, off=LINKS.keys() - {"finite", "active"})
+        if self.by == "hand" and not (c.asked or post.is_meta):
+            c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
+            c.asked = c.steps >= _SOON and c.values >= _LONG and c.has_updates
+            if c.asked:
+                self._find(cell, off=LINKS.keys() - {"finite", "active"})
         if c.windows == _PATIENCE.get(self.by, _LONG) and not self._looked:
             self._find()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 import weakref
 from collections.abc import Sequence
 from typing import Any, final
@@ -15,7 +15,7 @@ from lightning_accum._checks import check_finite, check_integers
 from lightning_accum._state import CheckedState
 from lightning_accum.nn.sparse_linear import SparseLinear
 
-_WATCHED = 2  # calls after which it looks for an optimizer that was not passed
+_logger = logging.getLogger("lightning_accum")
 
 
 @final
@@ -111,7 +111,7 @@ class Rewire(CheckedState):
         generator = torch.Generator("cpu").manual_seed(
             (self.seed * 1_000_003 + int(self.calls)) % 2**63
         )
-        if int(self.calls) < _WATCHED and connection.weight.requires_grad:
+        if not int(self.calls) and connection.weight.requires_grad:
             _watch(connection, optimizers)
         self.calls += 1
         weight = connection.weight
@@ -150,7 +150,7 @@ class Rewire(CheckedState):
 
 
 def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> None:
-    """Has the next step of an optimizer of the weight warn if it has a state, and was not given."""
+    """Has an optimizer's next step say that it has a state for the weight, and was not given."""
     kept, known = weakref.ref(connection.weight), {id(each.state) for each in given}
 
     def look(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -164,12 +164,11 @@ def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> 
             isinstance(value, Tensor) and value.shape == weight.shape for value in values
         ):
             return
-        warnings.warn(
+        _logger.warning(
             "`Rewire` should be called with all optimizers that have a state for the weight. Found"
-            f" `{type(optimizer).__name__}`, whose state of removed synapses now belongs to others:"
-            " pass it, as `rewire(connection, optimizer)`.",
-            RuntimeWarning,
-            stacklevel=3,
+            " `%s`, whose state of removed synapses now belongs to others: pass it, as"
+            " `rewire(connection, optimizer)`.",
+            type(optimizer).__name__,
         )
 
     handle = register_optimizer_step_pre_hook(look)
