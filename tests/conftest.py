@@ -1,9 +1,6 @@
 """What all tests share: helpers on the path of the processes that they start, and markers."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +20,14 @@ DEVICE = os.environ.get("LIGHTNING_ACCUM_TEST_DEVICE", "cpu")
 MARKERS = {"science": "slow", "survival": "slow", "examples": "slow", "distributed": "distributed"}
 
 
-def pytest_sessionstart() -> None:
+def pytest_sessionstart():
     library(torch.float32)
     reason = why_not() or ""
     if REBUILD in reason:
         pytest.exit(f"Expected the compiled kernel of these sources. Found that {reason}.", 4)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         marker = MARKERS.get(Path(item.path).parent.name)
         if marker is not None:
@@ -38,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def device() -> Iterator[torch.device]:
+def device():
     """The device of the test, on which new tensors and modules are made."""
     with torch.device(DEVICE) as device:
         yield device

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import Net, callback, loader, trainer
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -45,18 +44,18 @@ from lightning_accum._compat import (
 class Twice(nn.Module):
     """Calls a layer behind two graph breaks, and in a comprehension."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.relu = nn.ReLU()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         torch._dynamo.graph_break()
         x = self.relu(x)
         torch._dynamo.graph_break()
         return torch.stack([self.relu(row) for row in x])
 
 
-def wrapped(model: Twice, x: Tensor) -> Tensor:
+def wrapped(model, x):
     torch._dynamo.graph_break()
     return torch.stack([model.relu(row) for row in model.relu(x)])
 
@@ -70,20 +69,20 @@ class Decorated(Twice):
 class Bound(Twice):
     """Has such a function as an attribute, and not as a method."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.run = partial(torch.no_grad()(wrapped), self)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.run(x)
 
 
 @pytest.mark.parametrize("kind", [Twice, Decorated, Bound])
-def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not(kind: type[Twice]) -> None:
+def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not(kind):
     torch.compiler.reset()
-    compiled: list[Any] = []
+    compiled = []
 
-    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+    def backend(graph, inputs):
         compiled.append(graph)
         return graph.forward
 
@@ -102,7 +101,7 @@ def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not(kind: type
     torch.compiler.reset()
 
 
-def test_where_nothing_is_compiled_there_is_nothing_to_forget(monkeypatch: Any) -> None:
+def test_where_nothing_is_compiled_there_is_nothing_to_forget(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch._dynamo.convert_frame", raising=False)
     forget_compiled(nn.Linear(1, 1))
 
@@ -144,7 +143,7 @@ def test_is_traced():
 
 def test_forward_methods():
     class Doubled(nn.Conv1d):
-        def _conv_forward(self, *args: Any) -> Tensor:
+        def _conv_forward(self, *args):
             return 2 * super()._conv_forward(*args)
 
     own = nn.Linear(1, 1)
@@ -177,12 +176,12 @@ def test_hook_count():
 
 def test_own_tensor():
     class Tied(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.inner = nn.BatchNorm1d(2)
 
         @property
-        def weight(self) -> Tensor:
+        def weight(self):
             return self.inner.weight
 
     tied = Tied()
@@ -224,7 +223,7 @@ def test_fused_adam(decoupled):
 
 
 def test_is_compiler_failure():
-    def broken(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+    def broken(graph, inputs):
         raise ValueError("no compiler")
 
     with pytest.raises(RuntimeError) as failure:
@@ -238,23 +237,23 @@ def test_is_compiler_failure():
 class Looked(pl.LightningModule):
     """Calls a function in every training batch, without a loss and without an optimizer."""
 
-    def __init__(self, look: Any, automatic: bool) -> None:
+    def __init__(self, look, automatic):
         super().__init__()
         self.automatic_optimization = automatic
         self.look = look
         self.found: list[Any] = []
 
-    def train_dataloader(self) -> Any:
+    def train_dataloader(self):
         return torch.utils.data.DataLoader(torch.zeros(5, 1))
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self.found.append(self.look(self))
 
-    def configure_optimizers(self) -> None:
+    def configure_optimizers(self):
         return None
 
 
-def looked(tmp_path: Any, look: Any, automatic: bool = False, **options: Any) -> list[Any]:
+def looked(tmp_path, look, automatic=False, **options):
     """What ``look(module)`` returned in each of five batches."""
     quiet = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
@@ -271,7 +270,7 @@ def test_batches_that_stepped(tmp_path):
 
 
 def test_logs_now(tmp_path):
-    def look(module: Any) -> bool:
+    def look(module):
         module.trainer.should_stop = len(module.found) >= 2
         logs = _compat.logs_now(module.trainer)
         assert logs == module.trainer._logger_connector.should_update_logs
@@ -283,7 +282,7 @@ def test_logs_now(tmp_path):
 
 
 def test_log_again(tmp_path):
-    def look(module: Any) -> tuple[bool, float]:
+    def look(module):
         values = {name: torch.tensor(float(len(module.found))) for name in ("a", "b")}
         again = _compat.log_again(module, values)
         if not again:
@@ -295,22 +294,22 @@ def test_log_again(tmp_path):
     assert found == [(i % 5 > 0, float(i)) for i in range(10)]  # each epoch begins with `log`
 
 
-def test_skips_backward(tmp_path: Any) -> None:
-    def look(module: Any) -> bool:
+def test_skips_backward(tmp_path):
+    def look(module):
         return _compat.skips_backward(module.trainer)
 
     assert looked(tmp_path, look) == [False] * 5
 
     class Last(pl.Callback):
-        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        def on_train_epoch_start(self, trainer, pl_module):
             trainer.fit_loop._skip_backward = True  # as that callback does
 
     assert looked(tmp_path, look, callbacks=[Last()]) == [True] * 5
 
 
 @pytest.mark.parametrize("automatic", [True, False])
-def test_count_steps(automatic: bool, tmp_path: Any) -> None:
-    def look(module: Any) -> int:
+def test_count_steps(automatic, tmp_path):
+    def look(module):
         _compat.count_steps(module.trainer, 2)
         _compat.count_steps(module.trainer, -1)
         return int(module.trainer.global_step)
@@ -320,12 +319,12 @@ def test_count_steps(automatic: bool, tmp_path: Any) -> None:
     assert looked(tmp_path, look, automatic=automatic) == expected
 
 
-def test_methods_are_replaced_and_restored() -> None:
+def test_methods_are_replaced_and_restored():
     class Speaker:
-        def __init__(self, text: str) -> None:
+        def __init__(self, text):
             self.text = text
 
-        def say(self) -> str:
+        def say(self):
             return self.text
 
     one, two, three = Speaker("one"), Speaker("two"), Speaker("three")
@@ -339,7 +338,7 @@ def test_methods_are_replaced_and_restored() -> None:
 
 def test_logs_hyperparameters():
     class Saving(pl.LightningModule):
-        def __init__(self, size: int, log: bool) -> None:
+        def __init__(self, size, log):
             super().__init__()
             self.save_hyperparameters(logger=log)
 
@@ -416,7 +415,7 @@ def test_local_result_ignores_and_leaves_no_cache():
     assert total.compute() == 5.0
 
 
-def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler() -> None:
+def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
     one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     assert not step_is_watched(one)
     for register in (
@@ -437,7 +436,7 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler() -> None:
 
 
 # -------------------------------------------- versions of torch and Lightning with other names
-ESSENTIAL: dict[str, Callable[[], Any]] = {
+ESSENTIAL = {
     "compiled_from": lambda: compiled_from(object()),
     "count_steps": lambda: _compat.count_steps(object(), 1),
     "foreach": lambda: foreach("add_"),
@@ -449,8 +448,8 @@ WITHOUT_RISK |= {"replace_methods", "restore_methods"}
 
 
 @pytest.fixture(name="weight_of_a_fit")
-def _weight_of_a_fit(tmp_path: Any) -> Callable[..., Tensor]:
-    def run(log: bool = True) -> Tensor:
+def _weight_of_a_fit(tmp_path):
+    def run(log=True):
         net = Net()
         trainer(tmp_path, callback(log=log)).fit(net, loader(3))
         return net.fc.weight.detach()
@@ -460,10 +459,8 @@ def _weight_of_a_fit(tmp_path: Any) -> Callable[..., Tensor]:
 
 @pytest.mark.parametrize("log", [True, False])
 @pytest.mark.parametrize("name", sorted({*_compat.__all__} - {*ESSENTIAL} - WITHOUT_RISK))
-def test_a_plain_fit_goes_on_without(
-    name: str, log: bool, weight_of_a_fit: Any, monkeypatch: Any
-) -> None:
-    def gone(*args: Any) -> None:
+def test_a_plain_fit_goes_on_without(name, log, weight_of_a_fit, monkeypatch):
+    def gone(*args):
         raise AttributeError(name)
 
     expected, borrowed = weight_of_a_fit(), getattr(_compat, name)
@@ -475,7 +472,7 @@ def test_a_plain_fit_goes_on_without(
 
 
 @pytest.mark.parametrize("name", ESSENTIAL)
-def test_what_a_fit_cannot_do_without_is_named(name: str, monkeypatch: Any) -> None:
+def test_what_a_fit_cannot_do_without_is_named(name, monkeypatch):
     monkeypatch.delattr(torch._C, "_current_graph_task_id")
     monkeypatch.delattr(torch, "_foreach_add_")
     package = "lightning" if name == "count_steps" else "torch"
@@ -484,7 +481,7 @@ def test_what_a_fit_cannot_do_without_is_named(name: str, monkeypatch: Any) -> N
         ESSENTIAL[name]()
 
 
-def test_without_transforms_and_modes(monkeypatch: Any) -> None:
+def test_without_transforms_and_modes(monkeypatch):
     monkeypatch.delattr(torch._C, "_functorch")
     monkeypatch.delattr(torch.utils, "_python_dispatch")
     found = runpy.run_path(_compat.torch.__file__)
@@ -492,8 +489,8 @@ def test_without_transforms_and_modes(monkeypatch: Any) -> None:
     assert not found["in_dispatch_mode"]()
 
 
-def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path: Any) -> None:
-    def look(module: Any) -> int:
+def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path):
+    def look(module):
         del module.trainer.fit_loop.epoch_loop._batches_that_stepped
         try:
             return _compat.batches_that_stepped(module.trainer)
@@ -503,6 +500,6 @@ def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path: Any) -> No
     assert looked(tmp_path, look, automatic=True) == [0, 1, 2, 3, 4]
 
 
-def test_torch_has_parallel_regions_where_it_was_built_with_openmp() -> None:
+def test_torch_has_parallel_regions_where_it_was_built_with_openmp():
     openmp = "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
     assert sys.platform != "linux" or (parallel_region() is not None) == openmp

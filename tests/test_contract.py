@@ -1,7 +1,5 @@
 """What every public object has to survive, in the middle of whatever it does."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -9,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from contract import CASES, EXEMPT, PUBLIC, Case
+from contract import CASES, EXEMPT, PUBLIC
 from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_map_only
@@ -63,7 +61,7 @@ def test_every_public_class_is_in_the_table():
 
 
 @cases
-def test_a_case_gives_the_same_again_and_on_another_device(case: Case, device: torch.device):
+def test_a_case_gives_the_same_again_and_on_another_device(case, device):
     with torch.device("cpu"):
         one = case.make()
     two = case.make()
@@ -80,7 +78,7 @@ def test_a_case_gives_the_same_again_and_on_another_device(case: Case, device: t
 @turns("through", COPIES.values())
 @turns("steps", [0, 1, 2])
 @items
-def test_copies_go_on_as_the_original_and_apart_from_it(case: Case, steps, through):
+def test_copies_go_on_as_the_original_and_apart_from_it(case, steps, through):
     original = case.make()
     for i in range(steps):
         case.run(original, i)
@@ -93,7 +91,7 @@ def test_copies_go_on_as_the_original_and_apart_from_it(case: Case, steps, throu
 
 
 @cases
-def test_a_running_object_keeps_its_keys_and_parameters_and_its_saved_states(case: Case):
+def test_a_running_object_keeps_its_keys_and_parameters_and_its_saved_states(case):
     for obj in modules(case.make()):
         keys, names = list(obj.state_dict()), [name for name, _ in obj.named_parameters()]
         for i in range(2):
@@ -112,7 +110,7 @@ def test_a_running_object_keeps_its_keys_and_parameters_and_its_saved_states(cas
 
 @turns("steps", [0, 1, 2])
 @items
-def test_a_state_loads_into_a_fresh_object_that_goes_on(case: Case, steps):
+def test_a_state_loads_into_a_fresh_object_that_goes_on(case, steps):
     for original in modules(case.make()):
         for i in range(steps):
             case.run(original, i)
@@ -128,7 +126,7 @@ def test_a_state_loads_into_a_fresh_object_that_goes_on(case: Case, steps):
 
 @turns("dtype", [torch.float64, torch.bfloat16])
 @cases
-def test_moves_in_the_middle(case: Case, dtype):
+def test_moves_in_the_middle(case, dtype):
     for obj in modules(case.make()):
         twin = copy.deepcopy(obj)
         case.rebind(twin)
@@ -142,7 +140,7 @@ def test_moves_in_the_middle(case: Case, dtype):
 
 
 @cases
-def test_inference_mode_comes_and_goes(case: Case):
+def test_inference_mode_comes_and_goes(case):
     for obj in modules(case.make()):
         twin = case.make()
         twin.load_state_dict(obj.state_dict())
@@ -153,7 +151,7 @@ def test_inference_mode_comes_and_goes(case: Case):
 
 
 @cases
-def test_has_a_readable_representation(case: Case):
+def test_has_a_readable_representation(case):
     obj = case.make()
     case.run(obj, 0)
     assert "object at 0x" not in repr(obj)

@@ -1,10 +1,8 @@
 """The interface of the source's Accumulator, call by call."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import Accumulator
 
@@ -12,7 +10,7 @@ W = torch.tensor([0.25, 0.75])
 ONE = torch.ones(2)
 
 
-def pending() -> Accumulator:
+def pending():
     acc = Accumulator()
     acc.pos, acc.neg = ONE, 2 * ONE
     return acc
@@ -186,7 +184,7 @@ def test_a_missing_limit_is_an_error_when_set():
 def test_bounds_of_the_users_own_get_limits_by_position_and_keywords():
     seen = []
 
-    def half(param: Tensor, update: Tensor, limit: float, **kw: float) -> Tensor:
+    def half(param, update, limit, **kw):
         seen.append((param.tolist(), limit, kw))
         return update * 0
 

@@ -1,7 +1,5 @@
 """The interface of the source's CellTrainer, call by call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -15,27 +13,27 @@ from lightning_accum.observe.reducer import Latest
 
 
 class State(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.register_buffer("trace", torch.zeros(2))
 
 
 @pytest.fixture
-def layer() -> Layer:
+def layer():
     return Layer(
         {"a": nn.Linear(2, 3), "b": nn.Linear(2, 3)}, {"n": nn.BatchNorm1d(3), "m": nn.ReLU()}
     )
 
 
 @pytest.fixture
-def trainer(layer) -> CellTrainer:
+def trainer(layer):
     trainer = CellTrainer()
     for name in ("a", "b"):
         trainer.add_cell(name, layer.cell(name, "n"), params=["weight"])
     return trainer
 
 
-def missing(call: str, *args: object) -> None:
+def missing(call, *args):
     with pytest.raises(AttributeError, match=r"which has \['a', 'b'\]\. Found `c`"):
         getattr(CellTrainer, call)(*args)
 

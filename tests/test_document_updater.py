@@ -1,7 +1,5 @@
 """The interface of the source's Updater, call by call."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest
@@ -12,7 +10,7 @@ from lightning_accum import Accumulator, Updatable, Updater
 
 
 class Gate(Updatable, nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(2))
         self.bias = nn.Parameter(torch.zeros(2))
@@ -22,7 +20,7 @@ P, N = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])
 
 
 @pytest.fixture
-def gate() -> Gate:
+def gate():
     return Gate()
 
 

@@ -1,7 +1,5 @@
 """Who imports whom, read from the sources."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pkgutil
@@ -39,7 +37,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 PACKAGES = ["lightning_accum", *(m.name for m in pkgutil.iter_modules([str(ROOT)]) if m.ispkg)]
 
 
-def imported(path: Path) -> set[str]:
+def imported(path):
     """The absolute names of what a file imports, wherever in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -55,7 +53,7 @@ IMPORTED = {path: imported(path) for path in FILES}
 OWN = {path: path.relative_to(ROOT).parts[0].removesuffix(".py") for path in FILES}
 
 
-def part(name: str) -> str:
+def part(name):
     """The part of this package that an absolute name is in."""
     return name.split(".")[1]
 
@@ -72,7 +70,7 @@ def test_imports_go_strictly_down():
     assert not found
 
 
-def files_imported(path: Path) -> set[Path]:
+def files_imported(path):
     """The files of this package that a file imports, but for a package's own ``__init__``."""
     found = set()
     for name in IMPORTED[path]:
@@ -139,7 +137,7 @@ def test_what_needs_lightning_is_imported_when_it_is_used():
 def test_optimizers_that_are_imported_late_are_listed_and_found():
     optim = importlib.import_module("lightning_accum.optim")
     assert set(optim.__all__) <= set(dir(optim))
-    names: dict[str, object] = {}
+    names = {}
     exec("from lightning_accum.optim import *", names)
     assert set(optim.__all__) <= set(names)
     with pytest.raises(AttributeError, match=r"'lightning_accum.optim' has no attribute 'Adm'"):

@@ -1,7 +1,5 @@
 """No hook and no object stays behind."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import weakref
@@ -20,34 +18,34 @@ class Spike(nn.Module):
 
     broken = False
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         if self.broken:
             raise ArithmeticError("as asked")
         return (x > 0).float()
 
 
-def serial() -> Serial:
+def serial():
     return Serial(nn.Linear(3, 2), Spike())
 
 
-def learner(model: Serial, **options) -> STDP:
+def learner(model, **options):
     rule = STDP(0.3, -0.2, **options)
     rule.register_cell("cell", model.cell)
     return rule
 
 
-def alive() -> int:
+def alive():
     gc.collect()
     ours = (nn.Module, torch.Tensor, Cell, weakref.finalize)
     kinds = (type(x) for x in gc.get_objects())  # asking an object itself might wake it up
     return sum(issubclass(kind, ours) or kind.__name__ == "_Hook" for kind in kinds)
 
 
-def of_kind(*kinds: type) -> list[object]:
+def of_kind(*kinds):
     return [x for x in gc.get_objects() if issubclass(type(x), kinds)]
 
 
-def train(model: Serial, rule: STDP) -> None:
+def train(model, rule):
     for _ in range(3):
         model(torch.ones(2, 3))
     rule()
@@ -103,7 +101,7 @@ def test_copies_of_a_model_do_not_feed_the_original_and_can_be_copied_on():
 
 @pytest.mark.parametrize("first", ["model", "rule"])
 def test_twenty_models_made_and_dropped(first):
-    def once() -> None:
+    def once():
         model = serial()
         attach_updater(model.connection).register_constraint(Clamp(0.0))
         rule = learner(model, params=("weight", "bias"))

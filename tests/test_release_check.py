@@ -1,7 +1,5 @@
 """`make release-check` names what keeps a release back, and passes one that is finished."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -21,9 +19,7 @@ AT = f"Project-URL: Repository, {URL}\n"
 DATED = "[0.1.0] - 2026-12-01"
 
 
-def check(
-    tmp_path: Path, page: str, url: str, dated: str, platform: str = "manylinux_2_28_x86_64"
-) -> subprocess.CompletedProcess[str]:
+def check(tmp_path, page, url, dated, platform="manylinux_2_28_x86_64"):
     """Runs the script of a repository with this changelog on a wheel with this page."""
     (tmp_path / "scripts").mkdir()
     script = shutil.copy(ROOT / "scripts" / "release_check.py", tmp_path / "scripts")
@@ -36,7 +32,7 @@ def check(
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def page(tmp_path: Path, repository: str) -> str:
+def page(tmp_path, repository):
     """Returns the long description that a build makes of this README, with an address or none."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     text = re.sub(r"^(# )?Repository = .*$", repository, text, flags=re.MULTILINE)
@@ -48,13 +44,13 @@ def page(tmp_path: Path, repository: str) -> str:
     return ProjectMetadata(str(tmp_path), PluginManager()).core.readme
 
 
-def test_a_finished_release_passes(tmp_path: Path) -> None:
+def test_a_finished_release_passes(tmp_path):
     readme = page(tmp_path / "built", f'Repository = "{URL}"')
     done = check(tmp_path, f"{readme} and [below](#below)", AT, DATED)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_pages_links_lead_to_the_tag_if_there_is_an_address(tmp_path: Path) -> None:
+def test_the_pages_links_lead_to_the_tag_if_there_is_an_address(tmp_path):
     readme = page(tmp_path / "one", f'Repository = "{URL}"')
     assert f"]({URL}/blob/v{__version__}/docs/quickstart.md)" in readme
     assert f'<img src="{URL}/raw/v{__version__}/docs/pictures/receptive_fields.png"' in readme
@@ -75,7 +71,7 @@ def test_the_pages_links_lead_to_the_tag_if_there_is_an_address(tmp_path: Path) 
         (f"[start]({URL})", AT, "[Unreleased]", "Not decided yet: the date: in `CHANGELOG"),
     ],
 )
-def test_what_is_open_is_told(tmp_path: Path, page: str, url: str, dated: str, told: str) -> None:
+def test_what_is_open_is_told(tmp_path, page, url, dated, told):
     done = check(tmp_path, page, url, dated, "any" if "kernel" in told else "manylinux_2_28_x86_64")
     assert done.returncode == 1
     lines = done.stdout.splitlines()

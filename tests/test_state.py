@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -10,7 +8,7 @@ from lightning_accum._state import COUNT, CheckedState, StateModule, check_state
 from lightning_accum.nn import LIF
 
 
-def holding(**state: torch.Tensor | None) -> StateModule:
+def holding(**state):
     module = StateModule()
     module._state = state
     return module
@@ -39,23 +37,23 @@ def test_transient_tensors_are_saved_as_copies_and_move_with_the_module():
 class Counter(CheckedState):
     """Has one number as its state."""
 
-    def __init__(self, count: int = 0) -> None:
+    def __init__(self, count=0):
         super().__init__()
         self.count = count
 
-    def get_extra_state(self) -> dict[str, int]:
+    def get_extra_state(self):
         return {"count": self.count}
 
-    def check_extra_state(self, state: object) -> None:
+    def check_extra_state(self, state):
         check_state("a counter", state, {"count": COUNT})
 
-    def set_extra_state(self, state: dict[str, int]) -> None:
+    def set_extra_state(self, state):
         self.check_extra_state(state)
         self.count = state["count"]
 
 
 class Two(CheckedState):
-    def __init__(self, *counts: int) -> None:
+    def __init__(self, *counts):
         super().__init__()
         self.one, self.two = Counter(counts[0]), Counter(counts[1])
         self.weight = torch.nn.Parameter(torch.full((2,), float(counts[0])))
@@ -95,7 +93,7 @@ def test_a_part_of_a_state_is_taken_where_that_is_asked_for():
 
 
 def test_a_model_of_another_size_is_told_of_all_that_does_not_fit():
-    def model(size: int) -> torch.nn.Module:
+    def model(size):
         return torch.nn.ModuleDict({"fc": torch.nn.Linear(3, size), "lif": LIF(size)})
 
     large, small = model(5), model(4)

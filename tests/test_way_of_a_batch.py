@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -35,10 +35,10 @@ class Way(NamedTuple):
 class Counter:
     """Counts what of the package is called, as a profiler of Python."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls, self.changes, self.last, self.files = 0, 0, "", set[str]()
 
-    def __call__(self, frame: Any, event: str, _: object) -> None:
+    def __call__(self, frame, event, _):
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(f"{ROOT}/"):
             self.calls += 1
@@ -46,24 +46,24 @@ class Counter:
             self.last = name
             self.files.add(name)
 
-    def check(self, most: Way) -> None:
+    def check(self, most):
         if not has_kernel(torch.device("cpu"), torch.float32):
             pytest.skip("counts the way by the compiled kernel")
         found = Way(self.calls, len(self.files), self.changes)
         assert all(a <= b for a, b in zip(found, most, strict=True)), f"{found} > {most}"
 
 
-def network() -> tuple[nn.Module, nn.Module]:
+def network():
     fc = layers.Linear(10, 5, bias=False)
     nn.init.uniform_(fc.weight, 0.1, 0.4)
     return fc, layers.LIF(5, time_dim=0)
 
 
-def rule() -> STDP:
+def rule():
     return STDP(lr_post=1e-3, lr_pre=-1e-3, time_dim=0)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     fc, lif = network()
     learner, evaluated, observed = rule(), Counter(), Counter()
     learner.register_cell("c", Cell(fc, lif))
@@ -82,29 +82,29 @@ def test_by_hand() -> None:
     observed.check(OBSERVED)
 
 
-def test_in_a_fit() -> None:
+def test_in_a_fit():
     pl = pytest.importorskip("lightning.pytorch")
     callbacks = pytest.importorskip("lightning_accum.callbacks")
     counter = Counter()
 
     class Net(pl.LightningModule):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.fc, self.lif = network()
 
-        def training_step(self, batch: torch.Tensor, i: int) -> None:
+        def training_step(self, batch, i):
             self.lif.reset()
             self.lif(self.fc(batch))
 
-        def configure_optimizers(self) -> None:
+        def configure_optimizers(self):
             return None
 
     class Begin(pl.Callback):
-        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, i: int) -> None:
+        def on_train_batch_start(self, trainer, module, batch, i):
             sys.setprofile(counter if i == 10 else None)
 
     class End(pl.Callback):
-        def on_train_batch_end(self, *_: object) -> None:
+        def on_train_batch_end(self, *_):
             sys.setprofile(None)
 
     learner = callbacks.CellTrainerCallback(
@@ -120,11 +120,11 @@ def test_in_a_fit() -> None:
     counter.check(IN_A_FIT)
 
 
-def trees() -> dict[Path, ast.Module]:
+def trees():
     return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
 
-def test_few_private_bases_have_one_child() -> None:
+def test_few_private_bases_have_one_child():
     every = trees()
     children, names, public = defaultdict(list), set(), set[str]()
     for path, tree in every.items():
@@ -140,7 +140,7 @@ def test_few_private_bases_have_one_child() -> None:
     assert len(single) <= SINGLE_BASES, sorted(single)
 
 
-def test_few_places_warn_outside_health() -> None:
+def test_few_places_warn_outside_health():
     places = [
         f"{path.relative_to(ROOT)}:{text[: match.start()].count(chr(10)) + 1}"
         for path in ROOT.rglob("*.py")

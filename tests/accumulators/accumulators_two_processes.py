@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -42,7 +40,7 @@ VALUES = stream(12, (2,))
 OWN = VALUES[:5] if RANK == 0 else VALUES[5:]
 
 
-def collectives(do: Callable[[], object]) -> dict[str, int]:
+def collectives(do):
     with Collectives() as mode:
         do()
     return dict(mode.counts)
@@ -51,7 +49,7 @@ def collectives(do: Callable[[], object]) -> dict[str, int]:
 ONE = {"allreduce_": 1}
 
 
-def each_kind_sees_all_values() -> None:
+def each_kind_sees_all_values():
     for name in ("Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"):
         case = CASES[name]
         accumulator = case.make()
@@ -81,10 +79,10 @@ def each_kind_sees_all_values() -> None:
     assert weighed.compute() == (1 * 1 + 3 * 2) / 4
 
 
-def a_list_is_gathered_in_the_order_of_the_ranks() -> None:
+def a_list_is_gathered_in_the_order_of_the_ranks():
     values = List()
     nested = {"nested": torch.ones(1)}
-    items: list[Any] = [(RANK, "text"), None, torch.full((RANK + 1,), RANK), nested]
+    items = [(RANK, "text"), None, torch.full((RANK + 1,), RANK), nested]
     for item in items[: 2 + 2 * RANK]:
         values.update(item)
     found = values.compute()
@@ -98,7 +96,7 @@ def a_list_is_gathered_in_the_order_of_the_ranks() -> None:
     assert long.compute() == list(range(2000))
 
 
-def a_process_without_values_takes_part() -> None:
+def a_process_without_values_takes_part():
     value = torch.tensor([2.0, 3.0], dtype=torch.float64)
     for make in (Sum, Mean, Max, Min, Variance, EMA, List):
         accumulator = make()
@@ -115,7 +113,7 @@ def a_process_without_values_takes_part() -> None:
         assert Mean().compute().isnan()
 
 
-def the_shapes_of_all_have_to_be_one() -> None:
+def the_shapes_of_all_have_to_be_one():
     total = Sum()
     total.update(torch.ones(2 + RANK))
     with pytest.raises(ValueError, match="one shape in all parts"):
@@ -123,7 +121,7 @@ def the_shapes_of_all_have_to_be_one() -> None:
     assert_close(total(torch.ones(2 + RANK)), torch.full((2 + RANK,), 2.0))
 
 
-def many_synchronise_in_one_all_reduce() -> None:
+def many_synchronise_in_one_all_reduce():
     many = {
         **{f"sum{i}": Sum() for i in range(10)},
         **{f"mean{i}": Mean() for i in range(10)},
@@ -141,7 +139,7 @@ def many_synchronise_in_one_all_reduce() -> None:
         both = [many, list(many.values())][repeat % 2]
         assert collectives(lambda both=both: synchronize(both)) == ONE
 
-        def computed() -> dict[str, Any]:
+        def computed():
             return {name: m.compute() for name, m in many.items() if name != "foreign"}
 
         assert collectives(computed) == {}
@@ -169,7 +167,7 @@ def many_synchronise_in_one_all_reduce() -> None:
     assert large[0].compute()[0] == 5.0
 
 
-def a_state_can_be_synchronised_by_hand() -> None:
+def a_state_can_be_synchronised_by_hand():
     for total in (Sum(), Except(Sum(), begin=5)):
         total.update(1.0 + RANK)
         total.sync()
@@ -183,12 +181,12 @@ def a_state_can_be_synchronised_by_hand() -> None:
         synchronize([Sum(), grouped])
 
 
-def a_source_ends_in_one_all_reduce() -> None:
+def a_source_ends_in_one_all_reduce():
     class Module:
-        def __init__(self) -> None:
+        def __init__(self):
             self.logged: dict[str, list[float]] = {}
 
-        def log(self, name: str, value: torch.Tensor) -> None:
+        def log(self, name, value):
             self.logged.setdefault(name, []).append(float(value))
 
     module, writer = Module(), SummaryWriter(str(FOLDER / "events")) if RANK == 0 else None

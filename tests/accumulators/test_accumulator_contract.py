@@ -1,7 +1,5 @@
 """What every accumulator has to survive, and what torchmetrics makes of it."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Accumulators and pipes in a real Trainer, read from the event file that it writes."""
 
-from __future__ import annotations
-
 import copy
 import logging
 

@@ -1,7 +1,5 @@
 """The source's example and interface, with nothing but the imports changed."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -178,7 +176,7 @@ def test_a_long_period_costs_nothing():
     assert mean.compute() == 1.0
 
 
-def test_a_metric_is_computed_anew_within_an_epoch() -> None:
+def test_a_metric_is_computed_anew_within_an_epoch():
     metric = torchmetrics.MeanMetric()
     values = Except(metric, begin=1)
     seen = []

@@ -1,7 +1,5 @@
 """Bytes between processes, here of a group of one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """States from elsewhere: what is refused changes nothing, and what is taken works."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Streams as long and as uneven as those of a real run: up to 10**9 values."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Accumulators of one's own, other packages' metrics, and values of any kind."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import operator
 
@@ -10,17 +8,7 @@ from torch.testing import assert_close
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from lightning_accum.accumulators import (
-    Except,
-    List,
-    Max,
-    Mean,
-    Pipe,
-    Select,
-    Source,
-    Split,
-    Sum,
-)
+from lightning_accum.accumulators import Except, List, Max, Mean, Pipe, Select, Source, Split, Sum
 
 
 class Kept:
@@ -161,10 +149,7 @@ def test_split_before_an_accumulator_has_accumulators_of_its_own():
     pipe = (
         Split(
             Select(pred=1, target=2)
-            ** Split(
-                accuracy() ** Mean() ** acc,
-                MulticlassF1Score(num_classes=3) ** Mean() ** f1,
-            ),
+            ** Split(accuracy() ** Mean() ** acc, MulticlassF1Score(num_classes=3) ** Mean() ** f1),
             Select(loss=0) ** losses,
         )
         ** Select(loss=0)

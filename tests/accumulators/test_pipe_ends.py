@@ -1,7 +1,5 @@
 """How an iteration ends where something goes wrong, and what is said where nothing is logged."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import re
@@ -12,17 +10,7 @@ import warnings
 import pytest
 from torchmetrics import SumMetric
 
-from lightning_accum.accumulators import (
-    Except,
-    Log,
-    Max,
-    Mean,
-    Pipe,
-    Select,
-    Source,
-    Split,
-    Sum,
-)
+from lightning_accum.accumulators import Except, Log, Max, Mean, Pipe, Select, Source, Split, Sum
 
 
 class Module:

@@ -1,7 +1,5 @@
 """Two `Log` stages of one name in a LightningModule, of which one would overwrite the other."""
 
-from __future__ import annotations
-
 import re
 import warnings
 
@@ -19,7 +17,7 @@ X = torch.arange(6.0)[:, None]
 class Net(pl.LightningModule):
     """Logs losses of training and of validation, and computes the test's loss from a new pipe."""
 
-    def __init__(self, train: str, largest: str, val: str, kept: bool = True) -> None:
+    def __init__(self, train, largest, val, kept=True):
         super().__init__()
         self.automatic_optimization = False
         self.steps, self.val_steps = Source(self), Source(self)
@@ -57,7 +55,7 @@ class Net(pl.LightningModule):
         return None
 
 
-def told(net: Net, path) -> list[str]:
+def told(net, path):
     run = trainer(path, max_epochs=3)
     loader = DataLoader(X, batch_size=3)
     with warnings.catch_warnings(record=True) as caught:

@@ -1,10 +1,6 @@
 """Other callbacks of Lightning's work as without a learner."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -32,26 +28,26 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.loggers import CSVLogger
 from test_three_ways import WAYS, Automatic, AutomaticHead
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
 class Backbone(AutomaticHead):
     """Its local layer stands in what is frozen at first."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.backbone = nn.ModuleDict({"fc": self.fc.requires_grad_(True)})
 
 
-def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path: Path) -> None:
+def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path):
     class Rates(pl.Callback):
-        def on_train_epoch_end(self, run: pl.Trainer, _: Any) -> None:
+        def on_train_epoch_end(self, run, _):
             rates.append([[group["lr"] for group in o.param_groups] for o in run.optimizers])
 
     found = []
     for learners in ([], [callback()]):
-        rates: list[Any] = []
+        rates = []
         tunes = BackboneFinetuning(1, lambda _: 2.0, backbone_initial_lr=1e-4, should_align=False)
         trainer(tmp_path, *learners, tunes, Rates(), max_epochs=4).fit(Backbone(), loader(2))
         found.append(rates)
@@ -59,7 +55,7 @@ def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rates_and_weight_decay_are_monitored(way: str, tmp_path: Path) -> None:
+def test_rates_and_weight_decay_are_monitored(way, tmp_path):
     monitor, (make, _) = LearningRateMonitor(log_weight_decay=True), WAYS[way]
     run = trainer(tmp_path, callback(), monitor, logger=CSVLogger(tmp_path))
     run.fit(make(), loader(2))
@@ -70,10 +66,10 @@ def test_rates_and_weight_decay_are_monitored(way: str, tmp_path: Path) -> None:
 class Tuned(AutomaticHead):
     lr, batch_size = 0.1, 2
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.readouts.parameters(), lr=self.lr)
 
-    def train_dataloader(self) -> Any:
+    def train_dataloader(self):
         x = spikes(4 * BATCH)
         return DataLoader(TensorDataset(x, torch.arange(len(x)) % 4), self.batch_size)
 
@@ -81,27 +77,27 @@ class Tuned(AutomaticHead):
 class TunedAlone(Tuned):
     """Has no optimizer."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def training_step(self, batch, batch_idx):
         self(batch[0])
 
-    def configure_optimizers(self) -> None:  # type: ignore[override]
+    def configure_optimizers(self):
         return None
 
 
 class AtEpochs(LearningRateFinder):
     """The one of Lightning's documentation."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(num_training_steps=3, early_stop_threshold=None, update_attr=False)
 
-    def on_fit_start(self, *_: Any) -> None:
+    def on_fit_start(self, *_):
         return
 
-    def on_train_epoch_start(self, run: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_epoch_start(self, run, module):
         self.lr_find(run, module)
 
 
-def batches_lost_after(finder: LearningRateFinder, folder: Path) -> int:
+def batches_lost_after(finder, folder):
     """Batches of the first epoch that Lightning leaves out after a search, with no learner at all.
 
     Lightning 2.5.0 begins the epoch behind the batches of the search.
@@ -114,7 +110,7 @@ def batches_lost_after(finder: LearningRateFinder, folder: Path) -> int:
 class Counting(Tuned):
     steps = 0
 
-    def training_step(self, *args: Any) -> Any:
+    def training_step(self, *args):
         self.steps += 1
         return super().training_step(*args)
 
@@ -122,7 +118,7 @@ class Counting(Tuned):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("find", [AtEpochs, lambda: LearningRateFinder(num_training_steps=3)])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_search_for_a_rate_is_not_learned(find: Any, first: bool, tmp_path: Path) -> None:
+def test_a_search_for_a_rate_is_not_learned(find, first, tmp_path):
     rule, net, finder = Noting(), Tuned(), find()
     data = list(net.train_dataloader())
     lost = batches_lost_after(find(), tmp_path)
@@ -139,7 +135,7 @@ def test_a_search_for_a_rate_is_not_learned(find: Any, first: bool, tmp_path: Pa
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make", [Tuned, TunedAlone])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_search_for_a_batch_size_is_not_learned(first: bool, make: Any, tmp_path: Path) -> None:
+def test_a_search_for_a_batch_size_is_not_learned(first, make, tmp_path):
     rule, net = Noting(), make()
     before = net.fc.weight.detach().clone()
     finder = BatchSizeFinder(steps_per_trial=1, init_val=2, max_trials=2)
@@ -157,18 +153,18 @@ def test_a_search_for_a_batch_size_is_not_learned(first: bool, make: Any, tmp_pa
 
 
 class Normalized(AutomaticHead):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.norm = nn.BatchNorm1d(4, dtype=torch.float64)
 
-    def losses(self, batch: Any) -> list[Tensor]:
+    def losses(self, batch):
         rates = self.norm(self(batch[0]).mean(0))
         return [nn.functional.cross_entropy(head(rates), batch[1]) for head in self.readouts]
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 @pytest.mark.parametrize("first", [True, False])
-def test_an_epoch_for_statistics_is_not_learned(first: bool, tmp_path: Path) -> None:
+def test_an_epoch_for_statistics_is_not_learned(first, tmp_path):
     rule, net, data = Noting(), Normalized(), list(loader(3))
     steps = fit_by_hand(net, data, epochs=3)
     average = StochasticWeightAveraging(0.1, swa_epoch_start=1, annealing_epochs=1)
@@ -181,7 +177,7 @@ def test_an_epoch_for_statistics_is_not_learned(first: bool, tmp_path: Path) -> 
     assert clean(average._average_model)
 
 
-def test_a_schedule_of_accumulation_is_followed(tmp_path: Path) -> None:
+def test_a_schedule_of_accumulation_is_followed(tmp_path):
     net, data = Automatic(), list(loader(6))
     first = fit_by_hand(net, data)
     expected = Net()
@@ -196,12 +192,12 @@ def test_a_schedule_of_accumulation_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("automatic")])
-def test_logs_of_accumulated_batches(way: str, tmp_path: Path) -> None:
-    seen: list[float] = []
+def test_logs_of_accumulated_batches(way, tmp_path):
+    seen = []
     net = WAYS[way][0]()
 
     class Looks(pl.Callback):
-        def on_train_batch_start(self, run: pl.Trainer, *_: Any) -> None:
+        def on_train_batch_start(self, run, *_):
             seen.append(float(run.logged_metrics.get("updates/enc/weight/update_norm", -1.0)))
 
     weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, list(loader(5)), every=2)]

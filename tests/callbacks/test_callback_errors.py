@@ -1,11 +1,7 @@
 """What is wrong is told, with what was found and how to mend it; and all can be used afterwards."""
 
-from __future__ import annotations
-
 import copy
 import warnings
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -45,7 +41,7 @@ from lightning_accum.optim import UpdateOptimizer
         (CellSpec("lif", "fc", ("weight",)), AttributeError, "Found `weight`"),
     ],
 )
-def test_a_wrong_cell(spec: CellSpec, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_a_wrong_cell(spec, error, message, tmp_path):
     net, rule = Net(), STDP(**RULE, time_dim=0)
     with pytest.raises(error, match=message):
         trainer(tmp_path, callback(rule, cells={"enc": spec})).fit(net, loader(2))
@@ -55,7 +51,7 @@ def test_a_wrong_cell(spec: CellSpec, error: type[Exception], message: str, tmp_
     assert close(net.fc.weight, expected)
 
 
-def test_no_cells(tmp_path: Path) -> None:
+def test_no_cells(tmp_path):
     with pytest.raises(ValueError, match=r"at least one cell\. Found none"):
         trainer(tmp_path, callback(cells=None)).fit(Net(), loader(1))
 
@@ -77,7 +73,7 @@ def test_no_cells(tmp_path: Path) -> None:
         ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
     ],
 )
-def test_a_wrong_argument(options: Any, error: type[Exception], message: str) -> None:
+def test_a_wrong_argument(options, error, message):
     with pytest.raises(error, match=message):
         callback(**options)
 
@@ -87,7 +83,7 @@ class Transposed(Net):
 
     wrong = True
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         if batch_idx == 1 and self.wrong:
             current = self.fc(batch[0].transpose(0, 1))
             self.lif.reset()
@@ -96,7 +92,7 @@ class Transposed(Net):
             self(batch[0])
 
 
-def test_a_shape_that_does_not_fit(tmp_path: Path) -> None:
+def test_a_shape_that_does_not_fit(tmp_path):
     net, use = Transposed(), callback()
     with pytest.raises(ValueError, match=r"Cell `enc`.*same batch"):
         trainer(tmp_path, use).fit(net, loader(3))
@@ -107,9 +103,9 @@ def test_a_shape_that_does_not_fit(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected)
 
 
-def test_half_a_cell_in_evaluation_mode(tmp_path: Path) -> None:
+def test_half_a_cell_in_evaluation_mode(tmp_path):
     class Half(Net):
-        def on_train_start(self) -> None:
+        def on_train_start(self):
             self.lif.eval()
 
     net = Half()
@@ -121,18 +117,18 @@ def test_half_a_cell_in_evaluation_mode(tmp_path: Path) -> None:
 class Poisoned(STDP):
     """Gives NaN in the calls that are named."""
 
-    def __init__(self, calls: set[int]) -> None:
+    def __init__(self, calls):
         super().__init__(**RULE, time_dim=0)
         self.calls, self.called = calls, 0
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         self.called += 1
         if self.called in self.calls:
             return [Term(1.0, window.post.values() * torch.nan, window.pre)]
         return super().terms(window, h)
 
 
-def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path: Path) -> None:
+def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path):
     net, use = Net(), callback(Poisoned({2}), nonfinite="raise")
     first, *rest = list(loader(3))
     with pytest.raises(NonFiniteUpdateError, match=r"weight.*cell enc.*NaN or Inf"):
@@ -144,7 +140,7 @@ def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected)
 
 
-def test_nan_is_skipped_and_counted_for_each_fit(tmp_path: Path) -> None:
+def test_nan_is_skipped_and_counted_for_each_fit(tmp_path):
     net, use = Net(), callback(Poisoned({2, 3}))
     batches = list(loader(4))
     with warnings.catch_warnings(record=True) as found:
@@ -158,7 +154,7 @@ def test_nan_is_skipped_and_counted_for_each_fit(tmp_path: Path) -> None:
     trainer(tmp_path, use).fit(net, loader(4))  # nothing more to tell: a warning would raise
 
 
-def test_nan_may_be_ignored(tmp_path: Path) -> None:
+def test_nan_may_be_ignored(tmp_path):
     net = Net()
     with warning_of("Found NaN or Inf in `enc.weight`, which came"):
         trainer(tmp_path, callback(Poisoned({2}), nonfinite="ignore")).fit(net, loader(3))
@@ -169,7 +165,7 @@ def test_nan_may_be_ignored(tmp_path: Path) -> None:
 class Rewarded(Noting):
     """Scales its change by a reward."""
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         return [
             Term(term.rate * float(window.inputs["reward"]), term.post, term.pre)
             for term in super().terms(window, h)
@@ -177,12 +173,12 @@ class Rewarded(Noting):
 
 
 class Rewarding(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         self(batch[0])
         return {"score": torch.tensor(0.5)}
 
 
-def test_the_reward_comes_from_the_step(tmp_path: Path) -> None:
+def test_the_reward_comes_from_the_step(tmp_path):
     net, data = Rewarding(), loader(3)
     expected = fit_by_hand(net, list(data), lr=0.5)[-1]
     trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "score"})).fit(net, data)
@@ -192,7 +188,7 @@ def test_the_reward_comes_from_the_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("net", "found"), [(Rewarding(), r"and \['score'\]"), (Net(), r"and \[\]")]
 )
-def test_a_reward_that_is_not_there(net: Net, found: str, tmp_path: Path) -> None:
+def test_a_reward_that_is_not_there(net, found, tmp_path):
     with pytest.raises(KeyError, match=f"`input_keys` should hold keys .*'gain'.*{found}"):
         trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "gain"})).fit(net, loader(1))
     assert clean(net)
@@ -201,20 +197,20 @@ def test_a_reward_that_is_not_there(net: Net, found: str, tmp_path: Path) -> Non
 class Own(Net):
     """Returns an optimizer of its own for some of its parameters."""
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return UpdateOptimizer(self.fc.parameters())
 
 
-def test_no_reward_for_an_optimizer_that_is_stepped_before_it(tmp_path: Path) -> None:
+def test_no_reward_for_an_optimizer_that_is_stepped_before_it(tmp_path):
     net = Own()
     with pytest.raises(ValueError, match="`input_keys` should be empty"):
         trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "score"})).fit(net, loader(1))
     assert clean(net)
 
 
-def test_an_optimizer_that_leaves_out_a_cell(tmp_path: Path) -> None:
+def test_an_optimizer_that_leaves_out_a_cell(tmp_path):
     class Half(Own):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.fc2, self.lif2 = Net().fc, Net().lif
 
@@ -223,7 +219,7 @@ def test_an_optimizer_that_leaves_out_a_cell(tmp_path: Path) -> None:
         trainer(tmp_path, callback(cells=cells)).fit(Half(), loader(1))
 
 
-def test_two_of_a_name_are_told_by_lightning(tmp_path: Path) -> None:
+def test_two_of_a_name_are_told_by_lightning(tmp_path):
     with pytest.raises(RuntimeError, match="state_key"):
         trainer(tmp_path, callback(), callback())
     rule = STDP(**RULE, time_dim=0)
@@ -231,7 +227,7 @@ def test_two_of_a_name_are_told_by_lightning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start"])
-def test_a_callback_that_is_added_during_a_fit(hook: str, tmp_path: Path) -> None:
+def test_a_callback_that_is_added_during_a_fit(hook, tmp_path):
     net = Net()
     setattr(net, hook, lambda: net.trainer.callbacks.append(callback()))
     with pytest.raises(RuntimeError, match=r"added later: pass it to `Trainer\(callbacks"):
@@ -239,7 +235,7 @@ def test_a_callback_that_is_added_during_a_fit(hook: str, tmp_path: Path) -> Non
 
 
 # ---------------------------------------------------------------------- one rule, one callback
-def test_a_rule_of_two_callbacks(tmp_path: Path) -> None:
+def test_a_rule_of_two_callbacks(tmp_path):
     rule, net = STDP(**RULE, time_dim=0), Net()
     before = copy.deepcopy(net.state_dict())
     one, two = callback(rule), callback(rule, name="two")
@@ -253,7 +249,7 @@ def test_a_rule_of_two_callbacks(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- modules that are replaced
-def other(name: str) -> nn.Module:
+def other(name):
     if name == "lif":
         return LIF(OUTPUTS, time_dim=0)
     return nn.Linear(INPUTS, OUTPUTS, bias=False, dtype=torch.float64)
@@ -262,11 +258,11 @@ def other(name: str) -> nn.Module:
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("name", ["fc", "lif"])
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start", "on_train_epoch_start"])
-def test_a_module_that_is_replaced(hook: str, name: str, keep: bool, tmp_path: Path) -> None:
+def test_a_module_that_is_replaced(hook, name, keep, tmp_path):
     net = Net()
     kept = []
 
-    def replace(*_: Any) -> None:
+    def replace(*_):
         if keep:
             kept.append(getattr(net, name))
         setattr(net, name, other(name))
@@ -278,18 +274,18 @@ def test_a_module_that_is_replaced(hook: str, name: str, keep: bool, tmp_path: P
 
 
 @pytest.mark.parametrize("hook", ["setup", "configure_model"])
-def test_a_module_that_is_replaced_in_time(hook: str, tmp_path: Path) -> None:
+def test_a_module_that_is_replaced_in_time(hook, tmp_path):
     net = Net()
     setattr(net, hook, lambda *_, **__: setattr(net, "lif", other("lif")))
     trainer(tmp_path, callback()).fit(net, loader(2))
 
 
-def test_a_cell_that_is_deleted_in_a_fit(tmp_path: Path) -> None:
+def test_a_cell_that_is_deleted_in_a_fit(tmp_path):
     net, use = Net(), callback()
 
-    def delete() -> None:
+    def delete():
         if net.current_epoch == 1:
             use.cell_trainer.del_cell("enc")
 
-    net.on_train_epoch_start = delete  # type: ignore[method-assign]
+    net.on_train_epoch_start = delete
     trainer(tmp_path, use, max_epochs=2).fit(net, loader(2))

@@ -1,11 +1,8 @@
 """What is logged is what was applied, on logging steps alone, and changes nothing."""
 
-from __future__ import annotations
-
 import csv
 import gc
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -26,7 +23,6 @@ from callback_helpers import (
     trainer,
 )
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from torch import Tensor
 
 from lightning_accum import STDP, CellSpec, attach_updater, get_updater
 from lightning_accum.callbacks import FabricCellTrainer
@@ -34,14 +30,14 @@ from lightning_accum.callbacks._report import Before
 from lightning_accum.optim import UpdateOptimizer
 
 
-def fit(net: Net, path: Path, batches: int = 8, **options: Any) -> dict[str, dict[int, float]]:
+def fit(net, path, batches=8, **options):
     ours = {k: options.pop(k) for k in list(options) if k in ("apply_every_n_batches", "log")}
     run = trainer(path, callback(**ours), logger=TensorBoardLogger(path, name=""), **options)
     run.fit(net, loader(batches))
     return scalars(run)
 
 
-def statistics(before: Tensor, after: Tensor, pos: Tensor, neg: Tensor) -> dict[str, float]:
+def statistics(before, after, pos, neg):
     delta = after - before
     return {
         "update_norm": float(delta.norm()),
@@ -70,14 +66,12 @@ def statistics(before: Tensor, after: Tensor, pos: Tensor, neg: Tensor) -> dict[
         (4, 3, {6: 4}),
     ],
 )
-def test_values_are_those_of_the_update_before(
-    every: int, log_every: int, applied_at: dict[int, int], tmp_path: Path
-) -> None:
+def test_values_are_those_of_the_update_before(every, log_every, applied_at, tmp_path):
     net, batches = Net(), list(loader(8))
     weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, every=every)]
     ends = sorted({*range(every, 9, every), 8})  # the batches at which updates are applied
     found = fit(net, tmp_path, apply_every_n_batches=every, log_every_n_steps=log_every)
-    expected: dict[str, dict[int, float]] = {}
+    expected = {}
     for step, at in applied_at.items():
         group = ends.index(at)
         before, after = weights[group], weights[group + 1]
@@ -96,7 +90,7 @@ def test_values_are_those_of_the_update_before(
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_activity_is_that_of_the_logged_batch(every: int, tmp_path: Path) -> None:
+def test_activity_is_that_of_the_logged_batch(every, tmp_path):
     net, batches = Net(), list(loader(8))
     with torch.no_grad():
         net.fc.weight[0] = 0
@@ -115,11 +109,11 @@ def test_activity_is_that_of_the_logged_batch(every: int, tmp_path: Path) -> Non
     assert silent[3] > 0
 
 
-def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path: Path) -> None:
+def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path):
     assert fit(Net(), tmp_path, log=False, log_every_n_steps=1) == {}
 
 
-def test_with_validation_between(tmp_path: Path) -> None:
+def test_with_validation_between(tmp_path):
     net = Validated()
     run = trainer(
         tmp_path,
@@ -143,18 +137,16 @@ def test_with_validation_between(tmp_path: Path) -> None:
         (1, 50, set()),
     ],
 )
-def test_nothing_is_computed_for_other_steps(
-    every: int, log_every: int, expected: set[int], tmp_path: Path
-) -> None:
+def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_path):
     """Counts the measurements that exist while an update is applied, from a constraint."""
-    seen: dict[int, int] = {}
+    seen = {}
     use = callback(apply_every_n_batches=every)
 
-    def note(_: Tensor) -> None:
+    def note(_):
         step = run.fit_loop.epoch_loop.batch_progress.current.started
         seen[step] = sum(type(thing) is Before for thing in gc.get_objects())
 
-    def begin(*_: Any) -> None:
+    def begin(*_):
         for updater in use.host.updaters.values():
             updater.register_constraint(note)
         seen.clear()  # it was tried
@@ -176,11 +168,11 @@ class Counting(Net):
 
     logged = 0
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         super().training_step(batch, batch_idx)
         self.log("mine", float(batch_idx))
 
-    def log_dict(self, values: Any, **options: Any) -> None:
+    def log_dict(self, values, **options):
         self.logged += bool(values)
         super().log_dict(values, **options)
 
@@ -188,18 +180,18 @@ class Counting(Net):
 class Last(pl.Callback):
     """Logs in the same hook as the statistics, after them."""
 
-    def on_train_batch_end(self, *args: Any) -> None:
+    def on_train_batch_end(self, *args):
         self.log("last", float(args[-1]))
 
 
 @pytest.mark.parametrize("prog_bar", [False, True])
-def test_one_row_for_each_step_in_every_logger(prog_bar: bool, tmp_path: Path) -> None:
+def test_one_row_for_each_step_in_every_logger(prog_bar, tmp_path):
     """Only the first logging step of an epoch takes Lightning's slow way."""
     board, table = TensorBoardLogger(tmp_path, name=""), CSVLogger(tmp_path, name="table")
     net, use = Counting(), callback(prog_bar=prog_bar)
     ratio = "updates/enc/weight/ratio"
 
-    def note(run: pl.Trainer, _: Any) -> list[float]:
+    def note(run, _):
         assert run.progress_bar_metrics.keys() <= ({ratio} if prog_bar else set())
         shown = (run.callback_metrics, run.logged_metrics)
         return [float(values.get(ratio, torch.nan)) for values in shown]
@@ -228,15 +220,13 @@ class Seen(STDP):
 
     _fixed_terms = False  # by which small windows are not combined
 
-    def forward(self, **inputs: Any) -> None:
+    def forward(self, **inputs):
         super().forward(**inputs)
         (_, updater), *_ = [(n, u) for n, (u, _) in enumerate(self.updaters.values())]
         self.seen = [*getattr(self, "seen", []), updater.weight.combined]
 
 
-def combined_in(
-    net: Net, path: Any, every: int = 1, log: bool = True, **options: Any
-) -> list[bool]:
+def combined_in(net, path, every=1, log=True, **options):
     rule = Seen(**RULE, time_dim=0)
     learns = callback(rule, apply_every_n_batches=every, log=log)
     trainer(path, learns, logger=CSVLogger(path), **options).fit(net, loader(6))
@@ -254,15 +244,15 @@ def test_weights_do_not_depend_on_what_is_logged(tmp_path):
     assert all(torch.equal(weight, weights[0]) for weight in weights)
 
 
-def own_optimizer(net: Net) -> None:
+def own_optimizer(net):
     net.optimizers_given, net.automatic_optimization = UpdateOptimizer([net.fc.weight]), True
 
 
-def kept(net: Net) -> None:
+def kept(net):
     attach_updater(net.fc, "weight").weight.keep_parts = True
 
 
-def bounded(net: Net) -> None:
+def bounded(net):
     attach_updater(net.fc, "weight").weight.fullbound("power", 1.0, 0.0, power=1.0)
 
 
@@ -291,9 +281,9 @@ def test_a_step_of_fabric_combines_and_what_it_leaves_pending_has_parts():
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_a_batch_that_is_evaluated_by_hand_has_the_same_statistics(every: int, tmp_path) -> None:
+def test_a_batch_that_is_evaluated_by_hand_has_the_same_statistics(every, tmp_path):
     class ByHand(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             super().training_step(batch, batch_idx)
             rule()
 

@@ -1,13 +1,9 @@
 """Several fits, several callbacks, copies, and weight averaging beside it."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import io
 import pickle
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -33,10 +29,10 @@ from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
 
 from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
-from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
+from lightning_accum.callbacks import UpdatePictures
 
 
-def test_one_trainer_validates_fits_and_goes_on(tmp_path: Path) -> None:
+def test_one_trainer_validates_fits_and_goes_on(tmp_path):
     rule, net, data, other = Noting(), Validated(), loader(4), loader(2, seed=9)
     expected = fit_by_hand(net, list(data), epochs=2)
     run = trainer(tmp_path, callback(rule))
@@ -52,7 +48,7 @@ def test_one_trainer_validates_fits_and_goes_on(tmp_path: Path) -> None:
     assert same_windows(rule.windows, [*data, *data])
 
 
-def test_another_model_in_the_second_fit(tmp_path: Path) -> None:
+def test_another_model_in_the_second_fit(tmp_path):
     use, first, second = callback(), Net(), Net(outputs=3)
     trainer(tmp_path, use).fit(first, loader(2))
     kept = first.fc.weight.clone()
@@ -63,18 +59,18 @@ def test_another_model_in_the_second_fit(tmp_path: Path) -> None:
 
 
 class TwoCells(Net):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc2, self.lif2 = Net(outputs=3).fc, Net(outputs=3).lif
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         self.lif2.reset()
         self.lif2(self.fc2(x.transpose(0, 1)))
         return super().forward(x)
 
 
 @pytest.mark.parametrize("every", [(1, 1), (2, 1), (2, 3)])
-def test_two_callbacks_with_two_trainers(every: tuple[int, int], tmp_path: Path) -> None:
+def test_two_callbacks_with_two_trainers(every, tmp_path):
     net, data = TwoCells(), loader(6)
     first = fit_by_hand(Net(), list(data), every=every[0])[-1]
     second = fit_by_hand(Net(outputs=3), list(data), every=every[1])[-1]
@@ -106,11 +102,11 @@ HOOKS = [
 ]
 
 
-def by_pickle(thing: Any) -> Any:
+def by_pickle(thing):
     return pickle.loads(pickle.dumps(thing))
 
 
-def by_torch(thing: Any) -> Any:
+def by_torch(thing):
     file = io.BytesIO()
     torch.save(thing, file)
     file.seek(0)
@@ -118,11 +114,11 @@ def by_torch(thing: Any) -> Any:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_torch])
-def test_copies_in_every_phase(copied: Any, tmp_path: Path) -> None:
+def test_copies_in_every_phase(copied, tmp_path):
     use, data = callback(apply_every_n_batches=2), loader(3)
-    copies: dict[str, CellTrainerCallback] = {"new": copied(use)}
+    copies = {"new": copied(use)}
 
-    def take(hook: str) -> Probe:
+    def take(hook):
         return Probe(hook, lambda *_: copies.setdefault(hook, copied(use)))
 
     net = Validated()
@@ -142,12 +138,12 @@ def test_copies_in_every_phase(copied: Any, tmp_path: Path) -> None:
 
 
 class CopiedInStep(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self(batch[0])
         self.copies = [copied(self.use) for copied in (copy.deepcopy, by_pickle, by_torch)]
 
 
-def test_copies_in_a_step_leave_out_model_and_trainer(tmp_path: Path) -> None:
+def test_copies_in_a_step_leave_out_model_and_trainer(tmp_path):
     net, use = CopiedInStep(), callback()
     net.__dict__["use"] = use
     trainer(tmp_path, use).fit(net, loader(2))
@@ -160,9 +156,9 @@ def test_copies_in_a_step_leave_out_model_and_trainer(tmp_path: Path) -> None:
         assert close(fresh.fc.weight, fit_by_hand(Net(), list(loader(2)))[-1])
 
 
-def test_a_copied_model_is_recorded_by_nobody(tmp_path: Path) -> None:
+def test_a_copied_model_is_recorded_by_nobody(tmp_path):
     class Copied(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             twin = copy.deepcopy(self)
             twin(batch[0])
             twin.eval()  # turns off nothing of the original's
@@ -187,7 +183,7 @@ averaging = pytest.mark.skipif(
 
 @averaging
 @pytest.mark.parametrize("first", [True, False])
-def test_weight_averaging(first: bool, tmp_path: Path) -> None:
+def test_weight_averaging(first, tmp_path):
     net, data = Validated(), loader(6)
     steps = fit_by_hand(net, list(data))
     average = pl.callbacks.EMAWeightAveraging(decay=0.5)
@@ -211,13 +207,13 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def half(name: str, **options: Any) -> Any:
+def half(name, **options):
     """A learner whose rule has other rates than that of the others."""
     rule = STDP(**{**RULE, "lr_post": 0.5}, time_dim=0)
     return callback(rule, name=name, **options)
 
 
-def test_each_has_its_own_rhythm_and_reduction(tmp_path: Path) -> None:
+def test_each_has_its_own_rhythm_and_reduction(tmp_path):
     net, data = Net(), loader(4)
     expected = Net()
     sums = STDP(**RULE, time_dim=0, batch_reduction="sum")
@@ -236,7 +232,7 @@ def test_each_has_its_own_rhythm_and_reduction(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected.fc.weight)
 
 
-def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path: Path) -> None:
+def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path):
     net, data = Net(), loader(2)
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.1, 0.2))
     within = Probe("on_train_batch_end", lambda _, m: bool((m.fc.weight - 0.15).abs().max() < 0.06))
@@ -244,9 +240,7 @@ def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path: Path) -
     assert within.found == [True] * 4
 
 
-def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays(
-    tmp_path: Path,
-) -> None:
+def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays(tmp_path):
     net, use, other = Net(), callback(), half("b")
     there = Probe("on_train_start", lambda _, module: get_updater(module.fc))
     trainer(tmp_path, use, other, there).fit(net, loader(2))
@@ -267,7 +261,7 @@ def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays
     assert own.weight.empty
 
 
-def test_cells_of_one_name_are_logged_apart(tmp_path: Path) -> None:
+def test_cells_of_one_name_are_logged_apart(tmp_path):
     up = callback(STDP(**{**RULE, "lr_pre": 0.0}, time_dim=0), name="up")
     down = callback(STDP(**{**RULE, "lr_post": 0.0}, time_dim=0), name="down")
     pictures = UpdatePictures(every_n_logs=1)
@@ -284,18 +278,18 @@ def test_cells_of_one_name_are_logged_apart(tmp_path: Path) -> None:
     assert {"spikes/up/enc", "spikes/down/enc"} <= {*tags["images"]}
 
 
-def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path: Path) -> None:
+def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path):
     class Two(Net):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.fc2, self.lif2 = copy.deepcopy(self.fc), copy.deepcopy(self.lif)
 
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             super().training_step(batch, batch_idx)
             self.lif2.reset()
             self.lif2(self.fc2(batch[0].transpose(0, 1)))
 
-    def learners() -> list[CellTrainerCallback]:
+    def learners():
         cells = {"two": CellSpec("fc2", "lif2")}
         schedule = functools.partial(StepLR, step_size=2, gamma=0.5)
         return [callback(lr_scheduler=schedule), callback(cells=cells, lr=0.1)]

@@ -1,10 +1,6 @@
 """A model is the same in a fit, and nothing stays behind however it ends."""
 
-from __future__ import annotations
-
 import gc
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -30,7 +26,7 @@ from lightning_accum.observe import Monitor
 from lightning_accum.optim import UpdateOptimizer
 
 
-def fail(*_: Any) -> None:
+def fail(*_):
     raise OSError("on purpose")
 
 
@@ -39,7 +35,7 @@ class FailsInStep(Net):
 
     fails = True
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self(batch[0])
         if self.fails and batch_idx == 2:
             fail()
@@ -63,7 +59,7 @@ class FailsInStep(Net):
     ],
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_after_another_callback_fails(hook: str, first: bool, tmp_path: Path) -> None:
+def test_after_another_callback_fails(hook, first, tmp_path):
     net, use, other = Validated(), callback(), Probe(hook, fail)
     order = [other, use] if first else [use, other]
     with pytest.raises(OSError, match="on purpose"):
@@ -77,7 +73,7 @@ def test_after_another_callback_fails(hook: str, first: bool, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_after_a_step_fails_the_next_fit_begins_with_nothing(every: int, tmp_path: Path) -> None:
+def test_after_a_step_fails_the_next_fit_begins_with_nothing(every, tmp_path):
     net, use = FailsInStep(), callback(apply_every_n_batches=every)
     with pytest.raises(OSError, match="on purpose"):
         trainer(tmp_path, use).fit(net, loader(4))
@@ -88,12 +84,12 @@ def test_after_a_step_fails_the_next_fit_begins_with_nothing(every: int, tmp_pat
     assert close(net.fc.weight, expected)
 
 
-def test_the_modules_own_optimizer_is_let_go(tmp_path: Path) -> None:
+def test_the_modules_own_optimizer_is_let_go(tmp_path):
     class Own(Net):
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return self.kept
 
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self(batch[0])
             self.optimizers().step()
 
@@ -107,7 +103,7 @@ def test_the_modules_own_optimizer_is_let_go(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected)
 
 
-def live() -> list[int]:
+def live():
     """How many monitors, models and optimizers there are."""
     gc.collect()
     kinds = [type(thing) for thing in gc.get_objects()]
@@ -118,7 +114,7 @@ def live() -> list[int]:
 
 
 @pytest.mark.parametrize("one_rule", [False, True])
-def test_twenty_models_leave_nothing(one_rule: bool, tmp_path: Path) -> None:
+def test_twenty_models_leave_nothing(one_rule, tmp_path):
     use = callback(STDP(**RULE, time_dim=0))
     before = live()
     for _ in range(20):
@@ -129,20 +125,20 @@ def test_twenty_models_leave_nothing(one_rule: bool, tmp_path: Path) -> None:
 class TwoLayers(Validated):
     """The second layer is left in evaluation mode."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.other = nn.Linear(4, 4, bias=False, dtype=torch.float64)
         self.relu = nn.ReLU()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.relu(self.other(super().forward(x)))
 
-    def on_train_start(self) -> None:
+    def on_train_start(self):
         self.other.eval()
         self.relu.eval()
 
 
-def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path: Any) -> None:
+def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path):
     rule, data, net = Noting(), loader(5), TwoLayers()
     cells = {"enc": CellSpec("fc", "lif"), "rests": CellSpec("other", "relu")}
     before = net.other.weight.clone()
@@ -153,7 +149,7 @@ def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path: Any) ->
     assert torch.equal(net.other.weight, before)
 
 
-def test_the_model_has_the_same_modules_at_every_moment(tmp_path: Any) -> None:
+def test_the_model_has_the_same_modules_at_every_moment(tmp_path):
     moments = ["on_fit_start", "on_sanity_check_start", "on_train_batch_start"]
     moments += ["on_validation_start"]
     probes = [Probe(hook, lambda _, module: list(module.named_modules())) for hook in moments]
@@ -163,16 +159,16 @@ def test_the_model_has_the_same_modules_at_every_moment(tmp_path: Any) -> None:
     assert all(found == expected for probe in probes for found in probe.found)
 
 
-def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_path: Any) -> None:
+def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_path):
     class Rates(Net):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.lif = nn.Threshold(0.5, 0.0)  # which torch can script
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             return self.lif(self.fc(x.transpose(0, 1)))
 
-    def script(_: Any, module: pl.LightningModule) -> None:
+    def script(_, module):
         with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `eval"):
             torch.jit.script(module.fc)
 
@@ -181,7 +177,7 @@ def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_
     torch.jit.script(net.fc)
 
 
-def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path: Any) -> None:
+def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path):
     rules, data = [Noting(), Noting(lr_post=0.5)], loader(4)
     one, two = (callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
     between = Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
@@ -192,7 +188,7 @@ def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path: An
 
 # Lightning says so where a checkpoint holds the state of a callback that is not there.
 @pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint:UserWarning")
-def test_state_dict_and_checkpoint_are_those_of_the_plain_module(tmp_path: Any) -> None:
+def test_state_dict_and_checkpoint_are_those_of_the_plain_module(tmp_path):
     keys = Probe("on_train_batch_start", lambda _, module: list(module.state_dict()))
     run = trainer(tmp_path, callback(), keys)
     net = Net()

@@ -1,11 +1,5 @@
 """Compiled modules lose hooks that are registered again; here they keep them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from callback_helpers import (
@@ -23,7 +17,7 @@ from callback_helpers import (
     same_windows,
     trainer,
 )
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import CellSpec, Hebb
 from lightning_accum.nn import LIF
@@ -32,17 +26,17 @@ from lightning_accum.nn import LIF
 class Fire(nn.Module):
     """Neurons without memory, which torch.compile takes in one graph with what is around them."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return (x >= 0.5).to(x.dtype)
 
-    def reset(self) -> None:
+    def reset(self):
         """There is nothing to forget."""
 
 
 class Firing(Validated):
     """The module that is not compiled."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lif = Fire()
 
@@ -50,18 +44,18 @@ class Firing(Validated):
 class Compiled(Firing):
     """Runs its connection and its neurons in one compiled module."""
 
-    def __init__(self, backend: str = "eager") -> None:
+    def __init__(self, backend="eager"):
         super().__init__()
         self.net = torch.compile(nn.Sequential(self.fc, self.lif), backend=backend)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.net(x.transpose(0, 1))
 
 
 class InPlace(Firing):
     """Its connection and its neurons are compiled in place, each by itself."""
 
-    def __init__(self, backend: str = "eager") -> None:
+    def __init__(self, backend="eager"):
         super().__init__()
         self.fc.compile(backend=backend)
         self.lif.compile(backend=backend)
@@ -72,13 +66,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Any:
+def _fresh():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
 
 
-def test_a_compiled_lightning_module(tmp_path: Path) -> None:
+def test_a_compiled_lightning_module(tmp_path):
     plain, data = Firing(), loader(3)
     net = torch.compile(plain, backend="eager")
     trainer(tmp_path).fit(net, data, loader(1, seed=9))  # is compiled without hooks
@@ -93,17 +87,17 @@ def test_a_compiled_lightning_module(tmp_path: Path) -> None:
 class StepByStep(Net):
     """Calls a compiled layer once for every step."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lif = LIF(OUTPUTS, tc_mem=10.0)
         self.layer = torch.compile(nn.Sequential(self.fc, self.lif), backend="eager")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.lif.reset()
         return torch.stack([self.layer(step) for step in x.unbind(1)])
 
 
-def test_a_compiled_layer_step_by_step(tmp_path: Path) -> None:
+def test_a_compiled_layer_step_by_step(tmp_path):
     rule, net, data = Noting(time_dim=None), StepByStep(), loader(3)
     expected = fit_by_hand(Net(), list(data))[-1]
     trainer(tmp_path, callback(rule)).fit(net, data)
@@ -115,16 +109,16 @@ def test_a_compiled_layer_step_by_step(tmp_path: Path) -> None:
 class Rates(Validated):
     """Rates alone, in a graph that torch differentiates."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lif = nn.Tanh()
         self.net = torch.compile(nn.Sequential(self.fc, self.lif), backend="aot_eager")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.net(x.transpose(0, 1))
 
 
-def test_a_smaller_last_batch(tmp_path: Path) -> None:
+def test_a_smaller_last_batch(tmp_path):
     """A batch of another size is compiled anew, or for sizes of all kinds; hooks are in both."""
     net, data = Rates(), loader(4, last=2)
     weight = net.fc.weight.detach().clone()
@@ -140,55 +134,55 @@ def test_a_smaller_last_batch(tmp_path: Path) -> None:
 class Method(Firing):
     """Compiles a method of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fast = torch.compile(self.block, backend="eager")
 
-    def block(self, x: Tensor) -> Tensor:
+    def block(self, x):
         return torch.stack([self.lif(self.fc(step)) for step in x])
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.fast(x.transpose(0, 1))
 
 
 class Broken(Firing):
     """Its graph breaks before the connection, and before the neurons."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fast = torch.compile(self.block, backend="eager")
 
-    def block(self, x: Tensor) -> Tensor:
+    def block(self, x):
         torch._dynamo.graph_break()
         x = self.fc(x)
         torch._dynamo.graph_break()
         return self.lif(x)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.fast(x.transpose(0, 1))
 
 
 class Block(nn.Module):
     """A block without gradients, as a decorator has it."""
 
-    def __init__(self, *layers: nn.Module) -> None:
+    def __init__(self, *layers):
         super().__init__()
         self.fc, self.lif = layers
 
     @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.lif(self.fc(x))
 
 
 class NoGrad(Firing):
     """Compiles such a block in place."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.block = Block(self.fc, self.lif)
         self.block.compile(backend="eager")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.block(x.transpose(0, 1))
 
 
@@ -206,9 +200,7 @@ WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
         (NoGrad, OUTSIDE, None),
     ],
 )
-def test_two_fits_of_a_module_that_ran_before(
-    make: Callable[[], Firing], spec: CellSpec, sanity: int | None, tmp_path: Path
-) -> None:
+def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
     """With validation, in which the hooks stay, unless that is left out."""
     net, data = make(), loader(4)
     net(next(iter(data))[0])
@@ -227,7 +219,7 @@ def test_two_fits_of_a_module_that_ran_before(
     assert close(net.fc.weight, expected)
 
 
-def test_a_layer_compiled_in_its_place(tmp_path: Path) -> None:
+def test_a_layer_compiled_in_its_place(tmp_path):
     net, data = Firing(), loader(3)
     expected = fit_by_hand(Firing(), list(data))[-1]
     net.fc = torch.compile(net.fc, backend="eager")

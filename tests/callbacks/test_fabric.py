@@ -1,17 +1,11 @@
 """A Fabric loop learns what the Trainer's loop does, and resumes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from callback_helpers import RULE, Net, clean, close, fit_by_hand, loader
 from lightning.fabric import Fabric
-from torch import Tensor, nn
 
-from lightning_accum import MSTDP, STDP, CellSpec, Rule, TripletSTDP
+from lightning_accum import MSTDP, STDP, CellSpec, TripletSTDP
 from lightning_accum.callbacks import FabricCellTrainer
 
 CELLS = {"enc": CellSpec("fc", "lif")}
@@ -20,25 +14,25 @@ CELLS = {"enc": CellSpec("fc", "lif")}
 class Streaming(Net):
     """Takes batches as pieces of one stream."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.lif(self.fc(x.transpose(0, 1)))
 
 
-def data() -> list[Tensor]:
+def data():
     return [x for x, _ in loader(5)]
 
 
-def rule() -> STDP:
+def rule():
     return STDP(**RULE, time_dim=0)
 
 
-def set_up(model: nn.Module, use: Rule | None = None, **options: Any) -> FabricCellTrainer:
+def set_up(model, use=None, **options):
     learner = FabricCellTrainer(use or rule(), CELLS, **options)
     learner.setup(model)
     return learner
 
 
-def loop(learner: FabricCellTrainer, model: nn.Module, batches: list[Tensor]) -> None:
+def loop(learner, model, batches):
     for batch in batches:
         with learner.batch():
             model(batch)
@@ -46,7 +40,7 @@ def loop(learner: FabricCellTrainer, model: nn.Module, batches: list[Tensor]) ->
 
 
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_as_the_trainer_does(wrapped: bool):
+def test_as_the_trainer_does(wrapped):
     by_fabric, expected = Net(), fit_by_hand(Net(), list(loader(5)), lr=0.5)[-1]
     fabric = Fabric(accelerator="cpu", devices=1)
     model = fabric.setup(by_fabric) if wrapped else fabric.to_device(by_fabric)
@@ -57,11 +51,11 @@ def test_as_the_trainer_does(wrapped: bool):
     assert clean(by_fabric)
 
 
-def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
+def test_saved_between_accumulating_and_applying_it_resumes(tmp_path):
     fabric = Fabric(accelerator="cpu", devices=1)
     whole, begun, resumed = Streaming(), Streaming(), Streaming()
 
-    def learn(model: Net, stop: bool) -> None:
+    def learn(model, stop):
         learner = set_up(model, carry=True)
         loop(learner, model, data()[:2])
         with learner.batch():
@@ -83,7 +77,7 @@ def test_saved_between_accumulating_and_applying_it_resumes(tmp_path: Path):
 def test_a_batch_that_fails_leaves_nothing_behind():
     learner = set_up(model := Net())
 
-    def fail() -> None:
+    def fail():
         with learner.batch():
             model(data()[0])
             raise KeyboardInterrupt
@@ -99,7 +93,7 @@ def test_a_batch_that_fails_leaves_nothing_behind():
 
 
 def test_a_batch_that_fails_takes_nothing_from_a_stream():
-    def fail(model: Net, learner: FabricCellTrainer) -> None:
+    def fail(model, learner):
         with learner.batch():
             model.fc(data()[4])
             raise OSError("on purpose")
@@ -145,7 +139,7 @@ def test_a_reward_comes_with_the_step():
 
 
 @pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
-def test_an_input_without_a_batch_is_rejected(call: str) -> None:
+def test_an_input_without_a_batch_is_rejected(call):
     learner = set_up(model := Net(), MSTDP(0.1, -0.05, time_dim=0))
     with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
         getattr(learner, call)(reward=1.0)
@@ -160,7 +154,7 @@ def test_an_input_without_a_batch_is_rejected(call: str) -> None:
 
 
 @pytest.mark.parametrize("released", [False, True])
-def test_a_loop_before_setup_or_after_release(released: bool) -> None:
+def test_a_loop_before_setup_or_after_release(released):
     learner = FabricCellTrainer(rule(), CELLS)
     model = Net()
     if released:
@@ -174,7 +168,7 @@ def test_a_loop_before_setup_or_after_release(released: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", [Net, Streaming])
-def test_a_step_inside_the_batch_is_one_after_it(kind: type[Net]) -> None:
+def test_a_step_inside_the_batch_is_one_after_it(kind):
     ends = []
     for inside in (False, True):
         learner = set_up(model := kind(), carry=kind is Streaming)
@@ -191,7 +185,7 @@ def test_a_step_inside_the_batch_is_one_after_it(kind: type[Net]) -> None:
     assert not torch.equal(ends[0], kind().fc.weight)
 
 
-def test_activity_after_a_step_inside_the_batch_awaits_the_next_step() -> None:
+def test_activity_after_a_step_inside_the_batch_awaits_the_next_step():
     learner = set_up(model := Net())
     with learner.batch():
         model(data()[0])

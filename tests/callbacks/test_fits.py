@@ -6,7 +6,6 @@ Each is learned once, of batches that end, as by a loop that is written out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -30,7 +29,7 @@ from callback_helpers import (
     trainer,
 )
 from test_three_ways import Automatic, AutomaticHead
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -53,10 +52,10 @@ class Fit(NamedTuple):
     calls: int = 0  # of the neurons: there are more than so many
 
 
-FITS: dict[str, Fit] = {}
+FITS = {}
 
 
-def first(number: int) -> Callable[[list[Any]], list[Any]]:
+def first(number):
     return lambda batches: batches[:number]
 
 
@@ -93,36 +92,36 @@ FITS |= {
 class Stream(IterableDataset[Any]):
     """Does not tell its length."""
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         yield from zip(spikes(3 * BATCH), range(3 * BATCH), strict=True)
 
 
 class StopAt(pl.Callback):
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch):
         self.batch = batch
 
-    def on_train_batch_end(self, trainer: Any, *rest: Any) -> None:
+    def on_train_batch_end(self, trainer, *rest):
         trainer.should_stop = rest[-1] + 1 == self.batch
 
 
 class Sometimes(Net):
     """Does not run its layer in the second batch."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         if batch_idx != 1:
             self(batch[0])
 
 
 class CutShort(Net):
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+    def on_train_batch_start(self, batch, batch_idx):
         return -1 if batch_idx == 4 else None
 
-    def on_train_epoch_end(self) -> None:
+    def on_train_epoch_end(self):
         self(OTHER)
 
 
 class Phased(Noting):
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         assert window.inputs["phase"] == 1.0
         return super().terms(window, h)
 
@@ -130,12 +129,12 @@ class Phased(Noting):
 class Chooses(Net):
     """Leaves out some batches before any module runs, and returns no inputs of the rule then."""
 
-    def __init__(self, automatic: bool) -> None:
+    def __init__(self, automatic):
         parameter = torch.nn.Parameter(torch.ones(1))
         super().__init__(torch.optim.SGD([parameter]) if automatic else None)
         self.automatic_optimization = automatic
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         if batch_idx % 2:
             return None
         self(batch[0])
@@ -173,7 +172,7 @@ FITS |= {
 class EvalInStep(Validated):
     """Looks at the batch in evaluation mode within a training step."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self.eval()
         self(batch[0] * 0)
         self.train()
@@ -183,50 +182,50 @@ class EvalInStep(Validated):
 class StaysInTraining(Validated):
     """Keeps Lightning from putting it into evaluation mode."""
 
-    def on_validation_model_eval(self) -> None:
+    def on_validation_model_eval(self):
         assert self.training
 
 
 class TrainsByHand(Validated):
     """Overrides both of Lightning's hooks."""
 
-    def on_validation_model_eval(self) -> None:
+    def on_validation_model_eval(self):
         self.eval()
 
-    def on_validation_model_train(self) -> None:
+    def on_validation_model_train(self):
         self.train()
 
 
 class Chain(nn.Sequential, Net):
     """A LightningModule that is a Sequential, and asks for its children and their number."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         Net.__init__(self)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         assert len(self) == len(list(self.children())) == 2
         x = x.transpose(0, 1)
         for layer in self:
             x = layer(x)
         return x
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         self.lif.reset()
         self(batch[0])
 
     validation_step = training_step
 
 
-def draws(hook: str) -> Callable[[], Net]:
+def draws(hook):
     """A module that runs in one of its hooks too."""
 
-    def draw(self: Net, *_: Any) -> None:
+    def draw(self, *_):
         self(OTHER)
 
     return type("Draws", (AutomaticHead,), {hook: draw})
 
 
-def drawing(hook: str) -> Callable[[], list[pl.Callback]]:
+def drawing(hook):
     """Another callback that runs the module."""
     return lambda: [Probe(hook, lambda _, module: module(OTHER))]
 
@@ -252,17 +251,17 @@ for hook in ("on_train_batch_start", "on_train_batch_end"):
 
 # ---------------------------------------------------------------------- once a batch
 class ByLBFGS(AutomaticHead):
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.LBFGS(self.readouts.parameters(), lr=0.1, max_iter=3)
 
 
 class ManualByLBFGS(ByLBFGS):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = False
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        def closure() -> Tensor:
+    def training_step(self, batch, batch_idx):
+        def closure():
             optimizer.zero_grad()
             loss = self.losses(batch)[0]
             self.manual_backward(loss)
@@ -275,7 +274,7 @@ class ManualByLBFGS(ByLBFGS):
 class Twice(AutomaticHead):
     """Looks where it would get, as SAM does."""
 
-    def optimizer_step(self, epoch: int, idx: int, optimizer: Any, closure: Any) -> None:
+    def optimizer_step(self, epoch, idx, optimizer, closure):
         closure()
         optimizer.step(closure)
 
@@ -283,14 +282,14 @@ class Twice(AutomaticHead):
 class Checkpointed(AutomaticHead):
     """Forgets what it computed, and computes it again in the backward pass."""
 
-    def __init__(self, reentrant: bool, manual: bool) -> None:
+    def __init__(self, reentrant, manual):
         super().__init__()
         self.automatic_optimization = not manual
         self.reentrant = reentrant
         self.other = nn.Linear(INPUTS, OUTPUTS, dtype=torch.float64)
 
-    def forward(self, x: Tensor) -> Tensor:
-        def run(x: Tensor) -> Tensor:
+    def forward(self, x):
+        def run(x):
             self.lif.reset()
             spiking = self.lif(self.fc(x))
             return spiking + 0.0 * torch.tanh(self.other(x))
@@ -298,7 +297,7 @@ class Checkpointed(AutomaticHead):
         x = x.transpose(0, 1).clone().requires_grad_()
         return checkpoint(run, x, use_reentrant=self.reentrant)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         loss = super().training_step(batch, batch_idx)
         if not self.automatic_optimization:
             self.manual_backward(loss)
@@ -320,7 +319,7 @@ FITS |= {
 @pytest.mark.filterwarnings("ignore:.*training_step. returned .None.")
 @pytest.mark.filterwarnings("ignore:Each fit should have training batches:RuntimeWarning")
 @pytest.mark.parametrize("name", FITS)
-def test_learns_the_training_steps_as_a_loop_by_hand(name: str, tmp_path: Path) -> None:
+def test_learns_the_training_steps_as_a_loop_by_hand(name, tmp_path):
     case, called = FITS[name], list[int]()
     rule = case.rule()
     net, data = case.model(), case.data()
@@ -341,7 +340,7 @@ def test_learns_the_training_steps_as_a_loop_by_hand(name: str, tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore:.*barebones:UserWarning")  # it tells what it leaves out
-def test_barebones() -> None:
+def test_barebones():
     run = pl.Trainer(barebones=True, accelerator="cpu", callbacks=[callback()], max_epochs=1)
     net, data = Net(), loader(6)
     expected = fit_by_hand(net, list(data))[-1]

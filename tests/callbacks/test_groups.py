@@ -1,10 +1,6 @@
 """Batches applied together or as a stream, and batches in which little or nothing happens."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -39,11 +35,11 @@ pytestmark = pytest.mark.filterwarnings(
 class Streaming(Net):
     """Takes batches as pieces of one stream."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.lif(self.fc(x.transpose(0, 1)))
 
 
-def test_groups_and_the_partial_one_of_an_epoch(tmp_path: Path) -> None:
+def test_groups_and_the_partial_one_of_an_epoch(tmp_path):
     net, data = Net(), loader(8)
     expected = fit_by_hand(net, list(data), every=3, epochs=2)
     found = weights_after_each_batch(net)
@@ -68,7 +64,7 @@ def test_groups_and_the_partial_one_of_an_epoch(tmp_path: Path) -> None:
     assert {path.stem for path in tmp_path.glob("*.ckpt")} == {"step=2", "step=4", "step=6"}
 
 
-def test_a_group_is_bounded_as_one_change(tmp_path: Path) -> None:
+def test_a_group_is_bounded_as_one_change(tmp_path):
     """The parts of all its batches meet the bound together, at the weight of before."""
     net, data = Net(), loader(2)
     parts = [parts_by_hand(net, x) for x, _ in data]
@@ -76,7 +72,7 @@ def test_a_group_is_bounded_as_one_change(tmp_path: Path) -> None:
     weight = net.fc.weight.detach().clone()
     rule = STDP(**RULE, time_dim=0)
 
-    def bound(_: Any, __: Any) -> None:
+    def bound(_, __):
         cell, _state = rule.get_cell("enc")
         assert cell.updater is not None
         cell.updater.weight.fullbound("multiplicative", 1.0, 0.0)
@@ -87,16 +83,16 @@ def test_a_group_is_bounded_as_one_change(tmp_path: Path) -> None:
     assert close(net.fc.weight.detach(), weight + (1 - weight) * pos - weight * neg)
 
 
-def test_a_smaller_last_batch_of_a_stream(tmp_path: Path) -> None:
+def test_a_smaller_last_batch_of_a_stream(tmp_path):
     rule, net = Noting(), Streaming()
     trainer(tmp_path, callback(rule, carry=True)).fit(net, loader(3, last=1))
     assert [window.shape[1] for window in rule.windows] == [BATCH, BATCH, 1]
     assert torch.isfinite(net.fc.weight).all()
 
 
-def test_no_sample_at_all(tmp_path: Path) -> None:
+def test_no_sample_at_all(tmp_path):
     class Empty(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self(batch[0][:0])
 
     net = Empty()
@@ -110,12 +106,12 @@ def test_no_sample_at_all(tmp_path: Path) -> None:
 class Called(Net):
     """Calls its rule in each step; the callback applies the changes."""
 
-    def __init__(self, rule: STDP) -> None:
+    def __init__(self, rule):
         super().__init__()
         self.rule = [rule]  # which is not a module of the model
         self.lif = LIF(4, tc_mem=10.0)
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self.lif.reset()
         for x in batch[0].transpose(0, 1):
             self.lif(self.fc(x))
@@ -123,9 +119,7 @@ class Called(Net):
 
 
 @pytest.mark.parametrize("carry", [True, False])
-def test_a_rule_that_is_called_in_each_step(
-    carry: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rule_that_is_called_in_each_step(carry, tmp_path, caplog):
     rule, data = STDP(**RULE, carry=carry), loader(3)
     net, expected = Called(rule), fit_by_hand(Net(), list(data))[-1]
     with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
@@ -135,7 +129,7 @@ def test_a_rule_that_is_called_in_each_step(
     assert ("Every window of `enc` was a single step" in caplog.text) == (not carry)
 
 
-def test_a_rule_keeps_its_own_parameters(tmp_path: Path) -> None:
+def test_a_rule_keeps_its_own_parameters(tmp_path):
     net = Net()
     net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
     torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
@@ -144,15 +138,15 @@ def test_a_rule_keeps_its_own_parameters(tmp_path: Path) -> None:
     assert use.host.updaters["enc"].names == ("weight", "bias")
 
 
-def test_what_others_do_in_the_same_step_is_no_update(tmp_path: Path) -> None:
+def test_what_others_do_in_the_same_step_is_no_update(tmp_path):
     class Shifted(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             super().training_step(batch, batch_idx)
             self.optimizers().step()
             with torch.no_grad():
                 self.fc.weight.add_(100.0)
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return UpdateOptimizer(self.fc.parameters())
 
     use = trainer(tmp_path, callback(), log_every_n_steps=1)
@@ -160,11 +154,11 @@ def test_what_others_do_in_the_same_step_is_no_update(tmp_path: Path) -> None:
     assert use.callback_metrics["updates/enc/weight/update_norm"] < 10.0
 
 
-def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(tmp_path: Path):
+def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(tmp_path):
     class Stepwise(Net):
         """One step a batch, and what is not a spike in its last but one."""
 
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self.lif.reset()
             x = batch[0][:, 0] * (0.5 if batch_idx == 3 else 1.0)
             self.lif(self.fc(x))

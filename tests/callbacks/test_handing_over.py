@@ -1,11 +1,7 @@
 """Updates that another optimizer steps: SGD does with them what the callback itself would."""
 
-from __future__ import annotations
-
 import itertools
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,12 +14,12 @@ from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 class Stepping(Net):
     """Steps an optimizer of its own, given what its callback hands over."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.optimizers_given = torch.optim.SGD(self.parameters(), lr=0.5)
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        optimizer: Any = self.optimizers()
+    def training_step(self, batch, batch_idx):
+        optimizer = self.optimizers()
         optimizer.zero_grad()
         self(batch[0])
         (own,) = (c for c in self.trainer.callbacks if isinstance(c, CellTrainerCallback))
@@ -31,7 +27,7 @@ class Stepping(Net):
         optimizer.step()
 
 
-def test_in_a_trainer(tmp_path: Path) -> None:
+def test_in_a_trainer(tmp_path):
     net, data = Stepping(), loader(4, last=3)
     expected = fit_by_hand(Net(), list(data), lr=0.5)[-1]
     run = trainer(tmp_path, callback())
@@ -41,7 +37,7 @@ def test_in_a_trainer(tmp_path: Path) -> None:
     assert clean(net)
 
 
-def test_an_optimizer_that_maximizes_is_rejected(tmp_path: Path) -> None:
+def test_an_optimizer_that_maximizes_is_rejected(tmp_path):
     net = Stepping()
     net.optimizers_given = torch.optim.SGD(net.parameters(), lr=0.5, maximize=True)
     before = net.fc.weight.clone()
@@ -51,7 +47,7 @@ def test_an_optimizer_that_maximizes_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rewarded", [False, True])
-def test_in_a_loop(rewarded: bool) -> None:
+def test_in_a_loop(rewarded):
     nets = Net(), Net()
     for net, handed in zip(nets, (False, True), strict=True):
         rule = (MSTDP if rewarded else STDP)(0.02, -0.01, time_dim=0)
@@ -73,17 +69,17 @@ def test_in_a_loop(rewarded: bool) -> None:
 
 
 # ---------------------------------------------------------------------- constraints
-def keep_small(weight: torch.Tensor) -> None:
+def keep_small(weight):
     """A constraint that is a function."""
     weight.clamp_(max=0.4)
 
 
-def fit(net: Stepping, path: Path) -> None:
+def fit(net, path):
     net.optimizers_given = torch.optim.SGD(net.parameters(), lr=0.5)
     trainer(path, callback()).fit(net, loader(3))
 
 
-def loop(net: Stepping, path: Path) -> None:
+def loop(net, path):
     learner = FabricCellTrainer(STDP(0.02, -0.01, time_dim=0), {"enc": CellSpec("fc", "lif")})
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     learner.setup(net)
@@ -96,7 +92,7 @@ def loop(net: Stepping, path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [fit, loop])
-def test_constraints_that_would_not_run_are_an_error(run: Any, tmp_path: Path) -> None:
+def test_constraints_that_would_not_run_are_an_error(run, tmp_path):
     net = Stepping()
     updater = attach_updater(net.fc, "weight")
     updater.register_constraint(Clamp(0.1, 0.3))
@@ -109,9 +105,7 @@ def test_constraints_that_would_not_run_are_an_error(run: Any, tmp_path: Path) -
 
 # ---------------------------------------------------------------------- the summary
 @pytest.mark.parametrize("lr", [0.5, 200.0])
-def test_the_summary_shows_what_the_optimizer_changed(
-    lr: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_summary_shows_what_the_optimizer_changed(lr, tmp_path, caplog):
     net, data, ratios = Stepping(), loader(4), []
     net.optimizers_given = torch.optim.SGD(net.parameters(), lr=lr)
     weights = [net.fc.weight.detach().clone()]

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import copy
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -18,7 +15,6 @@ from callback_helpers import (
     spikes,
     trainer,
 )
-from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from turns import turns
 
@@ -32,16 +28,16 @@ class WithTest(Validated):
     test_step = Validated.validation_step
 
 
-def probe(readout: Any = "linear", **options: Any) -> OnlineProbe:
+def probe(readout="linear", **options):
     return OnlineProbe("lif", OUTPUTS, readout, **{"time_dim": 0, **options})
 
 
-def other() -> DataLoader[Any]:
+def other():
     x = spikes(13, seed=7)
     return DataLoader(TensorDataset(x, torch.arange(13) % OUTPUTS), batch_size=4)
 
 
-def predict(readout: str, x: Tensor, labels: Tensor, unseen: Tensor, ridge: float = 1e-2) -> Tensor:
+def predict(readout, x, labels, unseen, ridge=1e-2):
     """What each readout says of unseen activity, written out."""
     classes = range(OUTPUTS)
     if readout == "bayes":
@@ -86,7 +82,7 @@ def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
     assert clean(net)
 
 
-def state(run: pl.Trainer, net: pl.LightningModule) -> tuple[Any, ...]:
+def state(run, net):
     return [*net.state_dict().values()], run.global_step, torch.get_rng_state()
 
 
@@ -103,7 +99,7 @@ def test_the_model_trains_bit_for_bit_as_without_it(tmp_path):
 
 def test_a_call_for_each_step_is_read_as_a_sequence(tmp_path):
     class Steps(Validated):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return torch.stack([self.relay(step) for step in super().forward(x)])
 
     accuracies = []
@@ -146,7 +142,7 @@ def test_a_resumed_fit_goes_on_with_its_readout(tmp_path):
 )
 def test_what_is_refused(options, error, words, tmp_path):
     class Other(Net):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             self.wide(torch.zeros(1, len(x), 10_000))
             return super().forward(x)
 

@@ -1,13 +1,10 @@
 """What TensorBoard is given, read back from the event file tag by tag."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,10 +27,9 @@ from callback_helpers import (
 )
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import STDP, Cell, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
@@ -43,25 +39,23 @@ IMAGES = {"fields/enc/weight", "spikes/enc"}
 HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
 
 
-def fit(
-    net: Net, path: Path, *callbacks: Any, batches: int = 8, **options: Any
-) -> EventAccumulator:
+def fit(net, path, *callbacks, batches=8, **options):
     run = trainer(path, *callbacks, logger=TensorBoardLogger(path, name=""), **options)
     run.fit(net, loader(batches))
     return events_of(run)
 
 
-def image(event: Any) -> Tensor:
+def image(event):
     """An image as it was before it was written, from 0 to 1."""
     pixels = np.array(Image.open(io.BytesIO(event.encoded_image_string)).convert("L"))
     return torch.from_numpy(pixels).double() / 255
 
 
-def scaled(values: Tensor) -> Tensor:
+def scaled(values):
     return (values - values.min()) / (values.max() - values.min())
 
 
-def steps(events: list[Any]) -> list[int]:
+def steps(events):
     return [event.step for event in events]
 
 
@@ -77,9 +71,7 @@ def steps(events: list[Any]) -> list[int]:
         (1, 0, 1, []),
     ],
 )
-def test_every_n_logging_steps(
-    every: int, log_every: int, every_n_logs: int, drawn: list[int], first: bool, tmp_path: Path
-) -> None:
+def test_every_n_logging_steps(every, log_every, every_n_logs, drawn, first, tmp_path):
     use, pictures = callback(apply_every_n_batches=every), UpdatePictures(every_n_logs)
     order = (pictures, use) if first else (use, pictures)
     found = fit(Net(), tmp_path, *order, log_every_n_steps=log_every)
@@ -93,9 +85,7 @@ def test_every_n_logging_steps(
 
 
 @pytest.mark.parametrize(("every", "applied"), [(1, (4, 8)), (3, (1, 3))])
-def test_histograms_are_of_the_update_that_is_logged(
-    every: int, applied: tuple[int, int], tmp_path: Path
-) -> None:
+def test_histograms_are_of_the_update_that_is_logged(every, applied, tmp_path):
     net = Net()
     weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, list(loader(8)), every=every)]
     found = fit(
@@ -113,7 +103,7 @@ def test_histograms_are_of_the_update_that_is_logged(
             assert histogram.sum_squares == pytest.approx(float(values.square().sum()), rel=1e-4)
 
 
-def test_spikes_and_rates_are_those_of_the_batch(tmp_path: Path) -> None:
+def test_spikes_and_rates_are_those_of_the_batch(tmp_path):
     net, batches = Net(), list(loader(4))
     past = Net()
     with torch.no_grad():
@@ -129,7 +119,7 @@ def test_spikes_and_rates_are_those_of_the_batch(tmp_path: Path) -> None:
     assert rates.sum == pytest.approx(float(spikes.sum()) / (STEPS * BATCH), rel=1e-5)
 
 
-def test_receptive_fields_in_a_given_shape(tmp_path: Path) -> None:
+def test_receptive_fields_in_a_given_shape(tmp_path):
     net = Net()
     weight = fit_by_hand(net, list(loader(2)))[-1]
     pictures = UpdatePictures(1, shapes={"enc": (2, 3)})
@@ -143,7 +133,7 @@ def test_receptive_fields_in_a_given_shape(tmp_path: Path) -> None:
     assert (image(event) - expected).abs().max() < 1.01 / 255
 
 
-def test_other_inputs_are_one_image(tmp_path: Path) -> None:
+def test_other_inputs_are_one_image(tmp_path):
     net = Net()
     weight = fit_by_hand(net, list(loader(2)))[-1]
     found = fit(net, tmp_path, callback(), UpdatePictures(2), batches=2)
@@ -151,14 +141,14 @@ def test_other_inputs_are_one_image(tmp_path: Path) -> None:
     assert (image(event) - scaled(weight)).abs().max() < 1.01 / 255
 
 
-def test_two_callbacks_and_the_most_neurons(tmp_path: Path) -> None:
+def test_two_callbacks_and_the_most_neurons(tmp_path):
     class Deep(Net):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.out = nn.Linear(OUTPUTS, 9, dtype=torch.float64)
             self.end = nn.Hardtanh(0, 1)
 
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self.end((self.out(self(batch[0])) > 0).double())
 
     second = CellTrainerCallback(
@@ -176,14 +166,14 @@ def test_two_callbacks_and_the_most_neurons(tmp_path: Path) -> None:
     assert found.Images("fields/out/weight")[0].height == 5
 
 
-def test_one_that_does_not_log_is_left_out(tmp_path: Path) -> None:
+def test_one_that_does_not_log_is_left_out(tmp_path):
     class Wide(Net):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.out = nn.Linear(OUTPUTS, 2, dtype=torch.float64)
             self.end = nn.Hardtanh(0, 1)
 
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self.end((self.out(self(batch[0])) > 0).double())
 
     second = CellTrainerCallback(
@@ -193,7 +183,7 @@ def test_one_that_does_not_log_is_left_out(tmp_path: Path) -> None:
     assert set(found.Tags()["images"]) == IMAGES
 
 
-def layout_of(found: EventAccumulator) -> dict[str, dict[str, list[str]]]:
+def layout_of(found):
     (event,) = found.Tensors("custom_scalars__config__")
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
     return {
@@ -202,7 +192,7 @@ def layout_of(found: EventAccumulator) -> dict[str, dict[str, list[str]]]:
     }
 
 
-def test_charts_show_tags_that_there_are(tmp_path: Path) -> None:
+def test_charts_show_tags_that_there_are(tmp_path):
     found = fit(Net(), tmp_path, callback(), UpdatePictures())
     charts = layout_of(found)
     assert list(charts) == ["enc"]
@@ -216,20 +206,20 @@ def test_charts_show_tags_that_there_are(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def matches(pattern: str, tag: str) -> bool:
+def matches(pattern, tag):
     """As TensorBoard's plugin does it."""
     return re.match(pattern, tag) is not None
 
 
-def hparams_of(found: EventAccumulator) -> dict[str, Any]:
+def hparams_of(found):
     content = found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     values = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
     return {name: getattr(value, str(value.WhichOneof("kind"))) for name, value in values.items()}
 
 
-def test_hyperparameters_beside_the_modules_own(tmp_path: Path) -> None:
+def test_hyperparameters_beside_the_modules_own(tmp_path):
     class Own(Net):
-        def __init__(self, width: int = 3, kind: str = "wide") -> None:
+        def __init__(self, width=3, kind="wide"):
             super().__init__()
             self.save_hyperparameters()
 
@@ -248,21 +238,21 @@ def test_hyperparameters_beside_the_modules_own(tmp_path: Path) -> None:
     assert "enc/lr_post: 0.5" in Path(str(run.log_dir), "hparams.yaml").read_text()
 
 
-def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path: Path) -> None:
+def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path):
     logger = TensorBoardLogger(tmp_path, name="")
     run = trainer(tmp_path, callback(), UpdatePictures(), logger=logger)
     run.validate(Validated(), loader(1), verbose=False)
     assert not events_of(run).summary_metadata.get("_hparams_/session_start_info")
 
 
-def test_hyperparameters_of_cells_registered_by_hand(tmp_path: Path) -> None:
+def test_hyperparameters_of_cells_registered_by_hand(tmp_path):
     net, rule = Net(), STDP(**RULE, time_dim=0)
     rule.register_cell("mine", Cell(net.fc, net.lif), lr_pre=-0.25)
     found = hparams_of(fit(net, tmp_path, callback(rule, cells=None), UpdatePictures()))
     assert (found["mine/rule"], found["mine/lr_pre"]) == ("STDP", -0.25)
 
 
-def test_other_loggers_get_the_scalars(tmp_path: Path) -> None:
+def test_other_loggers_get_the_scalars(tmp_path):
     logger = CSVLogger(tmp_path, name="")
     run = trainer(tmp_path, callback(), UpdatePictures(1), logger=logger)
     with warning_of("a logger that takes images. Found ['CSVLogger']"):
@@ -273,14 +263,14 @@ def test_other_loggers_get_the_scalars(tmp_path: Path) -> None:
     assert [p for p in tmp_path.rglob("*") if "tfevents" in p.name] == []
 
 
-def test_beside_another_logger(tmp_path: Path) -> None:
+def test_beside_another_logger(tmp_path):
     loggers = [CSVLogger(tmp_path), TensorBoardLogger(tmp_path)]
     run = trainer(tmp_path, callback(), UpdatePictures(1), logger=loggers)
     run.fit(Net(), loader(2))
     assert set(events_of(run).Tags()["images"]) == IMAGES
 
 
-def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
+def test_weights_with_nan_are_drawn(tmp_path):
     net = Net()
     with torch.no_grad():
         net.fc.weight[0, 0] = float("nan")
@@ -293,33 +283,33 @@ def test_weights_with_nan_are_drawn(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------- misuse, survival
 @pytest.mark.parametrize("learners", [0, 1])
-def test_needs_one_that_measures(learners: int, tmp_path: Path) -> None:
+def test_needs_one_that_measures(learners, tmp_path):
     others = [callback(log=False)] * learners
     with pytest.raises(ValueError, match=r"with `log=True`.* Found no such"):
         fit(Net(), tmp_path, UpdatePictures(), *others)
 
 
-def test_shapes_are_of_cells(tmp_path: Path) -> None:
+def test_shapes_are_of_cells(tmp_path):
     pictures = UpdatePictures(shapes={"enc": (2, 3), "fc": (2, 3)})
     with pytest.raises(ValueError, match=r"which are \['enc'\]\. Found \['fc'\]"):
         fit(Net(), tmp_path, callback(), pictures)
 
 
-def test_shapes_fit(tmp_path: Path) -> None:
+def test_shapes_fit(tmp_path):
     with pytest.raises(ValueError, match=r"of 6 inputs\. Found `\(2, 2\)`"):
         fit(Net(), tmp_path, callback(), UpdatePictures(1, shapes={"enc": (2, 2)}))
 
 
 @pytest.mark.parametrize("options", [{"every_n_logs": 0}, {"most": -1}])
-def test_numbers_are_positive(options: dict[str, int]) -> None:
+def test_numbers_are_positive(options):
     with pytest.raises(ValueError, match=r"should be a positive integer\. Found `"):
-        UpdatePictures(**options)  # type: ignore[arg-type]
+        UpdatePictures(**options)
 
 
-def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
+def test_copies_in_the_midst_of_a_fit(tmp_path):
     pictures, made = UpdatePictures(3, {"enc": (2, 3)}, 5), []
 
-    def copies(*_: Any) -> None:
+    def copies(*_):
         made.extend((copy.deepcopy(pictures), pickle.loads(pickle.dumps(pictures))))
 
     fit(Net(), tmp_path, callback(), pictures, Probe("on_train_batch_end", copies), batches=1)
@@ -328,14 +318,14 @@ def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------- the images
-def test_grid_by_hand() -> None:
+def test_grid_by_hand():
     found = grid(torch.arange(5.0).reshape(5, 1, 1))
     h = 0.5
     assert found.tolist() == [[0, h, 1, h, 2], [h, h, h, h, h], [3, h, 4, h, h]]
     assert grid(torch.ones(1, 2, 3)).tolist() == [[1.0] * 3] * 2
 
 
-def test_fields_are_on_one_scale_and_constant_ones_are_dark() -> None:
+def test_fields_are_on_one_scale_and_constant_ones_are_dark():
     fields = fields_of(torch.tensor([[0.0, 1, 2, 3], [4, 4, 4, 4]]), None, 9)
     assert fields is not None
     assert fields.tolist() == [[[0, 0.25], [0.5, 0.75]], [[1, 1], [1, 1]]]
@@ -362,13 +352,13 @@ def test_fields_are_on_one_scale_and_constant_ones_are_dark() -> None:
         ((0, 4), None, None),
     ],
 )
-def test_shapes_of_fields(weight: Any, shape: Any, found: Any) -> None:
+def test_shapes_of_fields(weight, shape, found):
     fields = fields_of(torch.rand(weight), shape, most=6)
     assert found == (None if fields is None else tuple(fields.shape))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.float64])
-def test_raster_of_any_dtype(dtype: torch.dtype) -> None:
+def test_raster_of_any_dtype(dtype):
     window = (torch.rand(7, 2, 2, 3) < 0.5).to(dtype)
     found = raster(window, most=4)
     assert torch.equal(found, window[:, 0].reshape(7, 6)[:, :4].T.float())

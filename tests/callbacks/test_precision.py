@@ -1,11 +1,7 @@
 """In every precision of a Trainer, what was computed in it is summed in float32 or wider."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -22,7 +18,7 @@ from callback_helpers import (
     trainer,
 )
 from lightning.pytorch.plugins import MixedPrecision
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
@@ -37,31 +33,31 @@ MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 class Single(Net):
     """In single precision, whatever comes in."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.float()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return super().forward(x.to(self.fc.weight.dtype))
 
 
 class WithHead(Single):
     """A head on the counts is trained by its gradient, which a scaler may scale."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = True
         self.fc.requires_grad_(False)
         self.head = nn.Linear(4, 4)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         return nn.functional.cross_entropy(self.head(self(batch[0]).mean(0)), batch[1])
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.head.parameters(), 0.1)
 
 
-def by_hand(net: Net, batches: list[Any], context: Any) -> list[Tensor]:
+def by_hand(net, batches, context):
     """The weight after every batch, spikes in the run's precision and sums in float64."""
     net, weights = copy.deepcopy(net), []
     for x, *_ in batches:
@@ -75,12 +71,10 @@ def by_hand(net: Net, batches: list[Any], context: Any) -> list[Tensor]:
 
 @pytest.mark.parametrize("model", [Single, WithHead])
 @pytest.mark.parametrize("precision", [*TRUE, *MIXED])
-def test_spikes_are_narrow_and_sums_are_not(
-    precision: str, model: type[Single], tmp_path: Path
-) -> None:
+def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     net, data = model(), loader(4, last=3)
     before, options = copy.deepcopy(net), {"precision": precision}
-    context: Any = nullcontext()
+    context = nullcontext()
     if precision in MIXED:
         context = torch.autocast("cpu", MIXED[precision])
     if precision == "16-mixed":  # asked for by name, Lightning does it on a GPU alone
@@ -101,18 +95,18 @@ def test_spikes_are_narrow_and_sums_are_not(
 
 
 @pytest.mark.parametrize("precision", ["64-true", "32-true"])
-def test_traces_of_a_stream_are_as_wide_as_the_model(precision: str, tmp_path: Path) -> None:
+def test_traces_of_a_stream_are_as_wide_as_the_model(precision, tmp_path):
     """Cut in pieces that carry over, a sequence is what it is as a whole."""
     x = (torch.rand(1, 5, 40, 6, generator=torch.Generator().manual_seed(5)) < 0.4).double()
 
     class Stream(Single):
-        def on_train_epoch_start(self) -> None:
+        def on_train_epoch_start(self):
             self.lif.reset()
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return self.lif(self.fc(x.transpose(0, 1).to(self.fc.weight.dtype)))
 
-    def fitted(pieces: int) -> Tensor:
+    def fitted(pieces):
         net = Stream()
         own = callback(carry=True, apply_every_n_batches=pieces)
         data = DataLoader([(piece,) for piece in x[0].split(40 // pieces, 1)], batch_size=None)
@@ -126,15 +120,15 @@ def test_traces_of_a_stream_are_as_wide_as_the_model(precision: str, tmp_path: P
     assert not torch.equal(whole, Stream().fc.weight)
 
 
-def test_many_small_products_are_not_lost(tmp_path: Path) -> None:
+def test_many_small_products_are_not_lost(tmp_path):
     """In bfloat16 a sum of 4000 equal terms would stop growing at 256 of them."""
 
     class Rates(Single):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.lif = nn.Identity()
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return self.lif(self.fc(x))
 
     net = Rates()
@@ -149,20 +143,20 @@ def test_many_small_products_are_not_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["called", "validated", "predicted"])
-def test_inference_mode_before_training(way: str, tmp_path: Path) -> None:
+def test_inference_mode_before_training(way, tmp_path):
     """What it leaves behind in neurons is no obstacle."""
 
     class Carrying(Validated):
-        def forward(self, x: Tensor) -> Tensor:  # the neurons keep what they hold
+        def forward(self, x):  # the neurons keep what they hold
             return self.lif(self.fc(x.transpose(0, 1)))
 
-        def on_train_start(self) -> None:
+        def on_train_start(self):
             self.lif.reset()
 
-        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        def on_train_batch_start(self, batch, batch_idx):
             self.lif.reset()
 
-        def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        def predict_step(self, batch, batch_idx):
             return self(batch[0])
 
     net, data = Carrying(), loader(3)
@@ -182,13 +176,13 @@ def test_inference_mode_before_training(way: str, tmp_path: Path) -> None:
 class Hidden(pl.LightningModule):
     """One hidden layer and a readout under backprop."""
 
-    def __init__(self, as_gradients: bool) -> None:
+    def __init__(self, as_gradients):
         super().__init__()
         self.automatic_optimization = not as_gradients
         self.fc, self.readout = nn.Linear(4, 3), nn.Linear(3, 2)
         self.lif = SurrogateLIF(3, gradient="none" if as_gradients else "step", time_dim=0)
 
-    def training_step(self, batch: Any, index: int) -> Any:
+    def training_step(self, batch, index):
         self.lif.reset()
         loss = self.readout(self.lif(self.fc(batch.transpose(0, 1)))).square().mean()
         if self.automatic_optimization:
@@ -199,7 +193,7 @@ class Hidden(pl.LightningModule):
         learner.updates_as_gradients()
         return None
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         parameters = self.readout.parameters() if self.automatic_optimization else self.parameters()
         return torch.optim.SGD(parameters, 0.1)
 
@@ -211,9 +205,7 @@ class Hidden(pl.LightningModule):
         (True, RuntimeError, "without a gradient scaler.*'bf16-mixed'"),
     ],
 )
-def test_a_scaler_is_refused(
-    as_gradients: bool, error: type[Exception], message: str, tmp_path: Path
-) -> None:
+def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
     rule = la.STDP(0.1, -0.1, time_dim=0) if as_gradients else la.OTTT(0.1, time_dim=0)
     learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")})
     scaled = pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
@@ -224,6 +216,6 @@ def test_a_scaler_is_refused(
         )
 
 
-def test_a_rule_that_carries_nothing_is_not_told_to_carry() -> None:
+def test_a_rule_that_carries_nothing_is_not_told_to_carry():
     with pytest.raises(ValueError, match=r"`carry` should be False for a `STDP`"):
         CellTrainerCallback(la.STDP(0.1, -0.1, carry=False), carry=True)

@@ -1,11 +1,7 @@
 """A parameter that is replaced during a fit goes on learning under its name."""
 
-from __future__ import annotations
-
 import copy
 import itertools
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,26 +14,26 @@ from lightning_accum.callbacks._host import CellHost
 from lightning_accum.optim import UpdateOptimizer
 
 
-def assigned(net: Net) -> None:
+def assigned(net):
     net.fc.weight = nn.Parameter(net.fc.weight.detach().clone())
 
 
-def loaded(net: Net) -> None:
+def loaded(net):
     net.load_state_dict(copy.deepcopy(net.state_dict()), assign=True)
 
 
 class Replaced(Net):
     """Replaces its weight by an equal one, before an epoch or within a step."""
 
-    def __init__(self, how: Any, within: bool = False, **options: Any) -> None:
+    def __init__(self, how, within=False, **options):
         super().__init__(**options)
         self.how, self.within = how, within
 
-    def on_train_epoch_start(self) -> None:
+    def on_train_epoch_start(self):
         if self.current_epoch == 1 and not self.within:
             self.how(self)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         super().training_step(batch, batch_idx)
         if self.within and batch_idx == 1:
             self.how(self)
@@ -45,7 +41,7 @@ class Replaced(Net):
 
 @pytest.mark.parametrize("how", [assigned, loaded])
 @pytest.mark.parametrize("within", [False, True])
-def test_it_goes_on_learning(how: Any, within: bool, tmp_path: Path) -> None:
+def test_it_goes_on_learning(how, within, tmp_path):
     net, data = Replaced(how, within), loader(3)
     expected = fit_by_hand(net, list(data), epochs=2)[-1]
     before = net.fc.weight
@@ -59,15 +55,15 @@ def test_it_goes_on_learning(how: Any, within: bool, tmp_path: Path) -> None:
 class Own(Replaced):
     """Steps an UpdateOptimizer of its own."""
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return UpdateOptimizer(self.fc.parameters(), lr=0.5)
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         super().training_step(batch, batch_idx)
         self.optimizers().step()
 
 
-def test_the_modules_own_optimizer_follows(tmp_path: Path) -> None:
+def test_the_modules_own_optimizer_follows(tmp_path):
     net, data = Own(assigned), loader(3)
     expected = fit_by_hand(net, list(data), epochs=2, lr=0.5)[-1]
     run = trainer(tmp_path, callback(), max_epochs=2)
@@ -78,7 +74,7 @@ def test_the_modules_own_optimizer_follows(tmp_path: Path) -> None:
     assert group["params"][0] is net.fc.weight
 
 
-def test_a_parameter_pruned_in_a_fit_goes_on_learning(tmp_path: Path) -> None:
+def test_a_parameter_pruned_in_a_fit_goes_on_learning(tmp_path):
     net = Net()
     pruning = ModelPruning(
         "l1_unstructured",
@@ -97,16 +93,16 @@ def test_a_parameter_pruned_in_a_fit_goes_on_learning(tmp_path: Path) -> None:
     assert "weight_orig" in dict(net.fc.named_parameters())
 
 
-def parametrized(net: Net) -> None:
+def parametrized(net):
     nn.utils.parametrizations.weight_norm(net.fc)
 
 
-def test_one_that_is_computed_from_then_on_is_told(tmp_path: Path) -> None:
+def test_one_that_is_computed_from_then_on_is_told(tmp_path):
     with pytest.raises(RuntimeError, match=r"`weight` should stay a parameter of `Linear \(cell"):
         trainer(tmp_path, callback(), max_epochs=2).fit(Replaced(parametrized), loader(2))
 
 
-def test_a_cell_that_cannot_be_registered_leaves_nothing() -> None:
+def test_a_cell_that_cannot_be_registered_leaves_nothing():
     """The neuron has no membrane potential, which is noticed when the cell is there already."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.ReLU())
     rule = Clopath(0.1, -0.1, 0.0, 0.5)

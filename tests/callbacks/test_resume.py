@@ -1,11 +1,7 @@
 """A run that is stopped and resumed gives bit for bit what an uninterrupted one gives."""
 
-from __future__ import annotations
-
 import copy
 import functools
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -30,7 +26,6 @@ from callback_helpers import (
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer, SteppedMidway
-from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lightning_accum import STDP, CellSpec
@@ -42,28 +37,28 @@ pytestmark = [
         "ignore:Using ModelCheckpoint with manual optimization:UserWarning",
         "ignore:.*callbacks used to create the checkpoint:UserWarning",
         "ignore:You're resuming from a checkpoint that ended before the epoch ended:UserWarning",
-    ),
+    )
 ]
 
 
-def data(batches: int = 7) -> Resumable:
+def data(batches=7):
     return Resumable(TensorDataset(spikes(batches * BATCH)), batch_size=BATCH)
 
 
 class Streaming(Net):
     """Its neurons go on where they stopped; their state is in the checkpoint."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.lif(self.fc(x.transpose(0, 1)))
 
 
 class SaveAt(pl.Callback):
     """Saves when so many batches were trained on, in the middle of a group too."""
 
-    def __init__(self, batches: int, path: Path) -> None:
+    def __init__(self, batches, path):
         self.left, self.path = batches, path
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, *_):
         self.left -= 1
         if self.left == 0:
             trainer.save_checkpoint(self.path)
@@ -72,8 +67,8 @@ class SaveAt(pl.Callback):
 
 @pytest.mark.parametrize("model", [Net, Streaming])
 @pytest.mark.parametrize("batches", [1, 3, 4, 7, 8, 11])
-def test_within_a_group_an_epoch_or_between(model: type[Net], batches: int, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"apply_every_n_batches": 3, "carry": model is Streaming}
+def test_within_a_group_an_epoch_or_between(model, batches, tmp_path):
+    options = {"apply_every_n_batches": 3, "carry": model is Streaming}
     whole = model()
     straight = trainer(tmp_path, callback(**options), max_epochs=2)
     straight.fit(whole, data())
@@ -88,10 +83,10 @@ def test_within_a_group_an_epoch_or_between(model: type[Net], batches: int, tmp_
     assert clean(rest)
 
 
-def test_it_does_matter_what_is_carried_and_pending(tmp_path: Path) -> None:
+def test_it_does_matter_what_is_carried_and_pending(tmp_path):
     """Without the callback's state the same resumption gives other weights."""
     path, bare = tmp_path / "middle.ckpt", tmp_path / "bare.ckpt"
-    options: dict[str, Any] = {"apply_every_n_batches": 3, "carry": True}
+    options = {"apply_every_n_batches": 3, "carry": True}
     trainer(tmp_path, callback(**options), SaveAt(4, path)).fit(Streaming(), data())
     saved = torch.load(path, weights_only=True)
     assert list(saved["callbacks"]) == [callback().state_key]
@@ -104,7 +99,7 @@ def test_it_does_matter_what_is_carried_and_pending(tmp_path: Path) -> None:
     assert not torch.equal(*weights)
 
 
-def test_an_epoch_then_another(tmp_path: Path) -> None:
+def test_an_epoch_then_another(tmp_path):
     whole = Net()
     trainer(tmp_path, callback(), max_epochs=2).fit(whole, loader(3))
     use, half = callback(), Net()
@@ -119,7 +114,7 @@ def test_an_epoch_then_another(tmp_path: Path) -> None:
         assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
-def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path: Path) -> None:
+def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path):
     path = tmp_path / "middle.ckpt"
     trainer(tmp_path, callback(apply_every_n_batches=3), SaveAt(4, path)).fit(Net(), data())
     use, net = callback(apply_every_n_batches=3), Validated()
@@ -130,7 +125,7 @@ def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path: P
     assert close(net.fc.weight, expected)
 
 
-def test_a_checkpoint_from_before_any_fit(tmp_path: Path) -> None:
+def test_a_checkpoint_from_before_any_fit(tmp_path):
     run = trainer(tmp_path, callback())
     run.validate(Validated(), loader(1), verbose=False)
     run.save_checkpoint(tmp_path / "new.ckpt")
@@ -142,7 +137,7 @@ def test_a_checkpoint_from_before_any_fit(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected)
 
 
-def test_a_checkpoint_of_other_cells_says_which(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_cells_says_which(tmp_path):
     run = trainer(tmp_path, callback(name="rule"))
     run.fit(Net(), loader(1))
     run.save_checkpoint(tmp_path / "enc.ckpt")
@@ -156,17 +151,17 @@ def test_a_checkpoint_of_other_cells_says_which(tmp_path: Path) -> None:
     assert close(net.fc.weight, expected)
 
 
-def test_several_learners_have_pending_what_they_had(tmp_path: Path) -> None:
+def test_several_learners_have_pending_what_they_had(tmp_path):
     """Three batches of a group of four have passed for one learner, one of a pair for the other."""
 
-    def learners() -> list[pl.Callback]:
+    def learners():
         rule = STDP(**{**RULE, "lr_post": 0.5}, time_dim=0)
         return [
             callback(name="a", apply_every_n_batches=4),
             callback(rule, name="b", apply_every_n_batches=2, lr=0.5),
         ]
 
-    def save(run: pl.Trainer, _: pl.LightningModule) -> None:
+    def save(run, _):
         if run.fit_loop.epoch_loop.batch_idx == 2:
             run.save_checkpoint(tmp_path / "3.ckpt")
 
@@ -178,7 +173,7 @@ def test_several_learners_have_pending_what_they_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["host", "batches", "schedule"])
-def test_a_state_that_lacks_a_key_says_which(key: str, tmp_path: Path) -> None:
+def test_a_state_that_lacks_a_key_says_which(key, tmp_path):
     run = trainer(tmp_path, callback())
     run.fit(Net(), loader(1))
     run.save_checkpoint(tmp_path / "whole.ckpt")
@@ -200,7 +195,7 @@ def test_a_state_that_lacks_a_key_says_which(key: str, tmp_path: Path) -> None:
         run.fit(Net(), loader(1))
 
 
-def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path: Path) -> None:
+def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path):
     halve = functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
     use, weights = callback(lr=0.5, lr_scheduler=halve), []
     for _ in range(2):
@@ -214,11 +209,11 @@ def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path: Path) -> 
 class Interrupted(Net):
     """Fails in one batch: before, between and behind the calls of connection and neuron."""
 
-    def __init__(self, at: str, what: type[BaseException]) -> None:
+    def __init__(self, at, what):
         super().__init__()
         self.at, self.what = at, what
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self.lif.reset()
         for place in ("before", "between", "behind"):
             if place == "between":
@@ -232,11 +227,11 @@ class Interrupted(Net):
 class Again(Resumable):
     """Gives the batch that failed once more."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self):
         return {"done": self.done - 1}
 
 
-def again() -> Again:
+def again():
     return Again(TensorDataset(spikes(40)), batch_size=5)
 
 
@@ -252,9 +247,7 @@ resumes = pytest.mark.filterwarnings(
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("what", [OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("at", ["before", "between", "behind"])
-def test_an_interrupted_batch_counts_for_nothing(
-    at: str, what: type[BaseException], every: int, tmp_path: Path
-) -> None:
+def test_an_interrupted_batch_counts_for_nothing(at, what, every, tmp_path):
     whole, rest, use = Net(), Net(), callback(apply_every_n_batches=every)
     trainer(tmp_path, callback(apply_every_n_batches=every)).fit(whole, again())
     failed = Interrupted(at, what)
@@ -272,9 +265,9 @@ def test_an_interrupted_batch_counts_for_nothing(
 
 
 @resumes
-def test_a_checkpoint_from_within_a_batch_has_nothing_of_it(tmp_path: Path) -> None:
+def test_a_checkpoint_from_within_a_batch_has_nothing_of_it(tmp_path):
     class Saves(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             super().training_step(batch, batch_idx)
             if batch_idx == 2:
                 self.trainer.save_checkpoint(tmp_path / "within.ckpt")
@@ -285,21 +278,21 @@ def test_a_checkpoint_from_within_a_batch_has_nothing_of_it(tmp_path: Path) -> N
     assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
-def test_what_was_carried_and_pending_outlives_an_interrupted_batch(tmp_path: Path) -> None:
+def test_what_was_carried_and_pending_outlives_an_interrupted_batch(tmp_path):
     """One learner with two cells, whose optimizers step one after the other."""
 
     class Fails(SteppedMidway):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             if batch_idx == 2:
                 self.optimizers()[1].step = self.fail
             super().training_step(batch, batch_idx)
 
-        def fail(self) -> None:
+        def fail(self):
             raise OSError("on purpose")
 
     net, cells = Fails(), {"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif2")}
     use = callback(cells=cells, carry=True)
-    states: list[Any] = []
+    states = []
     look = Probe("on_train_batch_end", lambda *_: states.append(copy.deepcopy(use.state_dict())))
     with pytest.raises(OSError, match="on purpose"):
         trainer(tmp_path, use, look).fit(net, loader(3))
@@ -310,14 +303,14 @@ def test_what_was_carried_and_pending_outlives_an_interrupted_batch(tmp_path: Pa
 
 # ---------------------------------------------------------------------------- scalers
 class HeadAndOwn(AutomaticHead):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = False
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return [super().configure_optimizers()[0], OwnOptimizer.configure_optimizers(self)]
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         backprop, local = self.optimizers()
         backprop.zero_grad()
         self.manual_backward(self.losses(batch)[0])
@@ -326,8 +319,8 @@ class HeadAndOwn(AutomaticHead):
 
 
 @pytest.mark.parametrize("model", [AutomaticOwnOptimizer, OwnOptimizer, HeadAndOwn])
-def test_a_gradient_scaler_leaves_updates_alone(model: type[Net], tmp_path: Path) -> None:
-    def scaled(scaler: Any) -> tuple[pl.Trainer, Tensor]:
+def test_a_gradient_scaler_leaves_updates_alone(model, tmp_path):
+    def scaled(scaler):
         net = model().float()
         data = torch.utils.data.DataLoader(
             TensorDataset(spikes(20).float(), torch.arange(20) % OUTPUTS), batch_size=5
@@ -345,7 +338,7 @@ def test_a_gradient_scaler_leaves_updates_alone(model: type[Net], tmp_path: Path
 
 
 # ---------------------------------------------------------------------------- the strategy
-def test_the_strategy_is_as_it_was(tmp_path: Path) -> None:
+def test_the_strategy_is_as_it_was(tmp_path):
     run = trainer(tmp_path, callback(), callback(Noting(), name="two"))
     inside = Probe("on_train_batch_end", lambda run, _: sorted(vars(run.strategy)))
     run.callbacks.append(inside)
@@ -355,8 +348,8 @@ def test_the_strategy_is_as_it_was(tmp_path: Path) -> None:
     assert sorted(vars(run.strategy)) == before
 
 
-def test_optimizers_that_are_set_up_anew(tmp_path: Path) -> None:
-    def anew(run: pl.Trainer, _: Any) -> None:
+def test_optimizers_that_are_set_up_anew(tmp_path):
+    def anew(run, _):
         run.strategy.setup_optimizers(run)
 
     for model in (OwnOptimizer, AutomaticOwnOptimizer, AutomaticHead, Net):

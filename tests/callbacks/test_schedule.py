@@ -1,11 +1,7 @@
 """The rate of local learning follows a schedule of its own, beside any optimizer."""
 
-from __future__ import annotations
-
 import functools
 import warnings
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -33,20 +29,20 @@ halve = functools.partial(ExponentialLR, gamma=0.5)
 
 
 class Automatic(WithHead):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = True
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         return self.losses(batch)[0]
 
 
-def lrs(folder: Path, model: Net, **options: Any) -> list[float]:
+def lrs(folder, model, **options):
     """The rate of each applied update, as the callback logs it."""
-    seen: list[float] = []
+    seen = []
 
     class Watch(pl.Callback):
-        def on_train_batch_end(self, run: Any, *_: Any) -> None:
+        def on_train_batch_end(self, run, *_):
             if (rate := run.callback_metrics.get("updates/enc/weight/lr")) is not None:
                 seen.append(float(rate))
 
@@ -59,7 +55,7 @@ def lrs(folder: Path, model: Net, **options: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("model", [Net, Automatic])
-def test_by_update_and_by_epoch(model: type[Net], tmp_path: Path):
+def test_by_update_and_by_epoch(model, tmp_path):
     by_update = lrs(tmp_path, model(), lr_scheduler=halve)
     assert by_update == [0.5**i for i in range(8)]
     by_epoch = lrs(tmp_path, model(), lr_scheduler=halve, lr_interval="epoch")
@@ -72,9 +68,9 @@ def test_by_update_and_by_epoch(model: type[Net], tmp_path: Path):
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
 @pytest.mark.parametrize("batches", [2, 5])
-def test_it_resumes(batches: int, tmp_path: Path):
+def test_it_resumes(batches, tmp_path):
     data = functools.partial(Resumable, TensorDataset(spikes(20)), batch_size=5)
-    options: dict[str, Any] = {"lr_scheduler": halve, "apply_every_n_batches": 2}
+    options = {"lr_scheduler": halve, "apply_every_n_batches": 2}
     whole, rest, path = Net(), Net(), tmp_path / "middle.ckpt"
     trainer(tmp_path, callback(**options), max_epochs=2).fit(whole, data())
     trainer(tmp_path, callback(**options), SaveAt(batches, path), max_epochs=2).fit(Net(), data())
@@ -83,14 +79,14 @@ def test_it_resumes(batches: int, tmp_path: Path):
     assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
-def test_a_modules_own_optimizer_has_its_own_schedule(tmp_path: Path):
+def test_a_modules_own_optimizer_has_its_own_schedule(tmp_path):
     model = Net()
     model.optimizers_given = UpdateOptimizer(model.parameters())
     with pytest.raises(ValueError, match="`lr_scheduler` should be None if the module has"):
         trainer(tmp_path, callback(lr_scheduler=halve)).fit(model, loader(2))
 
 
-def test_a_schedule_that_needs_a_metric_is_refused(tmp_path: Path):
+def test_a_schedule_that_needs_a_metric_is_refused(tmp_path):
     model, plateau = Automatic(), ReduceLROnPlateau
     before = model.fc.weight.detach().clone()
     with pytest.raises(ValueError, match=r"takes no metric\. Found a `ReduceLROnPlateau`"):
@@ -109,7 +105,7 @@ cosine = functools.partial(functools.partial, CosineAnnealingLR)
 one_cycle = functools.partial(OneCycleLR, max_lr=1.0, cycle_momentum=False)
 
 
-def findings(folder: Path, scheduler: Any, interval: str, **options: Any) -> list[str]:
+def findings(folder, scheduler, interval, **options):
     """What is said of a schedule in a fit of 3 epochs of 4 batches, or so many updates."""
     learner = callback(lr_scheduler=scheduler, lr_interval=interval, apply_every_n_batches=2)
     with warnings.catch_warnings(record=True) as found:
@@ -135,9 +131,7 @@ def findings(folder: Path, scheduler: Any, interval: str, **options: Any) -> lis
         (cosine(T_max=3), "update", "T_max = 3`, the number of its epochs", "T_max=6`, or"),
     ],
 )  # fmt: skip
-def test_a_schedule_in_the_wrong_unit(
-    scheduler: Any, interval: str, found: str, remedy: str, tmp_path: Path
-):
+def test_a_schedule_in_the_wrong_unit(scheduler, interval, found, remedy, tmp_path):
     (text,) = findings(tmp_path, scheduler, interval)
     assert found in text
     assert remedy in text
@@ -162,16 +156,14 @@ def test_a_schedule_in_the_wrong_unit(
         (None, "epoch", {}),
     ],
 )
-def test_a_schedule_in_its_unit(
-    scheduler: Any, interval: str, options: dict[str, Any], tmp_path: Path
-):
+def test_a_schedule_in_its_unit(scheduler, interval, options, tmp_path):
     assert not findings(tmp_path, scheduler, interval, **options)
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
 @pytest.mark.parametrize("scheduler", [None, halve])
 @pytest.mark.parametrize("lr", [0.5, 0.25])
-def test_another_rate_in_a_fit_that_resumes(lr: float, scheduler: Any, tmp_path: Path) -> None:
+def test_another_rate_in_a_fit_that_resumes(lr, scheduler, tmp_path):
     path, options = tmp_path / "middle.ckpt", {"lr_scheduler": scheduler}
     first = trainer(tmp_path, callback(lr=0.5, **options), max_epochs=1)
     first.fit(Net(), loader(2))

@@ -1,26 +1,14 @@
 """What is said at the end of a fit is what the logging steps saw."""
 
-from __future__ import annotations
-
 import logging
 import math
 import subprocess
 import sys
 import warnings
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from callback_helpers import (
-    RULE,
-    Net,
-    callback,
-    fit_by_hand,
-    loader,
-    trainer,
-    warning_of,
-)
+from callback_helpers import RULE, Net, callback, fit_by_hand, loader, trainer, warning_of
 
 from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
@@ -35,11 +23,11 @@ TITLE = "Local learning, by what the logging steps saw:"
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Any:
+def said(caplog):
     """Gives the lines that were said, without the title."""
     caplog.set_level(logging.INFO, "lightning_accum.callbacks")  # others may have set it higher
 
-    def lines() -> list[str]:
+    def lines():
         found = [m for m in caplog.messages if m.startswith(TITLE[:14])]
         caplog.clear()
         assert len(found) <= 1
@@ -48,13 +36,13 @@ def said(caplog: pytest.LogCaptureFixture) -> Any:
     return lines
 
 
-def rows(lines: list[str]) -> list[list[str]]:
+def rows(lines):
     """The table, without its head and what follows."""
     assert lines[0].split("  ")[0] == "cell"
     return [line.split() for line in lines[1:] if not line.endswith(".")]
 
 
-def test_is_said_where_lightning_is_muted(said: Any, tmp_path: Path) -> None:
+def test_is_said_where_lightning_is_muted(said, tmp_path):
     lightning = logging.getLogger("lightning.pytorch")
     level = lightning.level
     lightning.setLevel(logging.ERROR)
@@ -65,7 +53,7 @@ def test_is_said_where_lightning_is_muted(said: Any, tmp_path: Path) -> None:
     assert len(rows(said())) == 1
 
 
-def test_is_printed_by_a_plain_program() -> None:
+def test_is_printed_by_a_plain_program():
     program = "from lightning_accum.callbacks._logging import logger; logger.info('learned')"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -73,9 +61,7 @@ def test_is_printed_by_a_plain_program() -> None:
     assert done.stderr == "learned\n"
 
 
-def test_a_kernel_that_is_missing_is_told_once(
-    said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_is_missing_is_told_once(said, tmp_path, monkeypatch):
     told = "Sums over spikes ran in plain torch instead of the compiled kernel:"
     trainer(tmp_path, callback(), log_every_n_steps=4).fit(Net(), loader(8))
     assert not any(line.startswith(told) for line in said()) or library.why_not()
@@ -91,7 +77,7 @@ def test_a_kernel_that_is_missing_is_told_once(
     assert found == [f"{told} LIGHTNING_ACCUM_KERNEL=0 switches it off."]
 
 
-def test_the_table(said: Any, tmp_path: Path) -> None:
+def test_the_table(said, tmp_path):
     net, batches = Net(), list(loader(8))
     with torch.no_grad():
         net.fc.weight[0] = 0  # one of four neurons never fires
@@ -99,15 +85,11 @@ def test_the_table(said: Any, tmp_path: Path) -> None:
     ratios = [float((seen[i] - seen[i - 1]).norm() / seen[i - 1].norm()) for i in (4, 8)]
     trainer(tmp_path, callback(lr=0.5), log_every_n_steps=4).fit(net, loader(8))
     lines = said()
-    assert rows(lines) == [
-        ["enc", "weight", "8", f"{sum(ratios) / 2:.1e}", "0%", "0%", "25%"],
-    ]
+    assert rows(lines) == [["enc", "weight", "8", f"{sum(ratios) / 2:.1e}", "0%", "0%", "25%"]]
     assert len(lines) == 2
 
 
-def test_silent_neurons_are_counted_in_all_batches_of_the_last_epoch(
-    said: Any, tmp_path: Path
-) -> None:
+def test_silent_neurons_are_counted_in_all_batches_of_the_last_epoch(said, tmp_path):
     net, counts = Net(), []
     with torch.no_grad():
         net.fc.weight[:3] *= torch.tensor([[0.0], [0.25], [0.32]])
@@ -121,30 +103,28 @@ def test_silent_neurons_are_counted_in_all_batches_of_the_last_epoch(
 @pytest.mark.parametrize(
     ("every", "log_every", "count"), [(3, 4, "3"), (1, 8, "8"), (2, 3, "4"), (4, 1, "2")]
 )
-def test_counts_all_updates(
-    every: int, log_every: int, count: str, said: Any, tmp_path: Path
-) -> None:
+def test_counts_all_updates(every, log_every, count, said, tmp_path):
     use = callback(apply_every_n_batches=every)
     for _ in range(2):  # another fit begins anew
         trainer(tmp_path, use, log_every_n_steps=log_every).fit(Net(), loader(8))
         assert rows(said())[0][2] == count
 
 
-def test_two_optimizers_count_apart(said: Any, tmp_path: Path) -> None:
+def test_two_optimizers_count_apart(said, tmp_path):
     class Two(Net):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.other = torch.nn.Linear(4, 4, bias=False, dtype=torch.float64)
             self.end = torch.nn.Hardtanh(0, 1)
 
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self.end((self.other(self(batch[0])) > 0).double())
             first, second = self.optimizers()
             first.step()
             if batch_idx % 2:
                 second.step()
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return [UpdateOptimizer(each.parameters()) for each in (self.fc, self.other)]
 
     use = CellTrainerCallback(
@@ -155,7 +135,7 @@ def test_two_optimizers_count_apart(said: Any, tmp_path: Path) -> None:
     assert [(row[0], row[2]) for row in rows(said())] == [("enc", "8"), ("out", "4")]
 
 
-def test_advice_on_silent_neurons(said: Any, tmp_path: Path) -> None:
+def test_advice_on_silent_neurons(said, tmp_path):
     net = Net(outputs=20)
     with torch.no_grad():
         net.fc.weight[1:] = 0
@@ -164,11 +144,11 @@ def test_advice_on_silent_neurons(said: Any, tmp_path: Path) -> None:
     assert last.startswith("95% of the neurons of `enc` did not fire in the 4 batches of the last")
 
 
-def test_a_neuron_that_fired_once_is_not_silent(said: Any, tmp_path: Path) -> None:
+def test_a_neuron_that_fired_once_is_not_silent(said, tmp_path):
     """Half of the neurons fire in the first batch alone, the other half in the second."""
 
     class Turns(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self.lif.reset()
             half = torch.arange(4) // 2 == batch_idx
             self.lif(self.fc(batch[0].transpose(0, 1)) * half + 100.0 * half)
@@ -180,17 +160,17 @@ def test_a_neuron_that_fired_once_is_not_silent(said: Any, tmp_path: Path) -> No
 class Dies(Net):
     """Fires in the first of so many batches, and never again."""
 
-    def __init__(self, alive: int) -> None:
+    def __init__(self, alive):
         super().__init__()
         self.alive = alive
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         alive = self.global_step < self.alive
         self.lif.reset()
         self.lif(self.fc(batch[0].transpose(0, 1)) * alive)
 
 
-def test_neurons_that_fall_silent(said: Any, tmp_path: Path) -> None:
+def test_neurons_that_fall_silent(said, tmp_path):
     trainer(tmp_path, callback(), max_epochs=2).fit(Dies(1), loader(6))
     lines = said()
     assert rows(lines)[0][-1] == "100%"  # in the last epoch
@@ -202,14 +182,12 @@ def test_neurons_that_fall_silent(said: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("alive", "batches"), [(5, 8), (1, 3), (8, 8)])
-def test_a_few_silent_steps_are_no_matter(
-    alive: int, batches: int, said: Any, tmp_path: Path
-) -> None:
+def test_a_few_silent_steps_are_no_matter(alive, batches, said, tmp_path):
     trainer(tmp_path, callback()).fit(Dies(alive), loader(batches))
     assert not any("fired at first" in line for line in said()[1:])
 
 
-def test_an_epoch_in_which_nothing_was_logged(said: Any, tmp_path: Path) -> None:
+def test_an_epoch_in_which_nothing_was_logged(said, tmp_path):
     """What is said of silent neurons is of the epoch before."""
     trainer(tmp_path, callback(), max_epochs=2, log_every_n_steps=3).fit(Dies(3), loader(2))
     trainer(tmp_path, callback(), max_epochs=2, log_every_n_steps=2).fit(Net(), loader(2))
@@ -227,16 +205,14 @@ def test_an_epoch_in_which_nothing_was_logged(said: Any, tmp_path: Path) -> None
         (torch.float32, 2e-9, True),
     ],
 )
-def test_most_of_a_change_lost_in_rounding(
-    dtype: torch.dtype, rate: float, told: bool, said: Any, tmp_path: Path
-) -> None:
+def test_most_of_a_change_lost_in_rounding(dtype, rate, told, said, tmp_path):
     class Narrow(Net):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(outputs=20)
             self.fc.to(dtype)
             self.fc.weight.data[0] = 1e-3  # one neuron's weights are small, and move
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             self.lif.reset()
             return self.lif(self.fc(x.transpose(0, 1).to(dtype)) + 0.5)
 
@@ -246,13 +222,11 @@ def test_most_of_a_change_lost_in_rounding(
 
 
 @pytest.mark.parametrize("free", [0, 1])
-def test_what_a_constraint_undoes_is_not_put_on_rounding_alone(
-    free: int, said: Any, tmp_path: Path
-) -> None:
+def test_what_a_constraint_undoes_is_not_put_on_rounding_alone(free, said, tmp_path):
     net = Net()
     begin = net.fc.weight.detach().clone()
 
-    def undo(weight: torch.nn.Parameter) -> None:
+    def undo(weight):
         weight.data[free:] = begin[free:]  # of all neurons but `free`
 
     attach_updater(net.fc, "weight").register_constraint(undo)
@@ -268,9 +242,7 @@ def test_what_a_constraint_undoes_is_not_put_on_rounding_alone(
 @pytest.mark.parametrize(
     ("theta_pos", "lr_pre", "told"), [(0.0, -0.1, 0), (9.0, -0.1, 1), (9.0, 0.0, 0), (0.0, 0.0, 0)]
 )
-def test_a_side_that_never_acts(
-    theta_pos: float, lr_pre: float, told: int, said: Any, tmp_path: Path
-) -> None:
+def test_a_side_that_never_acts(theta_pos, lr_pre, told, said, tmp_path):
     net = Net()
     net.lif = SurrogateLIF(4, time_dim=0)
     rule = Clopath(0.1, lr_pre, theta_neg=0.0, theta_pos=theta_pos, time_dim=0)
@@ -282,7 +254,7 @@ def test_a_side_that_never_acts(
     assert all("only depressed `enc.weight`" in line for line in found)
 
 
-def test_what_a_limit_holds_back_is_not_lost(said: Any, tmp_path: Path) -> None:
+def test_what_a_limit_holds_back_is_not_lost(said, tmp_path):
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.45))
     trainer(tmp_path, callback(STDP(0.5, 0.0, time_dim=0))).fit(net, loader(6))
@@ -292,7 +264,7 @@ def test_what_a_limit_holds_back_is_not_lost(said: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lr", "side", "part"), [(1.0, "upper", "po"), (-1.0, "lower", "de")])
-def test_advice_on_limits(lr: float, side: str, part: str, said: Any, tmp_path: Path) -> None:
+def test_advice_on_limits(lr, side, part, said, tmp_path):
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.5))
     trainer(tmp_path, callback(STDP(lr, lr, time_dim=0)), log_every_n_steps=4).fit(net, loader(4))
@@ -302,7 +274,7 @@ def test_advice_on_limits(lr: float, side: str, part: str, said: Any, tmp_path: 
     assert any(line.startswith(wanted) for line in advice)
 
 
-def test_advice_on_large_updates(said: Any, tmp_path: Path) -> None:
+def test_advice_on_large_updates(said, tmp_path):
     rule = STDP(**{**RULE, "lr_post": 2.0}, time_dim=0)
     trainer(tmp_path, callback(rule)).fit(Net(), loader(1))
     row, line, *_ = said()[1:]
@@ -313,9 +285,9 @@ def test_advice_on_large_updates(said: Any, tmp_path: Path) -> None:
     assert line.endswith("on average: lower `lr_post` and `lr_pre`.")
 
 
-def test_weights_that_were_zero_do_not_spoil_the_mean(said: Any, tmp_path: Path) -> None:
+def test_weights_that_were_zero_do_not_spoil_the_mean(said, tmp_path):
     class Wakes(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             self.lif.reset()
             self.lif(self.fc(batch[0].transpose(0, 1)) + 100.0)
 
@@ -327,21 +299,16 @@ def test_weights_that_were_zero_do_not_spoil_the_mean(said: Any, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"summary": False},
-        {"log": False},
-        {"log_every_n_steps": 100},
-    ],
+    "options", [{"summary": False}, {"log": False}, {"log_every_n_steps": 100}]
 )
-def test_nothing_is_said(options: dict[str, Any], said: Any, tmp_path: Path) -> None:
+def test_nothing_is_said(options, said, tmp_path):
     ours = {k: options[k] for k in options if k != "log_every_n_steps"}
     rest = {k: options[k] for k in options if k == "log_every_n_steps"}
     trainer(tmp_path, callback(**ours), **rest).fit(Net(), loader(2))
     assert said() == []
 
 
-def test_weights_that_are_nan_are_not_called_silent(said: Any, tmp_path: Path) -> None:
+def test_weights_that_are_nan_are_not_called_silent(said, tmp_path):
     net = Net()
     torch.nn.init.constant_(net.fc.weight, float("nan"))
     with warning_of("Found NaN or Inf"):
@@ -349,9 +316,9 @@ def test_weights_that_are_nan_are_not_called_silent(said: Any, tmp_path: Path) -
     assert not any("never fired" in line for line in said())
 
 
-def test_a_bias_that_begins_near_zero_gets_no_advice(said: Any, tmp_path: Path) -> None:
+def test_a_bias_that_begins_near_zero_gets_no_advice(said, tmp_path):
     class Biased(Net):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             bias = torch.full((len(self.fc.weight),), 0.001, dtype=torch.float64)
             self.fc.bias = torch.nn.Parameter(bias)
@@ -365,7 +332,7 @@ def test_a_bias_that_begins_near_zero_gets_no_advice(said: Any, tmp_path: Path) 
 
 @pytest.mark.parametrize("kernel", ["always", "never", "sometimes"])
 @pytest.mark.parametrize("updates", [1, 63, 64, 65, 150])
-def test_the_mean_ratio_of_many_updates(kernel: str, updates: int) -> None:
+def test_the_mean_ratio_of_many_updates(kernel, updates):
     torch.manual_seed(0)
     summary, ratios = Summary(), []
     for i in range(updates):
@@ -388,7 +355,7 @@ def test_the_mean_ratio_of_many_updates(kernel: str, updates: int) -> None:
     assert all(f"the {updates} updates that were measured, of {updates}" in line for line in advice)
 
 
-def test_known_parts_are_those_that_are_read_and_are_not_copied() -> None:
+def test_known_parts_are_those_that_are_read_and_are_not_copied():
     accumulator = Accumulator(torch.Size([3]))
     assert accumulator.known_parts() == (None, None)
     accumulator.pos = torch.ones(3)
@@ -402,9 +369,7 @@ def test_known_parts_are_those_that_are_read_and_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize(("began", "swings"), [(1e-3, False), (1e-3, True), (1.0, True)])
-def test_weights_that_only_began_near_zero_are_not_said_to_change_too_fast(
-    began: float, swings: bool
-) -> None:
+def test_weights_that_only_began_near_zero_are_not_said_to_change_too_fast(began, swings):
     summary, weight = Summary(), torch.full((4,), began)
     for i in range(30):
         new = weight + (0.5 * (-1) ** i if swings else 0.02)

@@ -1,10 +1,5 @@
 """No optimizer, manual and automatic optimization: the same learning, counted once a batch."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import pytest
 import torch
@@ -22,7 +17,7 @@ from callback_helpers import (
 )
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -39,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings(
 class Automatic(Net):
     """No optimizer, no loss."""
 
-    def __init__(self, optimizers: Any = None) -> None:
+    def __init__(self, optimizers=None):
         super().__init__(optimizers)
         self.automatic_optimization = True
 
@@ -49,32 +44,32 @@ class WithHead(Net):
 
     heads = 1
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc.requires_grad_(False)
         self.readouts = nn.ModuleList(
             nn.Linear(OUTPUTS, OUTPUTS, dtype=torch.float64) for _ in range(self.heads)
         )
 
-    def losses(self, batch: Any) -> list[Tensor]:
+    def losses(self, batch):
         rates = self(batch[0]).mean(0)
         return [nn.functional.cross_entropy(head(rates), batch[1]) for head in self.readouts]
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return [torch.optim.SGD(head.parameters(), lr=0.5) for head in self.readouts]
 
 
 class AutomaticHead(WithHead):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = True
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         return self.losses(batch)[0]
 
 
 class ManualHead(WithHead):
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)  # what it returned is what it gets
         (loss,) = self.losses(batch)
@@ -86,7 +81,7 @@ class ManualHead(WithHead):
 class ManualHeads(WithHead):
     heads = 2
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         for optimizer, loss in zip(self.optimizers(), self.losses(batch), strict=True):
             self.toggle_optimizer(optimizer)
             optimizer.zero_grad()
@@ -98,16 +93,16 @@ class ManualHeads(WithHead):
 class OwnOptimizer(Net):
     """Steps an UpdateOptimizer itself."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self(batch[0])
         self.optimizers().step()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return UpdateOptimizer(self.parameters())
 
 
 class AutomaticOwnOptimizer(Automatic):
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return UpdateOptimizer(self.parameters())
 
 
@@ -125,12 +120,12 @@ WAYS = {
 
 
 @pytest.fixture(params=WAYS, name="way")
-def _way(request: pytest.FixtureRequest) -> tuple[Net, int]:
+def _way(request):
     make, ticks = WAYS[request.param]
     return make(), ticks
 
 
-def test_learns_as_a_loop_by_hand(way: tuple[Net, int], tmp_path: Path) -> None:
+def test_learns_as_a_loop_by_hand(way, tmp_path):
     (net, ticks), data = way, loader(6, last=3)
     expected = fit_by_hand(net, list(data), epochs=2)
     found = weights_after_each_batch(net)
@@ -142,7 +137,7 @@ def test_learns_as_a_loop_by_hand(way: tuple[Net, int], tmp_path: Path) -> None:
     assert clean(net)
 
 
-def test_checkpoints_are_saved_and_max_steps_stops(way: tuple[Net, int], tmp_path: Path) -> None:
+def test_checkpoints_are_saved_and_max_steps_stops(way, tmp_path):
     (net, ticks), data = way, loader(4)
     expected = fit_by_hand(net, list(data), epochs=3)
     saver = ModelCheckpoint(
@@ -162,7 +157,7 @@ def test_checkpoints_are_saved_and_max_steps_stops(way: tuple[Net, int], tmp_pat
         assert close(state["fc.weight"], expected[batches - 1])
 
 
-def test_the_rate_is_monitored(way: tuple[Net, int], tmp_path: Path) -> None:
+def test_the_rate_is_monitored(way, tmp_path):
     net, _ = way
     expected = fit_by_hand(net, list(loader(3)), lr=1.0)
     run = trainer(tmp_path, callback(), LearningRateMonitor(), logger=TensorBoardLogger(tmp_path))
@@ -172,11 +167,11 @@ def test_the_rate_is_monitored(way: tuple[Net, int], tmp_path: Path) -> None:
 
 
 class Scheduled(OwnOptimizer):
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         super().training_step(batch, batch_idx)
         self.lr_schedulers().step()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         optimizer = UpdateOptimizer(self.parameters(), lr=1.0)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
@@ -187,7 +182,7 @@ class AutomaticScheduled(Automatic):
 
 
 @pytest.mark.parametrize("model", [Scheduled, AutomaticScheduled])
-def test_a_scheduler_on_the_modules_own_optimizer(model: type[Net], tmp_path: Path) -> None:
+def test_a_scheduler_on_the_modules_own_optimizer(model, tmp_path):
     net, batches = model(), list(loader(5))
     expected = Net()
     for i, batch in enumerate(batches):
@@ -203,11 +198,11 @@ def test_a_scheduler_on_the_modules_own_optimizer(model: type[Net], tmp_path: Pa
 class SteppedMidway(Net):
     """Two optimizers, stepped after each half of the batch's samples, for two cells."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc2, self.lif2 = Net().fc, Net().lif
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         first, second = self.optimizers()
         self(batch[0])
         first.step()
@@ -215,11 +210,11 @@ class SteppedMidway(Net):
         self.lif2(self.fc2(batch[0].transpose(0, 1)))
         second.step()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return [UpdateOptimizer(self.fc.parameters()), UpdateOptimizer(self.fc2.parameters(), 0.5)]
 
 
-def test_several_update_optimizers_of_the_modules_own(tmp_path: Path) -> None:
+def test_several_update_optimizers_of_the_modules_own(tmp_path):
     net, data = SteppedMidway(), loader(4)
     first = fit_by_hand(Net(), list(data))[-1]
     second = fit_by_hand(Net(), list(data), lr=0.5)[-1]
@@ -232,13 +227,13 @@ def test_several_update_optimizers_of_the_modules_own(tmp_path: Path) -> None:
         assert run.callback_metrics[f"updates/{cell}/weight/update_norm"] > 0
 
 
-def test_the_module_sees_the_optimizers_that_it_returned(tmp_path: Path) -> None:
+def test_the_module_sees_the_optimizers_that_it_returned(tmp_path):
     class TwoCells(ManualHead):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.fc2, self.lif2 = Net().fc, Net().lif
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             self.lif2.reset()
             self.lif2(self.fc2(x.transpose(0, 1)))
             return super().forward(x)
@@ -255,13 +250,13 @@ def test_the_module_sees_the_optimizers_that_it_returned(tmp_path: Path) -> None
 class Alternating(ManualHeads):
     """Trains one head in some batches, and the other one in others."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self.manual_backward(sum(self.losses(batch), torch.zeros(())))
         self.optimizers()[batch_idx % 3 == 0].step()
 
 
 class AccumulatesByHand(ManualHead):
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self.manual_backward(self.losses(batch)[0])
         if batch_idx % 4 == 3:
             self.optimizers().step()
@@ -271,18 +266,18 @@ class AccumulatesByHand(ManualHead):
 class FillsItsBuffer(ManualHead):
     """Steps nothing until it has seen some batches."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         if self.trainer.current_epoch or batch_idx > 5:
             super().training_step(batch, batch_idx)
 
 
 class WithoutLoss(AutomaticHead):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         loss = super().training_step(batch, batch_idx)
         return loss if batch_idx % 2 else None
 
 
-COUNTED: dict[str, tuple[type[Net], dict[str, Any]]] = {
+COUNTED = {
     "accumulated by hand": (AccumulatesByHand, {}),
     "replay buffer": (FillsItsBuffer, {}),
     "two in turn": (Alternating, {}),
@@ -293,12 +288,10 @@ COUNTED: dict[str, tuple[type[Net], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("every", [None, 1, 3])
 @pytest.mark.parametrize("case", COUNTED)
-def test_the_modules_optimizers_count_as_without_a_learner(
-    case: str, every: int | None, tmp_path: Path
-) -> None:
+def test_the_modules_optimizers_count_as_without_a_learner(case, every, tmp_path):
     model, options = COUNTED[case]
 
-    def run(folder: Path, *learners: Any) -> tuple[list[int], list[str]]:
+    def run(folder, *learners):
         steps = Probe("on_train_batch_end", lambda run, _: run.global_step)
         saver = ModelCheckpoint(folder, "{step}", every_n_train_steps=2, save_top_k=-1)
         run = trainer(
@@ -315,23 +308,23 @@ def test_the_modules_optimizers_count_as_without_a_learner(
 class StandsIn(Optimizer):
     """What another distribution of Lightning makes if there is no optimizer."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__([torch.zeros(1)], {})
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group):
         """Holds nothing."""
 
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure=None):
         return None if closure is None else closure()
 
 
 class StepsNothing(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self(batch[0])
         self.optimizers().step()
 
 
-NOTHING: dict[str, Any] = {
+NOTHING = {
     "none": Net,
     "stands in": lambda: Net(StandsIn()),
     "stands in, and is stepped": lambda: StepsNothing(StandsIn()),
@@ -345,9 +338,7 @@ NOTHING: dict[str, Any] = {
 @pytest.mark.filterwarnings("ignore:.*should be trained once:lightning_accum.LocalLearningWarning")
 @pytest.mark.parametrize("learners", [1, 2])
 @pytest.mark.parametrize("case", NOTHING)
-def test_without_an_optimizer_applied_updates_count(
-    case: str, learners: int, tmp_path: Path
-) -> None:
+def test_without_an_optimizer_applied_updates_count(case, learners, tmp_path):
     steps = Probe("on_train_batch_end", lambda run, _: run.global_step)
     both = [callback(apply_every_n_batches=3 * i, name=f"{i}") for i in (1, 2)][:learners]
     run = trainer(tmp_path, *both, steps)
@@ -359,18 +350,18 @@ LR, TEMPERATURE = 0.2, 0.5
 
 
 class Hybrid(pl.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.features = nn.Linear(6, 4, bias=False).requires_grad_(False)
         self.drive = nn.Identity()
         self.readout = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
 
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         scores = self.readout(self.drive(self.features(batch[0])))
         return nn.functional.cross_entropy(scores, batch[1])
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.readout.parameters(), lr=0.5)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ wandb = pytest.importorskip("wandb", reason="wandb is not installed; it comes wi
 internal = pytest.importorskip("wandb.proto.wandb_internal_pb2")
 
 
-def records(path: Path) -> Iterator[Any]:
+def records(path):
     """The records of a run's file: LevelDB's log format, after seven bytes that name it."""
     data, at, parts = path.read_bytes(), 7, b""
     while at + 7 <= len(data):
@@ -38,10 +36,10 @@ def records(path: Path) -> Iterator[Any]:
             parts = b""
 
 
-def history(folder: Path) -> tuple[dict[str, dict[int, Any]], dict[str, Any]]:
+def history(folder):
     """What was logged, by name and Lightning's step, and the hyperparameters."""
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
-    found: dict[str, dict[int, Any]] = {}
+    found = {}
     config = {}
     for record in records(path):
         row = {
@@ -55,7 +53,7 @@ def history(folder: Path) -> tuple[dict[str, dict[int, Any]], dict[str, Any]]:
     return found, config
 
 
-def image(folder: Path, names: list[str]) -> Tensor:
+def image(folder, names):
     """A logged image, from 0 to 1."""
     (name,) = names
     (path,) = folder.glob(f"wandb/offline-run-*/files/{name}")
@@ -66,18 +64,18 @@ def image(folder: Path, names: list[str]) -> Tensor:
 class Kept(Net):
     """Keeps the spikes of each batch, as the picture of them shows."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.spikes: list[Tensor] = []
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         out = super().forward(x)
         self.spikes.append(out)
         return out
 
 
 @pytest.mark.slow
-def test_statistics_and_pictures_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_and_pictures_arrive(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     net = Kept()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ class First(la.Rule):
     unknown: NotImported | None = None
     spikes = False
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         return la.Term(h.lr, window.post, self.gate(window.pre.values()))
 
 
@@ -37,18 +37,18 @@ class Second(First):
     tc = 5.0
     batch_reduction = "sum"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__post_init__()
         self.calls = 0
 
 
 class Wrapped(Second):
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         super().__init__(1.0 / size, power=size)
         self.size = size
 
 
-def test_the_signature_of_a_constructor() -> None:
+def test_the_signature_of_a_constructor():
     every = inspect.signature(Second).parameters
     kinds = inspect.Parameter
     by_place = [n for n, p in every.items() if p.kind is kinds.POSITIONAL_OR_KEYWORD]
@@ -64,7 +64,7 @@ def test_the_signature_of_a_constructor() -> None:
     assert list(inspect.signature(Second.__init__).parameters) == ["self", *every]
 
 
-def test_fields_are_read_from_the_rule_and_are_hyperparameters() -> None:
+def test_fields_are_read_from_the_rule_and_are_hyperparameters():
     rule = Second(0.1, 2.0, params=["bias"])
     assert (rule.lr, rule.tc, rule.power, rule.dt) == (0.1, 2.0, 1, 1.0)
     h = vars(rule.defaults)
@@ -78,7 +78,7 @@ def test_fields_are_read_from_the_rule_and_are_hyperparameters() -> None:
     assert (own.lr, own.params, rule.lr) == (0.5, ("weight",), 0.1)
 
 
-def test_a_module_belongs_to_the_rule() -> None:
+def test_a_module_belongs_to_the_rule():
     rule, other, given = First(0.1), First(0.1, gate=None), First(0.1, gate=nn.ReLU())
     assert dict(rule.named_children())["gate"] is rule.gate is not other.gate
     assert isinstance(other.gate, nn.Identity)
@@ -90,14 +90,14 @@ def test_a_module_belongs_to_the_rule() -> None:
         assert twin.defaults == given.defaults
 
 
-def test_a_constructor_of_ones_own() -> None:
+def test_a_constructor_of_ones_own():
     rule = Wrapped(4)
     assert (rule.size, rule.lr, rule.power, rule.tc, rule.calls) == (4, 0.25, 4, 5.0, 0)
     assert list(inspect.signature(Wrapped).parameters) == ["size"]
     assert list(inspect.signature(type("Sub", (Wrapped,), {})).parameters) == ["size"]
 
 
-def test_arguments_that_do_not_fit() -> None:
+def test_arguments_that_do_not_fit():
     with pytest.raises(TypeError, match=r"First\(\): missing a required argument: 'lr'"):
         First()
     with pytest.raises(TypeError, match=r"First\(\): too many positional arguments"):
@@ -107,19 +107,19 @@ def test_arguments_that_do_not_fit() -> None:
 
 
 @turns("name", ["forward", "spikes", "training", "defaults"])
-def test_a_field_is_not_called_as_something_else(name: str) -> None:
+def test_a_field_is_not_called_as_something_else(name):
     with pytest.raises(
         TypeError, match=f"Fields of `Bad` should have names .* Found `{name}: ...`"
     ):
         type("Bad", (la.Rule,), {"__annotations__": {name: bool}, name: True})
 
 
-def test_a_hyperparameter_without_annotation_says_how_to_list_it() -> None:
+def test_a_hyperparameter_without_annotation_says_how_to_list_it():
     class Forgot(la.Rule):
         spikes = False
         gain = 0.1
 
-        def terms(self, window: Any, h: Any) -> Any:
+        def terms(self, window, h):
             return la.Term(h.gain, window.post, window.pre)
 
     layer = la.Serial(nn.Linear(2, 2), nn.Identity())

@@ -1,12 +1,10 @@
 """Sides of a cell that were not recorded alike are refused with the reason."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
 from lightning_accum import STDP, Cell
@@ -18,27 +16,27 @@ Show = Callable[[nn.Module, nn.Module], object]
 class Relay(nn.Module):
     """Gives a spike for whatever is positive."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return (x > 0).to(x)
 
 
-def linear() -> nn.Linear:
+def linear():
     return nn.Linear(4, 2, bias=False)
 
 
-def unseen(fc: nn.Module, neuron: nn.Module) -> None:
-    neuron(nn.functional.linear(ON, fc.weight))  # type: ignore[arg-type]
+def unseen(fc, neuron):
+    neuron(nn.functional.linear(ON, fc.weight))
 
 
-def asleep(side: int) -> Show:
+def asleep(side):
     return lambda *both: (both[side].eval(), both[1](both[0](ON)))
 
 
-def each(steps: Iterable[Tensor]) -> Show:
+def each(steps):
     return lambda fc, neuron: [neuron(fc(step)) for step in steps]
 
 
-def folded(x: Tensor) -> Show:
+def folded(x):
     return lambda fc, neuron: neuron(fc(x.flatten(0, 1)).unflatten(0, x.shape[:2]))
 
 
@@ -59,9 +57,7 @@ def folded(x: Tensor) -> Show:
         (linear, None, lambda fc, neuron: neuron(fc(ON[0])[:1]), "let both see the same samples"),
     ],
 )  # fmt: skip
-def test_sides_that_differ(
-    connection: Callable[[], nn.Module], time_dim: int | None, show: Show, words: str
-) -> None:
+def test_sides_that_differ(connection, time_dim, show, words):
     pair, rule = Cell(connection(), Relay()), STDP(0.1, -0.1, time_dim=time_dim)
     rule.register_cell("enc", pair)
     show(pair.connection, pair.neuron)

@@ -26,7 +26,7 @@ from lightning_accum.nn import LIF
 PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)
 
 
-def serial() -> Serial:
+def serial():
     return Serial(nn.Linear(2, 2), nn.ReLU())
 
 
@@ -227,7 +227,7 @@ def test_a_monitor_has_a_name_without_dots(name):
     assert not list(trainer.monitors)
 
 
-def test_another_updater_gets_the_parameters_that_a_rule_trains() -> None:
+def test_another_updater_gets_the_parameters_that_a_rule_trains():
     layer = la.Serial(nn.Linear(3, 2), nn.Identity())
     rule = la.STDP(0.1, -0.1, params=("weight", "bias"))
     rule.register_cell("enc", layer.cell)

@@ -1,15 +1,11 @@
 """Fits that differ between processes: `python alike_run.py RANK RANKS PORT FOLDER`."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from run_ranks import share, trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from lightning_accum import CellSpec, Hebb
@@ -17,31 +13,31 @@ from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 
 
 class Model(pl.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = False
         self.one, self.two, self.relu = nn.Linear(3, 2), nn.Linear(3, 4), nn.ReLU()
         self.other = nn.ReLU()
 
-    def training_step(self, x: Tensor) -> None:
+    def training_step(self, x):
         self.relu(self.one(x))
         self.other(self.two(x))
 
-    def configure_optimizers(self) -> None:
+    def configure_optimizers(self):
         return None
 
 
 class Stop(pl.Callback):
     """Ends a fit before its batches, some of which would wait in vain."""
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer, pl_module):
         raise RuntimeError("enough")
 
 
-def case(name: str, rank: int) -> tuple[list[pl.Callback], int]:
+def case(name, rank):
     """The callbacks of a process, and its number of batches."""
     cells, rate, batches = {"a": CellSpec("one", "relu")}, 0.01, 2
-    options: dict[str, Any] = {}
+    options = {}
     if name == "cells" and rank:
         cells = {"a": CellSpec("two", "other")}
     if name == "rate" and rank:
@@ -55,16 +51,16 @@ def case(name: str, rank: int) -> tuple[list[pl.Callback], int]:
 class Resting(Model):
     """Calls the layer only in some processes."""
 
-    def __init__(self, rests: bool) -> None:
+    def __init__(self, rests):
         super().__init__()
         self.rests = rests
 
-    def training_step(self, x: Tensor) -> None:
+    def training_step(self, x):
         if not self.rests:
             super().training_step(x)
 
 
-def whole(name: str, rank: int, ranks: int) -> list[str]:
+def whole(name, rank, ranks):
     """What a whole fit warns of, in which some processes record nothing."""
     torch.manual_seed(0)
     model = Resting(name == "all rest" or (name == "second rests" and rank == 1))
@@ -75,7 +71,7 @@ def whole(name: str, rank: int, ranks: int) -> list[str]:
     return [str(each.message) for each in found if "record activity" in str(each.message)]
 
 
-def loop(name: str, rank: int) -> dict[str, Any]:
+def loop(name, rank):
     """What a loop with Fabric says, and the weights that it leaves."""
     torch.manual_seed(rank if name == "seeds" else 0)
     model = nn.ModuleDict({"one": nn.Linear(3, 2), "two": nn.Linear(2, 3), "relu": nn.ReLU()})
@@ -96,7 +92,7 @@ def loop(name: str, rank: int) -> dict[str, Any]:
     return {"raised": said, "moved": moved}
 
 
-def run(name: str, rank: int, ranks: int) -> dict[str, Any]:
+def run(name, rank, ranks):
     torch.manual_seed(0)
     callbacks, batches = case(name, rank)
     said = ""
@@ -111,9 +107,9 @@ def run(name: str, rank: int, ranks: int) -> dict[str, Any]:
     return {"raised": said, "warned": warned}
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
+def main(rank, ranks, folder):
     names = ("alike", "cells", "rate", "every", "one learner")
-    found: dict[str, Any] = {name: run(name, rank, ranks) for name in names}
+    found = {name: run(name, rank, ranks) for name in names}
     found["loops"] = {name: loop(name, rank) for name in ("same", "loaded", "seeds", "layers")}
     found["fits"] = {n: whole(n, rank, ranks) for n in ("none rests", "second rests", "all rest")}
     return found

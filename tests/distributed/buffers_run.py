@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import lightning.pytorch as pl
 import torch
 from run_ranks import share, trainer
@@ -16,7 +14,7 @@ from lightning_accum.nn import AdaptiveLIF, RewardBaseline
 
 
 class Model(pl.LightningModule):
-    def __init__(self, steps: int, wrapped: bool) -> None:
+    def __init__(self, steps, wrapped):
         super().__init__()
         torch.manual_seed(0)
         self.automatic_optimization = False
@@ -29,18 +27,18 @@ class Model(pl.LightningModule):
         self.errors: list[Tensor] = []
         self.double()
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         self.lif.reset()
         self.lif(self.fc(batch[: self.steps]))
         self.seen[1] += batch.sum()
         reward = batch.mean((0, 2))
         self.errors.append(self.baseline(reward, (reward > 0.4).long()))
 
-    def configure_optimizers(self) -> None:
+    def configure_optimizers(self):
         return None
 
 
-def fit(rank: int, ranks: int, steps: int, names: list[str], wrapped: bool) -> dict[str, Tensor]:
+def fit(rank, ranks, steps, names, wrapped):
     model = Model(steps, wrapped)
     rule = la.STDP(0.06, -0.04, time_dim=0)
     generator = torch.Generator().manual_seed(0)
@@ -58,7 +56,7 @@ def fit(rank: int, ranks: int, steps: int, names: list[str], wrapped: bool) -> d
     }
 
 
-RUNS: dict[str, tuple[int, list[str], bool]] = {
+RUNS = {
     "one step a batch": (1, ["lif.theta", "seen"], False),
     "one step a batch, wrapped": (1, ["lif.theta", "seen"], True),
     "five steps a batch": (5, ["lif.theta"], False),
@@ -66,7 +64,7 @@ RUNS: dict[str, tuple[int, list[str], bool]] = {
 }
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, dict[str, Tensor]]:
+def main(rank, ranks, folder):
     return {name: fit(rank, ranks, *options) for name, options in RUNS.items()}
 
 

@@ -1,25 +1,19 @@
 """Fits of rules with an error: `python ddp_error_run.py RANK RANKS PORT FOLDER`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from run_ranks import Resumable, Saver, resuming, share, trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
-from lightning_accum.rules import Feedback, LearnedFeedback, RandomFeedback, SymmetricFeedback
+from lightning_accum.rules import LearnedFeedback, RandomFeedback, SymmetricFeedback
 
 STEPS, INPUTS, NEURONS, CLASSES = 10, 6, 8, 3
 STOP = 3  # batches, in the middle of an epoch and of a group of two
-FEEDBACK: dict[str, Callable[[], Feedback]] = {
+FEEDBACK = {
     "random": lambda: RandomFeedback(CLASSES, NEURONS),
     "symmetric": lambda: SymmetricFeedback("readout"),
     "learned": lambda: LearnedFeedback("readout", CLASSES, NEURONS, decay=0.01),
@@ -29,7 +23,7 @@ FEEDBACK: dict[str, Callable[[], Feedback]] = {
 class Pieces(Resumable):
     """Each batch's share of this process, ragged, which goes on where it stopped."""
 
-    def __init__(self, rank: int, ranks: int) -> None:
+    def __init__(self, rank, ranks):
         generator, batches = torch.Generator().manual_seed(3), []
         for size in (8, 8, 5, 1):  # of the last one process has all
             spikes = (torch.rand(STEPS, size, INPUTS, generator=generator) < 0.4).double()
@@ -42,7 +36,7 @@ class Pieces(Resumable):
 class Model(pl.LightningModule):
     """Adaptive recurrent neurons and a leaky readout; the potentials pass from batch to batch."""
 
-    def __init__(self, reset: bool) -> None:
+    def __init__(self, reset):
         super().__init__()
         torch.manual_seed(0)
         self.automatic_optimization = False
@@ -54,7 +48,7 @@ class Model(pl.LightningModule):
         self.requires_grad_(False).double()
         self.fc.weight.mul_(2.0)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch, batch_idx):
         spikes, labels = batch
         if self.reset:
             self.lif.reset()
@@ -62,20 +56,20 @@ class Model(pl.LightningModule):
         y = self.leak(self.readout(self.lif(self.fc(spikes))))
         return {"error": y.softmax(-1) - F.one_hot(labels, CLASSES)}
 
-    def configure_optimizers(self) -> None:
+    def configure_optimizers(self):
         return None
 
 
 def fit(
-    feedback: str, rank: int, ranks: int, reset: bool, save: Path | None = None,
-    resume: Path | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    feedback, rank, ranks, reset, save = None,
+    resume = None
+):  # fmt: skip
     """What a process ends with: all of its model, and what its callbacks keep."""
     model = Model(reset)
     if rank:  # the first process' weights count
         nn.init.zeros_(model.fc.weight)
-    options: dict[str, Any] = {"time_dim": 0, "params": ("weight",)}
-    how: dict[str, Any] = {
+    options = {"time_dim": 0, "params": ("weight",)}
+    how = {
         "input_keys": ("error",), "apply_every_n_batches": 1 if reset else 2, "carry": not reset,
     }  # fmt: skip
     learners = [
@@ -102,7 +96,7 @@ def fit(
 class Deep(pl.LightningModule):
     """Two hidden layers that learn by OTTT, and a head by SGD, from the mean of a loss."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.fcs = nn.ModuleList([nn.Linear(INPUTS, NEURONS), nn.Linear(NEURONS, NEURONS)])
@@ -115,7 +109,7 @@ class Deep(pl.LightningModule):
         for fc in self.fcs:
             fc.weight.mul_(2.0)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         z, labels = batch
         z = z.clone().requires_grad_()
         for fc, lif in zip(self.fcs, self.lifs, strict=True):
@@ -123,11 +117,11 @@ class Deep(pl.LightningModule):
             z = lif(fc(z))
         return F.cross_entropy(self.head(z).mean(0), labels)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.head.parameters(), lr=0.5)
 
 
-def deep(rank: int, ranks: int) -> dict[str, Tensor]:
+def deep(rank, ranks):
     """The weights after a fit by OTTT, in which every process has as many samples."""
     learner = CellTrainerCallback(
         la.OTTT(5.0, time_dim=0, params=("weight", "bias")),
@@ -140,8 +134,8 @@ def deep(rank: int, ranks: int) -> dict[str, Tensor]:
     return dict(model.state_dict())
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {"OTTT": deep(rank, ranks)}
+def main(rank, ranks, folder):
+    found = {"OTTT": deep(rank, ranks)}
     for feedback in FEEDBACK:
         path = folder / f"{feedback} of {ranks}.ckpt"
         found[feedback] = {

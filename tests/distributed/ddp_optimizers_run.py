@@ -1,15 +1,10 @@
 """Fits by optimizers in one of several processes: `python ... RANK RANKS PORT FOLDER`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from ddp_run import INPUTS, OUTPUTS, Pieces
 from run_ranks import share, trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
@@ -29,7 +24,7 @@ FITS = {
 
 
 class Model(pl.LightningModule):
-    def __init__(self, head: str | None, handed: bool, ranks: int) -> None:
+    def __init__(self, head, handed, ranks):
         super().__init__()
         torch.manual_seed(0)
         self.automatic_optimization = not handed
@@ -40,13 +35,13 @@ class Model(pl.LightningModule):
         self.head = nn.Linear(OUTPUTS, 1).requires_grad_(head is not None)
         self.double()
 
-    def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss(self, batch):
         spikes, target = batch
         self.lif.reset()
         out = self.head(self.lif(self.fc(spikes)).sum(0)).squeeze(-1)
         return self.ranks * (out - target).square().sum() / 10  # DDP averages over processes
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         if not self.handed:
             return self.loss(batch)
         optimizer = self.optimizers()
@@ -59,17 +54,17 @@ class Model(pl.LightningModule):
         optimizer.step()
         self.lr_schedulers().step()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         trained = self if self.handed else self.head
         if self.made == "Noam":
-            optimizer: Any = Noam(trained.parameters(), lr=0.3, warmup=3, d_model=4)
+            optimizer = Noam(trained.parameters(), lr=0.3, warmup=3, d_model=4)
         else:
             optimizer = AdaBelief(trained.parameters(), lr=0.1, weight_decay=0.1)
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
-def fit(name: str, rank: int, ranks: int) -> dict[str, Any]:
+def fit(name, rank, ranks):
     model = Model(*FITS[name], ranks)
     start = {key: param.detach().clone() for key, param in model.named_parameters()}
     if rank:  # the first process' weights count
@@ -83,7 +78,7 @@ def fit(name: str, rank: int, ranks: int) -> dict[str, Any]:
     return {"start": start, "params": params, "state": state, "steps": run.global_step}
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
+def main(rank, ranks, folder):
     return {name: fit(name, rank, ranks) for name in FITS}
 
 

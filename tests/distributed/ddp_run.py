@@ -1,15 +1,9 @@
 """Fits in one of several processes: `python ddp_run.py RANK RANKS PORT FOLDER`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from run_ranks import share, trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
@@ -23,7 +17,7 @@ PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
 # The running averages of BCM and Covariance are of each process' own samples; and a digit that is
 # rounded otherwise becomes another spike some hundred steps later.
 OWN_WAYS = ("BCM", "Covariance", "1,000 steps")
-RULES: dict[str, Callable[..., la.Rule]] = {
+RULES = {
     "STDP": lambda **o: la.STDP(**PAIR, **o),
     "STDP, nearest": lambda **o: la.STDP(**PAIR, trace_mode="nearest", **o),
     "TripletSTDP": lambda **o: la.TripletSTDP(0.3, 0.2, -0.2, -0.1, **o),
@@ -47,7 +41,7 @@ RULES: dict[str, Callable[..., la.Rule]] = {
 class Pieces:
     """Each batch's share of this process, ragged, in the end nothing for most."""
 
-    def __init__(self, rank: int, ranks: int) -> None:
+    def __init__(self, rank, ranks):
         generator = torch.Generator().manual_seed(3)
         self.batches = []
         for size in (8, 8, 5, 1):  # of the last one process has all
@@ -56,15 +50,15 @@ class Pieces:
             mine = torch.arange(size).tensor_split(ranks)[rank]
             self.batches.append((spikes[:, mine], reward[mine]))
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.batches)
 
-    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, i):
         return self.batches[i]
 
 
 class Model(pl.LightningModule):
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind):
         super().__init__()
         torch.manual_seed(0)
         self.kind = kind
@@ -82,7 +76,7 @@ class Model(pl.LightningModule):
             self.head = nn.Linear(OUTPUTS, 1)
         self.double()
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         spikes, reward = batch
         self.lif.reset()
         out = self.lif(self.fc(spikes))
@@ -95,11 +89,11 @@ class Model(pl.LightningModule):
             self.optimizers().step()
         return {"reward": reward}
 
-    def on_train_batch_end(self, *args: Any) -> None:
+    def on_train_batch_end(self, *args):
         if "sparse" in self.kind:
             self.rewire(self.fc)
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         if self.kind == "hybrid":
             return torch.optim.SGD(self.head.parameters(), lr=0.0)
         if self.kind.endswith("stepped"):
@@ -107,7 +101,7 @@ class Model(pl.LightningModule):
         return None
 
 
-def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1, epochs: int = 2) -> Model:
+def fit(rule, kind, rank, ranks, every=1, epochs=2):
     model = Model(kind)
     if rank:  # the first process' weights and synapses count
         nn.init.zeros_(model.fc.weight)
@@ -125,7 +119,7 @@ def fit(rule: la.Rule, kind: str, rank: int, ranks: int, every: int = 1, epochs:
     return model
 
 
-def runs() -> Iterator[tuple[str, la.Rule, str, int, int]]:
+def runs():
     """Name, rule, kind of model, batches that are applied together, and epochs of four batches."""
     for name, make in RULES.items():
         for reduce in ("mean", "sum"):
@@ -144,7 +138,7 @@ def runs() -> Iterator[tuple[str, la.Rule, str, int, int]]:
     yield "1,000 steps", RULES["Oja"](time_dim=0), "local", 1, 250
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, list[Tensor]]:
+def main(rank, ranks, folder):
     found = {
         name: [p.detach() for p in fit(rule, kind, rank, ranks, every, epochs).fc.parameters()]
         for name, rule, kind, every, epochs in runs()

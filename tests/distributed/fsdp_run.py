@@ -1,11 +1,5 @@
 """Fits under FSDP2 in one of several processes: `python fsdp_run.py RANK RANKS PORT FOLDER`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from ddp_run import INPUTS, Pieces
@@ -13,7 +7,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 from run_ranks import resuming, share
 from run_ranks import trainer as make_trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -28,7 +22,7 @@ from lightning_accum.nn import LIF
 from lightning_accum.optim import AdaBelief, Noam, RAdam, UpdateOptimizer, updates_as_gradients
 
 OUTPUTS = 5  # three rows for one process, two for the other
-HEADS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+HEADS = {
     "AdaBelief": lambda params: AdaBelief(params, lr=0.01, weight_decay=0.1),
     "Noam": lambda params: Noam(params, lr=0.1, warmup=3, d_model=4),
     "RAdam": lambda params: RAdam(params, lr=0.01, foreach=True),
@@ -38,7 +32,7 @@ HEADS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 class Net(nn.Module):
     """A connection, its neurons, and a head on their counts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.fc = nn.Linear(INPUTS, OUTPUTS)
@@ -46,7 +40,7 @@ class Net(nn.Module):
         self.lif = LIF(OUTPUTS, tc_mem=5.0, v_threshold=0.4, time_dim=0)
         self.head = nn.Linear(OUTPUTS, 3)
 
-    def forward(self, spikes: Tensor) -> Tensor:
+    def forward(self, spikes):
         self.lif.reset()
         return self.head(self.lif(self.fc(spikes)).sum(0))
 
@@ -54,9 +48,7 @@ class Net(nn.Module):
 class Model(pl.LightningModule):
     """Local learning alone, or beside a head with an optimizer."""
 
-    def __init__(
-        self, ranks: int, head: str | None = None, own: bool = True, in_one_file: bool = True
-    ) -> None:
+    def __init__(self, ranks, head=None, own=True, in_one_file=True):
         super().__init__()
         self.ranks, self.own, self.trained_by = ranks, own, head
         self.in_one_file = in_one_file
@@ -64,7 +56,7 @@ class Model(pl.LightningModule):
         self.net = Net().double()
         self.net.fc.requires_grad_(head is None)
 
-    def configure_model(self) -> None:
+    def configure_model(self):
         if self.ranks == 1:
             return
         mesh = self.device_mesh["data_parallel"]
@@ -72,7 +64,7 @@ class Model(pl.LightningModule):
             fully_shard(self.net.fc, mesh=mesh)
         fully_shard(self.net, mesh=mesh)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         spikes, target = batch
         errors = (self.net(spikes) - target[:, None]).square()
         self.net.lif.reset()  # a distributed checkpoint has no place for what one process holds
@@ -80,19 +72,19 @@ class Model(pl.LightningModule):
             return None
         return self.ranks * errors.sum() / 10  # gradients are averaged over processes
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         make = HEADS.get(self.trained_by or "")
         return None if make is None else make(self.net.head.parameters())
 
 
-def constrained(model: Model) -> None:
+def constrained(model):
     updater = la.attach_updater(model.net.fc, "weight", "bias")
     updater.weight.fullbound("power", 1.5, 0.0, power=0.5)
     updater.register_constraint(la.Normalize(2.0), "weight")
     updater.register_constraint(la.Clamp(0.0, 0.9), "weight")
 
 
-def fit(model: Model, rule: la.Rule, rank: int, folder: Path, **options: Any) -> pl.Trainer:
+def fit(model, rule, rank, folder, **options):
     if model.ranks > 1:
         options["strategy"] = ModelParallelStrategy(  # of itself it would make a node one group
             data_parallel_size=model.ranks,
@@ -111,9 +103,7 @@ def fit(model: Model, rule: la.Rule, rank: int, folder: Path, **options: Any) ->
     return trainer
 
 
-def resumed(
-    first: Model, second: Model, rule: Callable[[], la.Rule], rank: int, folder: Path
-) -> tuple[Model, pl.Trainer]:
+def resumed(first, second, rule, rank, folder):
     """A fit of one epoch, and one of two that goes on from its checkpoint."""
     path = folder / f"{first.ranks}-{first.in_one_file}.ckpt"
     fit(first, rule(), rank, folder, max_epochs=1).save_checkpoint(path)
@@ -122,7 +112,7 @@ def resumed(
     return second, trainer
 
 
-def sharded(dim: int) -> tuple[nn.Linear, la.Updater]:
+def sharded(dim):
     """A connection of ``[5, 4]`` whose rows or columns are shared out, and its updater."""
     fc = nn.Linear(4, 5, bias=False, dtype=torch.float64)
     nn.init.constant_(fc.weight, 0.25)
@@ -131,10 +121,10 @@ def sharded(dim: int) -> tuple[nn.Linear, la.Updater]:
     return fc, la.attach_updater(fc, "weight")
 
 
-def by_hand(dim: int) -> dict[str, Any]:
+def by_hand(dim):
     """What becomes of shards of dimension ``dim`` without any Trainer."""
     change = torch.arange(20.0, dtype=torch.float64).reshape(5, 4) / 20
-    found: dict[str, Any] = {}
+    found = {}
 
     fc, updater = sharded(dim)
     updater.register_constraint(la.Normalize(2.0))
@@ -171,7 +161,7 @@ def by_hand(dim: int) -> dict[str, Any]:
     return found
 
 
-def parallel_otherwise() -> str:
+def parallel_otherwise():
     """What is said of a weight that torch's tensor parallelism has sharded."""
     net = Net()
     parallelize_module(net, init_device_mesh("cpu", (2,)), {"fc": ColwiseParallel()})
@@ -182,18 +172,18 @@ def parallel_otherwise() -> str:
     return ""
 
 
-def full(tensor: Tensor) -> Tensor:
+def full(tensor):
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def main(rank, ranks, folder):
+    found = {}
 
-    def keep(name: str, model: Model, trainer: pl.Trainer) -> None:
+    def keep(name, model, trainer):
         found[name] = {key: full(param.detach()) for key, param in model.named_parameters()}
         found[name] |= {"steps": trainer.global_step, "logged": trainer.logged_metrics}
 
-    def stdp() -> la.STDP:
+    def stdp():
         return la.STDP(0.06, -0.06, time_dim=0, params=["weight", "bias"])
 
     for head in HEADS:

@@ -1,44 +1,39 @@
 """What callbacks log of a fit: `python logged_run.py RANK RANKS PORT FOLDER`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from callback_helpers import Net, callback, spikes
 from run_ranks import share, trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from lightning_accum.callbacks import OnlineProbe, UpdateMonitor
 
 
 class Model(pl.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.enc = nn.Linear(3, 2, dtype=torch.float64)
         with torch.no_grad():
             for i, param in enumerate(self.parameters()):
                 param.copy_(torch.arange(1.0, 1 + param.numel()).reshape(param.shape) / (3 + i))
 
-    def training_step(self, x: Tensor, batch_idx: int) -> Any:
+    def training_step(self, x, batch_idx):
         return self.enc(x).square().mean()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
 class Local(Net):
     """Learns by a local rule; its neurons fire more for some samples than for others."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc.requires_grad_(False)
 
 
-def local(rank: int, ranks: int) -> dict[str, Tensor]:
+def local(rank, ranks):
     """What a callback and a probe log of a fit by a local rule, of one sample and three."""
     probe = OnlineProbe(
         "lif", 2, time_dim=0, labels=lambda batch: (batch[0].sum((1, 2)) > 17).long()
@@ -50,7 +45,7 @@ def local(rank: int, ranks: int) -> dict[str, Tensor]:
     return dict(run.callback_metrics)
 
 
-def monitored(rank: int, ranks: int) -> dict[str, Tensor]:
+def monitored(rank, ranks):
     """What a monitor logs of gradients, of two samples of each batch of four."""
     samples = torch.randn(4, ranks, 4 // ranks, 3, generator=torch.Generator().manual_seed(0))
     options = {"strategy": "ddp"} if ranks > 1 else {}
@@ -60,7 +55,7 @@ def monitored(rank: int, ranks: int) -> dict[str, Tensor]:
     return dict(run.callback_metrics)
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, dict[str, Tensor]]:
+def main(rank, ranks, folder):
     return {"monitored": monitored(rank, ranks), "local": local(rank, ranks)}
 
 

@@ -1,16 +1,10 @@
 """Fits that stop and go on, in one of several processes: `python resume_run.py RANK RANKS PORT
 FOLDER`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from run_ranks import Resumable, Saver, resuming, share, trainer
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback
@@ -21,7 +15,7 @@ INPUTS, OUTPUTS, BATCH, BATCHES = 6, 5, 4, 7
 STOP = 4  # one batch into a group of three
 
 
-def pieces(rank: int, ranks: int) -> Resumable:
+def pieces(rank, ranks):
     """Images and labels of one process."""
     images = torch.rand(BATCHES, BATCH, INPUTS, generator=torch.Generator().manual_seed(1))
     mine = torch.arange(BATCH).tensor_split(ranks)[rank]
@@ -31,7 +25,7 @@ def pieces(rank: int, ranks: int) -> Resumable:
 class Model(pl.LightningModule):
     """With noise, everything that a process has of its own; without, the same in any number."""
 
-    def __init__(self, noise: int | None) -> None:
+    def __init__(self, noise):
         super().__init__()
         torch.manual_seed(0)
         self.automatic_optimization = False
@@ -47,7 +41,7 @@ class Model(pl.LightningModule):
         self.readout = MaxRateClassifier(OUTPUTS, 3)
         self.double()
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch, batch_idx):
         images, labels = batch
         spikes = self.encoder(images) if self.noise else images.expand(8, -1, -1) > 0.5
         if not self.noise:
@@ -56,23 +50,23 @@ class Model(pl.LightningModule):
         self.readout.update(out.mean(0), labels)
         return {"reward": out.mean(2) - 0.1}
 
-    def configure_optimizers(self) -> None:
+    def configure_optimizers(self):
         return None
 
 
-def stdp(how: str) -> la.Rule:
+def stdp(how):
     return la.STDP(0.03, -0.02, time_dim=0, batch_reduction=how)
 
 
-def modulated(how: str) -> la.Rule:
+def modulated(how):
     dopamine = la.Neuromodulator(20.0, baseline=0.1)
     return la.MSTDPET(0.3, -0.2, time_dim=0, batch_reduction=how, reward=dopamine)
 
 
 def fit(
-    path: Path, rank: int, ranks: int, resume: bool, noise: bool,
-    make: Callable[[str], la.Rule] = stdp,
-) -> dict[str, Any]:  # fmt: skip
+    path, rank, ranks, resume, noise,
+    make = stdp
+):  # fmt: skip
     """What a process ends with: all of its model, and what its callback keeps."""
     model = Model(10 + rank if noise else None)
     how = "mean" if noise else "sum"
@@ -88,7 +82,7 @@ def fit(
     return {"model": dict(model.state_dict()), "callback": callback.state_dict()}
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
+def main(rank, ranks, folder):
     own, alone = folder / f"own of {ranks}.ckpt", folder / "alone.ckpt"
     return {
         "whole": fit(own, rank, ranks, resume=False, noise=True),

@@ -1,16 +1,12 @@
 """Runs a script in several processes at once."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -21,13 +17,13 @@ from callback_helpers import trainer as quiet
 from lightning_accum.callbacks import LocalDDPStrategy
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def run_ranks(script: Path, ranks: int, folder: Path) -> list[dict[str, Any]]:
+def run_ranks(script, ranks, folder):
     """What `python script RANK RANKS PORT FOLDER` saves as `RANK of RANKS.pt`, by rank."""
     port = free_port()
     started = [Forked(script, [rank, ranks, port, folder]) for rank in range(ranks)]
@@ -37,7 +33,7 @@ def run_ranks(script: Path, ranks: int, folder: Path) -> list[dict[str, Any]]:
     return [torch.load(file, weights_only=True) for file in files]
 
 
-def share(main: Callable[[int, int, Path], Any], wait: bool = True) -> None:
+def share(main, wait=True):
     """Runs ``main(rank, ranks, folder)`` in a script that is one of several, and saves the result.
 
     Beside gloo's threads an exit now and then aborts.
@@ -60,43 +56,43 @@ def share(main: Callable[[int, int, Path], Any], wait: bool = True) -> None:
 class Resumable:
     """Batches that go on where they stopped."""
 
-    def __init__(self, batches: Sequence[Any]) -> None:
+    def __init__(self, batches):
         self.batches, self.done = batches, 0
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         for i in range(self.done, len(self.batches)):
             self.done = (i + 1) % len(self.batches)
             yield self.batches[i]
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self):
         return {"done": self.done}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state):
         self.done = state["done"]
 
 
 class Saver(pl.Callback):
     """Saves after so many batches."""
 
-    def __init__(self, path: Path, batches: int) -> None:
+    def __init__(self, path, batches):
         self.path, self.batches = path, batches
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, *_):
         if trainer.fit_loop.epoch_loop.total_batch_idx + 1 == self.batches:
             trainer.save_checkpoint(self.path)
 
 
-def trainer(ranks: int, *callbacks: pl.Callback, epochs: int = 2, **options: Any) -> pl.Trainer:
+def trainer(ranks, *callbacks, epochs=2, **options):
     """One of several that see their own samples, and say nothing."""
     strategy = LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto"
     shared = {"strategy": strategy, "devices": ranks, "use_distributed_sampler": False}
     return quiet(None, *callbacks, **{**shared, "max_epochs": epochs, **options})
 
 
-def resuming(path: Path | None) -> dict[str, Any]:
+def resuming(path):
     """Options of a fit that goes on from a checkpoint, if there is one, without unpickling code."""
     if path is None or "weights_only" not in inspect.signature(pl.Trainer.fit).parameters:
         return {"ckpt_path": path}  # Lightning asks how to read it since 2.6

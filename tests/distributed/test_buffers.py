@@ -1,9 +1,5 @@
 """Thresholds that adapt to activity: each process' own, or averaged."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import lightning.pytorch as pl
 import pytest
 import torch
@@ -19,7 +15,7 @@ Found = dict[int, list[dict[str, dict[str, torch.Tensor]]]]
 
 
 @pytest.mark.parametrize("name", ["one step a batch", "one step a batch, wrapped"])
-def test_as_one_process_where_nothing_happens_between(found: Found, name: str):
+def test_as_one_process_where_nothing_happens_between(found, name):
     alone, first, second = (ranks[name] for ranks in (found[1][0], *found[2]))
     for key in ("theta", "weight"):
         assert torch.equal(first[key], second[key])
@@ -30,7 +26,7 @@ def test_as_one_process_where_nothing_happens_between(found: Found, name: str):
 
 
 @pytest.mark.parametrize("name", ["one step a batch", "one step a batch, wrapped"])
-def test_rewards_are_compared_with_those_of_all_processes(found: Found, name: str):
+def test_rewards_are_compared_with_those_of_all_processes(found, name):
     alone, first, second = (ranks[name] for ranks in (found[1][0], *found[2]))
     assert torch.equal(first["expected"], second["expected"])
     assert_close(first["expected"], alone["expected"], rtol=1e-12, atol=0)
@@ -39,7 +35,7 @@ def test_rewards_are_compared_with_those_of_all_processes(found: Found, name: st
     assert alone["expected"].unique().numel() == 2
 
 
-def test_within_a_batch_each_process_has_its_own(found: Found):
+def test_within_a_batch_each_process_has_its_own(found):
     alone, first, second = (ranks["five steps a batch"] for ranks in (found[1][0], *found[2]))
     assert torch.equal(first["theta"], second["theta"])
     assert torch.equal(first["weight"], second["weight"])
@@ -48,13 +44,13 @@ def test_within_a_batch_each_process_has_its_own(found: Found):
     assert not torch.equal(first["theta"], alone["theta"])
 
 
-def test_without_it_they_drift_apart(found: Found):
+def test_without_it_they_drift_apart(found):
     first, second = (rank["each its own"] for rank in found[2])
     assert not torch.allclose(first["theta"], second["theta"])
     assert torch.equal(first["weight"], second["weight"])  # all the same
 
 
-def test_a_buffer_that_is_not_there(tmp_path: Path):
+def test_a_buffer_that_is_not_there(tmp_path):
     trainer = pl.Trainer(
         default_root_dir=tmp_path, accelerator="cpu", callbacks=[AverageBuffers("lif.theta_")],
         logger=False, enable_checkpointing=False, enable_model_summary=False, max_epochs=1,

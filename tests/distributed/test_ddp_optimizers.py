@@ -1,7 +1,5 @@
 """Optimizers in two processes end as in one, also where they are handed updates as gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from ddp_optimizers_run import FITS
@@ -11,7 +9,7 @@ SCRIPT, RANKS = "ddp_optimizers_run.py", (1, 2)
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_as_one_process_with_the_whole_batch(found: dict[int, list], name: str):
+def test_as_one_process_with_the_whole_batch(found, name):
     alone, first, second = (ranks[name] for ranks in (found[1][0], *found[2]))
     for key, value in alone["params"].items():
         assert torch.equal(first["params"][key], second["params"][key])
@@ -25,7 +23,7 @@ def test_as_one_process_with_the_whole_batch(found: dict[int, list], name: str):
     assert first["steps"] == second["steps"] == alone["steps"] == 8
 
 
-def test_what_is_handed_over_is_stepped_otherwise_than_what_is_applied(found: dict[int, list]):
+def test_what_is_handed_over_is_stepped_otherwise_than_what_is_applied(found):
     fits = found[1][0]
     weights = [fits[name]["params"]["fc.weight"] for name in ("AdaBelief", "AdaBelief for both")]
     assert not torch.allclose(*weights)

@@ -1,7 +1,5 @@
 """The programs on the page about several processes, pasted into empty files, run in two."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -19,7 +17,7 @@ QUIET = {
 }
 
 
-def printed(folder: Path, program: str) -> str:
+def printed(folder, program):
     """What both processes print of a program that is started once."""
     path = folder / "two.py"
     path.write_text(program, encoding="utf-8")
@@ -37,7 +35,7 @@ def printed(folder: Path, program: str) -> str:
 
 
 @pytest.mark.distributed
-def test_weights_agree_and_thresholds_where_they_are_averaged(tmp_path: Path) -> None:
+def test_weights_agree_and_thresholds_where_they_are_averaged(tmp_path):
     found = re.findall(
         r"process \d: weights ([\d.]+), thresholds ([\d.]+)", printed(tmp_path, ONE + AVERAGED)
     )
@@ -48,5 +46,5 @@ def test_weights_agree_and_thresholds_where_they_are_averaged(tmp_path: Path) ->
 
 
 @pytest.mark.distributed
-def test_shards_of_weights_learn(tmp_path: Path) -> None:
+def test_shards_of_weights_learn(tmp_path):
     assert printed(tmp_path, SHARDED).count("6 of 12 rows are kept in this process") == 2

@@ -1,9 +1,5 @@
 """Under FSDP2 two processes, each with a shard of every parameter, learn what one learns."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed.fsdp
@@ -20,7 +16,7 @@ RESUMED = ("resumed from one file", "resumed from distributed")
 
 
 @pytest.mark.parametrize("name", [*FITS, *RESUMED])
-def test_as_one_process_with_whole_parameters(found: dict[int, list], name: str):
+def test_as_one_process_with_whole_parameters(found, name):
     alone, first, second = (ranks[name] for ranks in (found[1][0], *found[2]))
     assert first.keys() == second.keys() == alone.keys()
     for key, value in alone.items():
@@ -35,7 +31,7 @@ def test_as_one_process_with_whole_parameters(found: dict[int, list], name: str)
         assert_close(first["logged"][key], alone["logged"][key])
 
 
-def test_a_resumed_fit_ends_as_one_that_was_left_alone(found: dict[int, list]):
+def test_a_resumed_fit_ends_as_one_that_was_left_alone(found):
     for name in RESUMED:
         for key, value in found[2][0]["AdaBelief"].items():
             if key.startswith("net."):
@@ -43,7 +39,7 @@ def test_a_resumed_fit_ends_as_one_that_was_left_alone(found: dict[int, list]):
 
 
 @pytest.mark.usefixtures("found")
-def test_pictures_are_of_whole_parameters(folder: Path):
+def test_pictures_are_of_whole_parameters(folder):
     histograms = []
     for ranks in (1, 2):
         events = EventAccumulator(str(folder / str(ranks)), {"histograms": 0, "images": 0})
@@ -60,7 +56,7 @@ def test_pictures_are_of_whole_parameters(folder: Path):
     assert len(histograms[0]) > 2
 
 
-def test_every_fit_has_learned(found: dict[int, list]):
+def test_every_fit_has_learned(found):
     heads = {float(found[1][0][name]["net.head.weight"].sum()) for name in FITS}
     assert len(heads) == len(FITS) - 1  # two of the fits train no head
     for name in FITS:
@@ -70,7 +66,7 @@ def test_every_fit_has_learned(found: dict[int, list]):
 
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_shards_of_rows_and_of_columns(found: dict[int, list], rank: int, dim: int):
+def test_shards_of_rows_and_of_columns(found, rank, dim):
     one = found[2][rank][f"by hand, {dim}"]
     change = torch.arange(20.0, dtype=torch.float64).reshape(5, 4) / 20
     start = torch.full((5, 4), 0.25, dtype=torch.float64)
@@ -86,6 +82,6 @@ def test_shards_of_rows_and_of_columns(found: dict[int, list], rank: int, dim: i
     assert torch.equal(weight, start)
 
 
-def test_other_ways_to_shard_are_refused(found: dict[int, list]):
+def test_other_ways_to_shard_are_refused(found):
     for rank in found[2]:
         assert "sharded by `torch.distributed.fsdp.fully_shard`" in rank["parallel otherwise"]

@@ -1,13 +1,11 @@
 """Two processes of a DDP fit log the same values as one process with all samples."""
 
-from __future__ import annotations
-
 from torch.testing import assert_close
 
 SCRIPT, RANKS = "logged_run.py", (1, 2)
 
 
-def test_two_ranks_log_what_one_process_does(found: dict[int, list]) -> None:
+def test_two_ranks_log_what_one_process_does(found):
     (alone,), (first, second) = found[1], found[2]
     assert set(alone["monitored"]) == {
         "change_ratio/enc.weight", "updates/enc.bias/ratio",

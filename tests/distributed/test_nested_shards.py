@@ -1,9 +1,5 @@
 """Of nested modules under FSDP2, the nearest one around a parameter gathers it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import distributed, nn
@@ -15,7 +11,7 @@ from lightning_accum.distributed.shards import is_sharded, shard_holders, whole_
 
 
 @pytest.fixture
-def alone() -> Iterator[None]:
+def alone():
     """One process that is a group by itself."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
@@ -33,7 +29,7 @@ def alone() -> Iterator[None]:
         (["1", ""], ""),
     ],
 )
-def test_the_nearest_holder(wrapped: list[str], holder: str) -> None:
+def test_the_nearest_holder(wrapped, holder):
     model = nn.Sequential(nn.Sequential(nn.Linear(2, 3)), nn.Linear(3, 1))
     updater = attach_updater(model.get_submodule("0.0"), "weight")
     mesh = init_device_mesh("cpu", (1,))

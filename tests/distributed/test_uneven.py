@@ -1,7 +1,5 @@
 """One process has a batch fewer than the other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ from run_ranks import run_ranks
 
 
 @pytest.mark.parametrize("learner", ["with", "without"])
-def test_a_fit_ends_as_without_a_learner(learner: str, tmp_path: Path) -> None:
+def test_a_fit_ends_as_without_a_learner(learner, tmp_path):
     """The process that has more waits for gradients, or updates, until the other has ended."""
     folder = tmp_path / learner
     folder.mkdir()

@@ -1,10 +1,5 @@
 """A fit in which the first process has a batch more: `uneven_run.py RANK RANKS PORT FOLDER`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from run_ranks import share, trainer
@@ -18,29 +13,29 @@ from lightning_accum.nn import LIF
 class Head(pl.LightningModule):
     """A layer that learns by a rule, and a readout."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc, self.lif = nn.Linear(6, 4, bias=False).requires_grad_(False), LIF(4, time_dim=0)
         self.head, self.batches = nn.Linear(4, 2), 0
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         self.batches += 1
         self.lif.reset()
         return self.head(self.lif(self.fc(batch.transpose(0, 1))).mean(0)).square().mean()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.head.parameters(), 0.1)
 
 
 class Batches(torch.utils.data.IterableDataset[Tensor]):
-    def __init__(self, count: int) -> None:
+    def __init__(self, count):
         self.count = count
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         return iter(torch.ones(self.count, 5, 7, 6))
 
 
-def main(rank: int, ranks: int, folder: Path) -> dict[str, Any]:
+def main(rank, ranks, folder):
     rule = STDP(0.01, -0.01, time_dim=0)
     learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, log=False, summary=False)
     net, raised = Head(), ""

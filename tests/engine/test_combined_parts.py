@@ -1,17 +1,14 @@
 """The difference of both parts, which a rule adds where nothing needs each of them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import pytest
 import torch
 from forms import in_forms
 from rasters import Fed, layer, raster, show
 from references import RULES
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
@@ -23,7 +20,7 @@ T, B = 7, 3
 
 
 @pytest.fixture(autouse=True)
-def no_window_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_window_is_small(monkeypatch):
     """Sums of small windows are not combined."""
     monkeypatch.setattr(costs, "_CHOICE", 0.0)
 
@@ -31,9 +28,7 @@ def no_window_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 COMBINED = {"STDP", "InhibitorySTDP", "TripletSTDP", "MSTDP", "MSTDPET", "BCM"}
 
 
-def evaluated(
-    model: Serial, keep: bool | None, name: str = "STDP", record: bool = False, **options: Any
-) -> Accumulator:
+def evaluated(model, keep, name="STDP", record=False, **options):
     """Evaluates a rule for two windows of a model, and returns what is pending."""
     case, (outputs, inputs) = RULES[name], model.connection.weight.shape[:2]
     rest = () if isinstance(model.connection, nn.Linear) else (6,)
@@ -53,11 +48,11 @@ def evaluated(
     return accumulator
 
 
-def convolution() -> Serial:
+def convolution():
     return Serial(nn.Conv1d(2, 4, 3, padding=1, dtype=torch.float64), Fed())
 
 
-def change(accumulator: Accumulator) -> Tensor:
+def change(accumulator):
     shape = accumulator.shape
     assert shape is not None
     delta = accumulator.update(torch.full(shape, 0.5, dtype=torch.float64))

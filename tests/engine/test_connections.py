@@ -1,7 +1,5 @@
 """What connections there are beside those of every rule, and what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -9,14 +7,14 @@ import torch
 from connections import OneToOne
 from rasters import Fed, learned, naive, raster
 from references import PAIR
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
 from lightning_accum import STDP, Cell, Rule, Term, get_updater
 
 
 class Squared(OneToOne):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x * self.gain**2
 
 
@@ -53,7 +51,7 @@ def test_a_shared_connection_adds_up_each_cell_once():
 class Dropped(nn.Linear):
     """Leaves out some of its input, by chance."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return torch.nn.functional.linear(torch.nn.functional.dropout(x, 0.5), self.weight)
 
 
@@ -71,18 +69,18 @@ def test_evaluating_one_rule_shows_nothing_to_another():
 class Casting(nn.Module):
     """A connection that names a dtype itself."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(3, 4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x.float() @ self.weight.T
 
 
 class Binary(Casting):
     """Each weight counts as 0 or 1, and the derivative passes straight through."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         binary = (self.weight > 0.5).float()
         return x.float() @ (self.weight + (binary - self.weight).detach()).T
 
@@ -90,25 +88,25 @@ class Binary(Casting):
 class Remembering(Casting):
     """Keeps its output, with the graph in which it was computed."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.seen = [super().forward(x)]
         return self.seen[0]
 
 
 class Bent(Casting):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x.float() @ self.weight.square().T
 
 
 class Constant(Casting):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x @ (self.weight > 0.5).float().T
 
 
 class Choosy(Casting):
     """Takes booleans only."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return (x & torch.ones_like(x)).float() @ self.weight.T
 
 
@@ -116,7 +114,7 @@ SPIKES = torch.tensor([[True, True, False, False], [False, True, False, True]])
 FIRED = torch.tensor([[True, False, True], [False, True, True]])
 
 
-def evaluate(module: nn.Module, pre: Tensor = SPIKES, post: Tensor = FIRED) -> None:
+def evaluate(module, pre=SPIKES, post=FIRED):
     """Evaluates a rule on the first parameter, after one step."""
     neuron, (name, _) = Fed(), next(module.named_parameters())
     rule = STDP(1.0, -1.0, params=(name,))
@@ -127,7 +125,7 @@ def evaluate(module: nn.Module, pre: Tensor = SPIKES, post: Tensor = FIRED) -> N
 
 
 @turns("kind", [Casting, Binary, Remembering])
-def test_a_connection_may_name_its_dtype(kind: type[nn.Module]) -> None:
+def test_a_connection_may_name_its_dtype(kind):
     module, linear = kind(), nn.Linear(4, 3, bias=False)
     evaluate(module), evaluate(linear, SPIKES.float())
     own, plain = (get_updater(each).weight for each in (module, linear))
@@ -150,7 +148,7 @@ def test_a_connection_may_name_its_dtype(kind: type[nn.Module]) -> None:
          "calls it to see how it uses the parameter. Found that it then raises a NotI"),
     ],
 )  # fmt: skip
-def test_what_is_refused(make, pre: Tensor, post: Tensor, words: str) -> None:
+def test_what_is_refused(make, pre, post, words):
     module = make()
     with pytest.raises(ValueError, match=words) as caught:
         evaluate(module, pre, post)
@@ -160,7 +158,7 @@ def test_what_is_refused(make, pre: Tensor, post: Tensor, words: str) -> None:
     assert getattr(get_updater(module), updated).empty
 
 
-def test_a_trace_of_a_trace_is_refused() -> None:
+def test_a_trace_of_a_trace_is_refused():
     class Twice(Rule):
         def terms(self, window, h):
             return [Term(1.0, window.post, window.pre.trace(5.0).trace(5.0))]

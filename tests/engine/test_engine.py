@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import torch
@@ -22,7 +20,7 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
 quick = settings(deadline=None, derandomize=True, max_examples=25)
 
 
-def middle(stacked: torch.Tensor, dim: int) -> torch.Tensor:
+def middle(stacked, dim):
     return stacked.median(dim).values
 
 
@@ -33,7 +31,7 @@ densities = st.sampled_from([0.0, 0.1, 0.5, 1.0])
 signs = st.sampled_from([(0.3, -0.2), (-0.3, 0.2), (0.3, 0.2), (-0.3, -0.2), (0.3, 0.0), (0, -0.2)])
 
 
-def same(found: torch.Tensor | None, expected: torch.Tensor | None) -> None:
+def same(found, expected):
     assert (found is None) == (expected is None)
     if expected is not None:
         torch.testing.assert_close(found, expected, **exact)

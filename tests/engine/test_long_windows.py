@@ -1,7 +1,5 @@
 """A long window comes to the rule in pieces, and makes no difference."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from forms import evaluated_in
@@ -10,14 +8,14 @@ from references import RULES
 from torch import nn
 from turns import turns
 
-from lightning_accum import STDP, Accumulator, Cell, EProp, Serial, get_updater
+from lightning_accum import STDP, Cell, EProp, Serial, get_updater
 from lightning_accum import nn as layers
 from lightning_accum.engine import accumulate as run_module
 
 
 @turns("by", ["sum", "mean", "amax"])
 @turns("name", RULES)
-def test_pieces_are_exact_and_one_contribution(name: str, by: str, monkeypatch: pytest.MonkeyPatch):
+def test_pieces_are_exact_and_one_contribution(name, by, monkeypatch):
     case = RULES[name]
     pre, post = raster(23, 3, 4, density=0.3), raster(23, 3, 2, density=0.3, seed=1)
     if not case.spikes:
@@ -30,7 +28,7 @@ def test_pieces_are_exact_and_one_contribution(name: str, by: str, monkeypatch: 
         nn.init.constant_(model.connection.weight, 0.5)
         nn.init.constant_(model.connection.bias, 0.5)
         rule.register_cell("cell", model.cell)
-        accumulator: Accumulator = get_updater(model.connection).weight
+        accumulator = get_updater(model.connection).weight
         accumulator.reduction(by)
         for _ in range(2):  # the second begins with what the first carried
             show(model, pre, post)
@@ -61,7 +59,7 @@ def test_pairs_of_each_synapse_reach_over_pieces(pairing, carry, monkeypatch):
 
 @turns("dtype", [torch.float16, torch.bfloat16])
 @turns("name", RULES)
-def test_narrow_activity_is_computed_in_float32(name: str, dtype: torch.dtype):
+def test_narrow_activity_is_computed_in_float32(name, dtype):
     case = RULES[name]
     pre, post = raster(40, 3, 5, density=0.3), raster(40, 3, 2, density=0.3, seed=1)
     found = []
@@ -81,11 +79,11 @@ def test_narrow_activity_is_computed_in_float32(name: str, dtype: torch.dtype):
 
 
 class Pair(nn.Module):
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, x):
         return {"potential": x - 0.5, "spikes": (x > 0).to(x.dtype)}
 
 
-def pick_spikes(out: dict[str, torch.Tensor]) -> torch.Tensor:
+def pick_spikes(out):
     return out["spikes"]
 
 
@@ -99,7 +97,7 @@ def test_a_picker_says_where_the_activity_is():
         STDP(1.0, 0.0, picker="spikes")
 
 
-def test_each_piece_has_its_own_events(monkeypatch: pytest.MonkeyPatch):
+def test_each_piece_has_its_own_events(monkeypatch):
     spikes = raster(40, 8, 1000, density=0.02).bool()
     post = raster(40, 8, 100, density=0.02, seed=1).bool()
     found = []

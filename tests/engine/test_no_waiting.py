@@ -1,11 +1,9 @@
 """Nothing waits for the device: on `meta`, where there are no values, looking at one raises."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from references import RULES
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
 from lightning_accum import Cell, Clamp, attach_updater
@@ -13,14 +11,14 @@ from lightning_accum.nn import LIF, AdaptiveLIF, Linear
 from lightning_accum.optim import AdaBelief, Adam, UpdateOptimizer
 
 
-def ones(*shape: int) -> Tensor:
+def ones(*shape):
     return torch.ones(shape, device="meta")
 
 
 @turns("policy", ["skip", "ignore"])
 @turns("time_dim", [None, 0])
 @pytest.mark.parametrize("name", RULES)
-def test_from_activity_to_the_applied_update(name: str, time_dim: int | None, policy: str):
+def test_from_activity_to_the_applied_update(name, time_dim, policy):
     case = RULES[name]
     fc, neuron = nn.Linear(4, 2, device="meta"), nn.Identity()
     fc.register_buffer("delay", ones(2, 4))

@@ -1,7 +1,5 @@
 """The fast form of evaluation against the plain one, and what passes from window to window."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from forms import FORMS, evaluated_in

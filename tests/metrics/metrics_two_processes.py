@@ -1,12 +1,8 @@
 """Metrics of two processes: `python metrics_two_processes.py RANK RENDEZVOUS FOLDER`."""
 
-from __future__ import annotations
-
 import sys
-from typing import Any
 
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 from two_processes import make_all
 
@@ -16,7 +12,7 @@ from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateS
 RANK = int(sys.argv[1]) if __name__ == "__main__" else 0
 
 
-def updates() -> list[dict[str, Any]]:
+def updates():
     """Seven updates within limits, two of them with NaN or Inf."""
     generator = torch.Generator().manual_seed(0)
     found = []
@@ -31,23 +27,23 @@ def updates() -> list[dict[str, Any]]:
     return found
 
 
-def spikes() -> list[Tensor]:
+def spikes():
     generator = torch.Generator().manual_seed(1)
     return [torch.rand(5, b, 2, 3, generator=generator) < 0.03 for b in (4, 4, 4, 1, 2)]
 
 
-def alone(kind: type[Any], inputs: list[Any]) -> Any:
+def alone(kind, inputs):
     """The result of one process that sees all inputs."""
     return fed(kind(sync_on_compute=False), inputs).compute()
 
 
-def fed(metric: Any, inputs: list[Any]) -> Any:
+def fed(metric, inputs):
     for each in inputs:
         metric.update(**each) if isinstance(each, dict) else metric.update(each)
     return metric
 
 
-def updates_of_each_process_are_averaged_together() -> None:
+def updates_of_each_process_are_averaged_together():
     every = updates()
     own = every[:2] if RANK == 0 else every[2:]
     metric = UpdateStatistics()
@@ -61,19 +57,19 @@ def updates_of_each_process_are_averaged_together() -> None:
     assert_close(metric.compute(), alone(UpdateStatistics, again))
 
 
-def the_same_updates_in_each_process_count_as_one() -> None:
+def the_same_updates_in_each_process_count_as_one():
     metric = UpdateStatistics()
     assert_close(fed(metric, updates()).compute(), alone(UpdateStatistics, updates()))
 
 
-def a_process_without_updates_takes_part() -> None:
+def a_process_without_updates_takes_part():
     metric = UpdateStatistics()
     fed(metric, updates() if RANK else [])
     metric._update_count = max(metric._update_count, 1)  # torchmetrics warns of none
     assert_close(metric.compute(), alone(UpdateStatistics, updates()))
 
 
-def spikes_of_each_process_are_counted_together() -> None:
+def spikes_of_each_process_are_counted_together():
     every = spikes()
     metric = FiringStatistics()
     found = fed(metric, every[RANK::2]).compute()
@@ -81,7 +77,7 @@ def spikes_of_each_process_are_counted_together() -> None:
     assert 0 < found["silent_share"] < alone(FiringStatistics, every[:1])["silent_share"]
 
 
-def classes_are_those_of_all_samples() -> None:
+def classes_are_those_of_all_samples():
     generator = torch.Generator().manual_seed(2)
     rates, labels = torch.rand(24, 6, generator=generator), torch.arange(24) % 3
     every = [

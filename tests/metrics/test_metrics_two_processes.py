@@ -1,7 +1,5 @@
 """Two processes report what one does that sees everything."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

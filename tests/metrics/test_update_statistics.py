@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 import sys
 
@@ -203,7 +201,7 @@ def test_firing_statistics_refuse_another_layer():
     assert metric.compute()["firing_rate"] == 1.0
 
 
-def test_before_that_is_no_copy() -> None:
+def test_before_that_is_no_copy():
     stats, weight = UpdateStatistics(), torch.ones(3)
     before = weight.detach()
     weight.add_(1.0)

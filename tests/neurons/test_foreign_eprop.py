@@ -9,7 +9,7 @@ import pytest
 import torch
 from eprop_reference import eprop
 from foreign import BATCH, INPUTS, OUTPUTS, STEPS, raster
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.functional import FastSigmoid, Triangular
@@ -19,11 +19,11 @@ TC_MEM = -1 / math.log(DECAY)
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 
 
-def second(out: tuple[Tensor, Tensor]) -> Tensor:
+def second(out):
     return out[1]
 
 
-def state_v(out: tuple[Tensor, Any]) -> Tensor:
+def state_v(out):
     return out[1].v
 
 
@@ -32,11 +32,11 @@ class Leaky:
 
     time_dim, options = None, {"membrane": second, "threshold": 1.0}
 
-    def __init__(self) -> None:
+    def __init__(self):
         library = pytest.importorskip("snntorch", reason="snnTorch is not installed")
         self.neuron = library.Leaky(beta=DECAY)
 
-    def run(self, currents: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, currents):
         spikes, membrane = zip(*(self.neuron(now) for now in currents), strict=True)
         return torch.stack(spikes), torch.stack(membrane)
 
@@ -46,11 +46,11 @@ class Box:
 
     time_dim, options = None, {"membrane": state_v, "threshold": 1.0}
 
-    def __init__(self) -> None:
+    def __init__(self):
         library = pytest.importorskip("norse.torch", reason="Norse is not installed")
         self.neuron, self.state = library.LIFBoxCell(), None
 
-    def run(self, currents: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, currents):
         rows = []
         for now in currents:
             z, self.state = self.neuron(3.0 * now, self.state)
@@ -66,7 +66,7 @@ class Node:
     options: dict[str, Any] = {"membrane": "v", "threshold": 1.0}  # noqa: RUF012
     mode: dict[str, Any] = {"step_mode": "s"}  # noqa: RUF012
 
-    def __init__(self) -> None:
+    def __init__(self):
         library = pytest.importorskip(
             "spikingjelly.activation_based.neuron", reason="SpikingJelly is not installed"
         )
@@ -74,7 +74,7 @@ class Node:
         for name, value in self.mode.items():
             setattr(self.neuron, name, value)
 
-    def run(self, currents: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, currents):
         rows = [(self.neuron(now), self.neuron.v) for now in currents]
         spikes, membrane = zip(*rows, strict=True)
         return torch.stack(spikes), torch.stack(membrane)
@@ -87,7 +87,7 @@ class NodeOfSequences(Node):
     options = {"membrane": "v_seq", "threshold": 1.0}  # noqa: RUF012
     mode = {"step_mode": "m", "store_v_seq": True}  # noqa: RUF012
 
-    def run(self, currents: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, currents):
         return self.neuron(currents), self.neuron.v_seq
 
 
@@ -95,9 +95,7 @@ class NodeOfSequences(Node):
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize("surrogate", [None, FastSigmoid(3.0)], ids=str)
 @pytest.mark.parametrize("library", [Leaky, Box, Node, NodeOfSequences])
-def test_it_is_the_loop_over_what_was_returned(
-    library: type[Any], surrogate: FastSigmoid | None, calls: int
-) -> None:
+def test_it_is_the_loop_over_what_was_returned(library, surrogate, calls):
     torch.manual_seed(0)
     layer, fc = library(), nn.Linear(INPUTS, OUTPUTS, bias=False).double()
     nn.init.uniform_(fc.weight, -0.1, 0.4)
@@ -125,7 +123,7 @@ def test_it_is_the_loop_over_what_was_returned(
     torch.testing.assert_close(weight.update(fc.weight), expected, **CLOSE)
 
 
-def test_the_last_potential_of_a_sequence_is_not_that_of_every_step() -> None:
+def test_the_last_potential_of_a_sequence_is_not_that_of_every_step():
     library = pytest.importorskip("norse.torch", reason="Norse is not installed")
     fc, neuron = nn.Linear(INPUTS, OUTPUTS), library.LIF()
     rule = EProp(0.2, tc_mem=TC_MEM, membrane=state_v, threshold=1.0, time_dim=0)
@@ -136,7 +134,7 @@ def test_the_last_potential_of_a_sequence_is_not_that_of_every_step() -> None:
     assert get_updater(fc).weight.empty
 
 
-def test_snntorchs_beta_is_not_taken_for_an_adaptation() -> None:
+def test_snntorchs_beta_is_not_taken_for_an_adaptation():
     layer, fc = Leaky(), nn.Linear(INPUTS, OUTPUTS)
     rule = EProp(0.2, tc_mem=TC_MEM, **layer.options)
     unit = rule.register_cell("cell", Cell(fc, layer.neuron))

@@ -1,7 +1,5 @@
 """The example learns with the neurons of every library, and skips where there is none."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path
@@ -15,14 +13,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LIBRARIES = ["snntorch", "norse", "spikingjelly"]
 
 
-def run(folder: Path, *args: str, script: Path = EXAMPLES / "foreign_neurons.py") -> str:
+def run(folder, *args, script=EXAMPLES / "foreign_neurons.py"):
     done = Forked(script, ["--short", *args], folder).wait()
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_learns_in_its_short_form(library: str, tmp_path: Path) -> None:
+def test_learns_in_its_short_form(library, tmp_path):
     pytest.importorskip(library, reason=f"{library} is not installed")
     shown = run(tmp_path, "--library", library)
     assert "85 updates by STDP, none by gradient" in shown
@@ -34,7 +32,7 @@ def test_learns_in_its_short_form(library: str, tmp_path: Path) -> None:
     assert imread(tmp_path / "foreign_neurons.png").std() > 0.01
 
 
-def test_skips_without_the_library(tmp_path: Path) -> None:
+def test_skips_without_the_library(tmp_path):
     without = tmp_path / "without.py"
     without.write_text(
         "import runpy, sys\n"
@@ -48,12 +46,12 @@ def test_skips_without_the_library(tmp_path: Path) -> None:
     assert one == "skipped: norse is not installed\n"
 
 
-def test_neurons_tire_in_training_only() -> None:
+def test_neurons_tire_in_training_only():
     pytest.importorskip("snntorch", reason="snntorch is not installed")
     model = importlib.import_module("foreign_neurons").Digits("snntorch").eval()
     images = torch.rand(8, 64)
 
-    def spikes() -> torch.Tensor:
+    def spikes():
         torch.manual_seed(0)  # of the encoder
         with torch.no_grad():
             return model(images)

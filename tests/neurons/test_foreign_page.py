@@ -1,9 +1,6 @@
 """The programs on the page about other libraries' neurons learn, put together as the page says."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +12,14 @@ LIBRARIES = ["snntorch", "norse", "spikingjelly"]
 
 
 @pytest.fixture(autouse=True)
-def _gradients() -> Iterator[None]:
+def _gradients():
     """The page turns them off."""
     with torch.enable_grad():
         yield
 
 
 @pytest.mark.parametrize(("library", "block"), list(zip(LIBRARIES, BLOCKS, strict=True)))
-def test_program_on_the_page_learns(
-    library: str, block: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_program_on_the_page_learns(library, block, capsys):
     pytest.importorskip(library, reason=f"{library} is not installed")
     assert f"import {library}" in block or f"from {library}" in block
     torch.manual_seed(0)

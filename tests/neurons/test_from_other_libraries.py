@@ -1,14 +1,10 @@
 """The tutorial for users of other libraries: each block shows that a change is equal to theirs."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,12 +23,12 @@ LIBRARIES = [
 ]
 
 
-def run(source: str, scope: dict[str, Any]) -> None:
+def run(source, scope):
     exec(compile(source, PAGE.name, "exec"), scope)
 
 
 @pytest.fixture(autouse=True)
-def _without_its_environments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _without_its_environments(monkeypatch):
     """Has `import bindsnet.network` not run `bindsnet/__init__.py`, which imports OpenCV and games.
 
     An empty package over the same folder does: its modules are the real ones.
@@ -48,17 +44,17 @@ def _without_its_environments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.fixture(scope="module")
-def scope() -> dict[str, Any]:
+def scope():
     """What the page's own cells define."""
     pytest.importorskip("matplotlib").use("Agg")
-    names: dict[str, Any] = {}
+    names = {}
     run("\n".join(CELLS), names)
     names["plt"].close("all")
     return names
 
 
 @pytest.mark.parametrize(("library", "block"), list(zip(LIBRARIES, BLOCKS, strict=True)))
-def test_the_change_is_equal_to_theirs(library: str, block: str, scope: dict[str, Any]) -> None:
+def test_the_change_is_equal_to_theirs(library, block, scope):
     assert f"from {library.partition('.')[0]}" in block
     assert "torch.testing.assert_close(" in block
     assert "theirs, ours(" in block

@@ -1,18 +1,14 @@
 """Networks as NIR: written to a file, read, and run by others, they give the same spikes."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from lightning_accum import STDP, Layer, Serial
@@ -33,13 +29,13 @@ nir = pytest.importorskip("nir", reason="nir is not installed")
 STEPS, BATCH = 120, 3
 
 
-def written(path: Path, model: nn.Module, *args: Any, **options: Any) -> Any:
+def written(path, model, *args, **options):
     """A network's graph, from its file."""
     nir.write(path / "net.nir", to_nir(model, *args, **options))
     return nir.read(path / "net.nir")
 
 
-def run_node(node: Any, x: Tensor, state: dict[str, Tensor], solver: str, dt: float) -> Tensor:
+def run_node(node, x, state, solver, dt):
     """One step of NIR's equations in double precision, with the current constant in it."""
     p = {
         k: torch.as_tensor(v, dtype=torch.float64)
@@ -75,9 +71,9 @@ def run_node(node: Any, x: Tensor, state: dict[str, Tensor], solver: str, dt: fl
     return spikes.double()
 
 
-def simulate(graph: Any, inputs: dict[str, Tensor], solver: str = "exact") -> dict[str, Tensor]:
+def simulate(graph, inputs, solver="exact"):
     """Runs a graph without loops; returns what each of its outputs gives, ``[T, B, ...]``."""
-    order: list[str] = [*graph.inputs]
+    order = [*graph.inputs]
     while len(order) < len(graph.nodes):
         ready = {
             name
@@ -85,10 +81,10 @@ def simulate(graph: Any, inputs: dict[str, Tensor], solver: str = "exact") -> di
             if name not in order and all(a in order for a, b in graph.edges if b == name)
         }
         order += sorted(ready)
-    states: dict[str, dict[str, Tensor]] = {name: {} for name in order}
-    out: dict[str, list[Tensor]] = {name: [] for name in graph.outputs}
+    states = {name: {} for name in order}
+    out = {name: [] for name in graph.outputs}
     for t in range(STEPS):
-        now: dict[str, Tensor] = {}
+        now = {}
         for name in order:
             before = [now[a] for a, b in graph.edges if b == name]
             x = sum(before[1:], before[0]) if before else inputs[name][t].double()
@@ -99,17 +95,17 @@ def simulate(graph: Any, inputs: dict[str, Tensor], solver: str = "exact") -> di
     return {name: torch.stack(row) for name, row in out.items()}
 
 
-def spikes(*shape: int, rate: float = 0.2) -> Tensor:
+def spikes(*shape, rate=0.2):
     return (torch.rand(STEPS, BATCH, *shape) < rate).float()
 
 
-def positive(model: nn.Module) -> nn.Module:
+def positive(model):
     for parameter in model.parameters():
         parameter.detach().abs_()
     return model
 
 
-def two_layers(dt: float = 1.0) -> nn.Module:
+def two_layers(dt=1.0):
     return positive(
         nn.Sequential(
             Serial(Linear(20, 15), LIF(15, tc_mem=15.0, dt=dt, time_dim=0)),
@@ -118,7 +114,7 @@ def two_layers(dt: float = 1.0) -> nn.Module:
     )
 
 
-def small_convolution(padding: Any, stride: int) -> nn.Module:
+def small_convolution(padding, stride):
     side = math.ceil(8 / stride) if padding == "same" else (8 + 2 * padding - 3) // stride + 1
     return nn.Sequential(
         Conv2d(2, 4, 3, padding=padding, stride=stride, bias=False),
@@ -129,7 +125,7 @@ def small_convolution(padding: Any, stride: int) -> nn.Module:
     )
 
 
-MODELS: dict[str, tuple[Any, Sequence[int]]] = {
+MODELS = {
     "two layers": (two_layers, (20,)),
     "steps of 0.5 ms": (lambda: two_layers(dt=0.5), (20,)),
     "rest and reset": (
@@ -162,7 +158,7 @@ MODELS: dict[str, tuple[Any, Sequence[int]]] = {
 
 @pytest.mark.parametrize("solver", ["exact", "euler"])
 @pytest.mark.parametrize("name", MODELS)
-def test_equations_of_nir_give_the_same_spikes(name: str, solver: Any, tmp_path: Path) -> None:
+def test_equations_of_nir_give_the_same_spikes(name, solver, tmp_path):
     torch.manual_seed(0)
     make, shape = MODELS[name]
     model = positive(make())
@@ -174,14 +170,14 @@ def test_equations_of_nir_give_the_same_spikes(name: str, solver: Any, tmp_path:
     assert torch.equal(found, expected.double())
 
 
-def test_a_graph_for_one_solver_differs_with_the_other(tmp_path: Path) -> None:
+def test_a_graph_for_one_solver_differs_with_the_other(tmp_path):
     torch.manual_seed(0)
     model, x = two_layers(), spikes(20)
     graph = written(tmp_path, model, solver="euler")
     assert not torch.equal(simulate(graph, {"input": x}, "exact")["output"], model(x).double())
 
 
-def test_units(tmp_path: Path) -> None:
+def test_units(tmp_path):
     net = Serial(Linear(2, 3), LIF(3, tc_mem=20.0, dt=0.5, v_threshold=2.0))
     graph = written(tmp_path, net)
     gain = 1 - math.exp(-0.5 / 20)
@@ -191,20 +187,20 @@ def test_units(tmp_path: Path) -> None:
     assert node.v_threshold == pytest.approx(2 * gain)
     assert graph.metadata["dt"] == pytest.approx(0.0005)
     weight = graph.nodes["connection"].weight
-    assert np.array_equal(weight, net.connection.weight.detach().numpy())  # type: ignore[operator]
+    assert np.array_equal(weight, net.connection.weight.detach().numpy())
     assert to_nir(net, solver="euler").nodes["neuron"].tau == pytest.approx(0.0005 / gain)
 
 
 @pytest.mark.parametrize("tc", [20.0, math.inf])
 @pytest.mark.parametrize("solver", ["exact", "euler"])
-def test_a_readout_gives_the_same_potentials(tc: float, solver: Any, tmp_path: Path) -> None:
+def test_a_readout_gives_the_same_potentials(tc, solver, tmp_path):
     torch.manual_seed(0)
     model, x = Serial(Linear(20, 4), LeakyIntegrator(4, tc, time_dim=0)), spikes(20)
     found = simulate(written(tmp_path, model, solver=solver), {"input": x}, solver)["output"]
     torch.testing.assert_close(found, model(x).detach().double(), rtol=1e-4, atol=1e-4)
 
 
-def test_thresholds_that_adapted(tmp_path: Path) -> None:
+def test_thresholds_that_adapted(tmp_path):
     torch.manual_seed(0)
     model, x = Serial(Linear(20, 9), AdaptiveLIF(9, theta_plus=0.1, time_dim=0)), spikes(20)
     positive(model)
@@ -212,8 +208,8 @@ def test_thresholds_that_adapted(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`neuron` in training mode: call `model\.eval\(\)`"):
         to_nir(model)
     model.eval()
-    model.neuron.reset()  # type: ignore[operator]
-    assert model.neuron.theta.unique().numel() > 3  # type: ignore[operator]
+    model.neuron.reset()
+    assert model.neuron.theta.unique().numel() > 3
     expected = model(x)
     assert expected.any()
     assert torch.equal(
@@ -221,7 +217,7 @@ def test_thresholds_that_adapted(tmp_path: Path) -> None:
     )
 
 
-def test_a_layer_of_several_connections_and_neurons(tmp_path: Path) -> None:
+def test_a_layer_of_several_connections_and_neurons(tmp_path):
     torch.manual_seed(0)
     layer = Layer(
         {"a": Linear(6, 5, bias=False), "b": Linear(9, 5)},
@@ -239,7 +235,7 @@ def test_a_layer_of_several_connections_and_neurons(tmp_path: Path) -> None:
     assert {*written(tmp_path, one).nodes} == {"input", "connections.a", "neurons.n", "output"}
 
 
-def test_a_network_that_learned(tmp_path: Path) -> None:
+def test_a_network_that_learned(tmp_path):
     torch.manual_seed(0)
     layer, x = Serial(Linear(20, 9), LIF(9, time_dim=0)), spikes(20)
     positive(layer)
@@ -251,25 +247,25 @@ def test_a_network_that_learned(tmp_path: Path) -> None:
     stdp.update()
     graph = written(tmp_path, layer)
     assert not np.array_equal(graph.nodes["connection"].weight, before)
-    layer.neuron.reset()  # type: ignore[operator]
+    layer.neuron.reset()
     assert torch.equal(simulate(graph, {"input": x})["output"], layer(x).double())
 
 
-def test_a_graph_is_a_copy() -> None:
+def test_a_graph_is_a_copy():
     net = Serial(Linear(2, 3), LIF(3))
     graph = to_nir(net)
-    net.connection.weight.detach().zero_()  # type: ignore[operator]
+    net.connection.weight.detach().zero_()
     assert graph.nodes["connection"].weight.any()
 
 
-def test_parametrized_weights_are_those_that_act() -> None:
+def test_parametrized_weights_are_those_that_act():
     net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), LIF(2))
     weight = to_nir(net).nodes["0"].weight
     assert np.array_equal(weight, net[0].weight.detach().numpy())
 
 
 # ---------------------------------------------------------------------------- others' simulators
-def assert_same_spikes(network: Any, model: nn.Module, x: Tensor) -> None:
+def assert_same_spikes(network, model, x):
     """Runs another simulator's network step by step, and compares it with ours."""
     state, found = None, []
     for now in x:
@@ -282,7 +278,7 @@ def assert_same_spikes(network: Any, model: nn.Module, x: Tensor) -> None:
 
 @pytest.mark.filterwarnings("ignore:nirtorch.load is being deprecated:DeprecationWarning")
 @pytest.mark.parametrize("dt", [1.0, 0.1])
-def test_norse_gives_the_same_spikes(dt: float, tmp_path: Path) -> None:
+def test_norse_gives_the_same_spikes(dt, tmp_path):
     norse = pytest.importorskip("norse.torch", reason="Norse, or nirtorch, is not installed")
     torch.manual_seed(0)
     model, x = two_layers(dt), spikes(20)
@@ -290,7 +286,7 @@ def test_norse_gives_the_same_spikes(dt: float, tmp_path: Path) -> None:
     assert_same_spikes(network, model, x)
 
 
-def test_snntorch_gives_the_same_spikes(tmp_path: Path) -> None:
+def test_snntorch_gives_the_same_spikes(tmp_path):
     snntorch = pytest.importorskip("snntorch.import_nir", reason="snnTorch is not installed")
     torch.manual_seed(0)
     model, x = two_layers(dt=0.1), spikes(20)  # it has steps of 0.1 ms only
@@ -299,14 +295,12 @@ def test_snntorch_gives_the_same_spikes(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:nirtorch.load is being deprecated:DeprecationWarning")
-def test_program_on_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_program_on_the_page(tmp_path, monkeypatch, capsys):
     pytest.importorskip("norse.torch", reason="Norse, or nirtorch, is not installed")
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs/nir.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    space: dict[str, Any] = {}
+    space = {}
     exec(compile("\n".join(blocks), "nir.md", "exec"), space)
     assert capsys.readouterr().out == "True\n"
     assert 0.02 < space["layer"](space["spikes"]).mean() < 0.5
@@ -314,17 +308,17 @@ def test_program_on_the_page(
 
 # ---------------------------------------------------------------------------- what is refused
 class Own(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input):
         return super().forward(input) ** 2
 
 
-def not_a_number() -> Linear:
+def not_a_number():
     fc = Linear(2, 2)
     nn.init.constant_(fc.weight, float("nan"))
     return fc
 
 
-REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+REFUSED = {
     "inhibition": (
         lambda: LIF(2, inhibition=LateralInhibition(1.0)),
         ValueError,
@@ -347,26 +341,26 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_nir_cannot_express_is_refused_by_name(name: str) -> None:
+def test_what_nir_cannot_express_is_refused_by_name(name):
     make, error, text = REFUSED[name]
     with pytest.raises(error, match=text):
         to_nir(nn.Sequential(Linear(3, 2), make()))
 
 
-def test_arguments() -> None:
+def test_arguments():
     with pytest.raises(ValueError, match=r"`input_shape` should be.*Found None for `0`"):
         to_nir(nn.Sequential(Conv1d(2, 4, 5), LIF((4, 6))))
     with pytest.raises(ValueError, match=r"\('exact', 'euler'\)\. Found `solver = 'rk4'`"):
-        to_nir(LIF(2), solver="rk4")  # type: ignore[arg-type]
+        to_nir(LIF(2), solver="rk4")
     with pytest.raises(ValueError, match="at least one module"):
         to_nir(nn.Sequential())
     with pytest.raises(TypeError, match=r"`model` should be a torch\.nn\.Module"):
-        to_nir([LIF(2)])  # type: ignore[arg-type]
+        to_nir([LIF(2)])
     with pytest.raises(ValueError, match=r"shape \(3,\).*\(2, 2\) before it"):
         to_nir(Linear(3, 2), (2, 2))
 
 
-def test_without_nir_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nir_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "nir", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "lightning-accum\[nir\]"'):
         to_nir(LIF(2))

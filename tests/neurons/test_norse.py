@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from foreign import OUTPUTS, Foreign, Net
-from torch import Tensor
 
 from lightning_accum.nn import Competition
 
@@ -19,25 +18,25 @@ class Stepwise(Net):
 
     state: Any = None
 
-    def forward(self, pre: Tensor) -> Tensor:
+    def forward(self, pre):
         spikes = []
         for x in pre:
             z, self.state = self.neuron(self.connection(x), self.state)
             spikes.append(z)
         return torch.stack(spikes)
 
-    def rest(self) -> None:
+    def rest(self):
         self.state = None
 
 
 class Stacked(Stepwise):
     """The library's own container calls connection and neuron."""
 
-    def __init__(self, neuron: Any, gain: float) -> None:
+    def __init__(self, neuron, gain):
         super().__init__(neuron, gain)
         self.stack = norse.SequentialState(self.connection, self.neuron)
 
-    def forward(self, pre: Tensor) -> Tensor:
+    def forward(self, pre):
         spikes = []
         for x in pre:
             z, self.state = self.stack(x, self.state)
@@ -50,7 +49,7 @@ class Sequence(Stepwise):
 
     time_dim = 0
 
-    def forward(self, pre: Tensor) -> Tensor:
+    def forward(self, pre):
         z, self.state = self.neuron(self.connection(pre), self.state)
         return z
 
@@ -58,10 +57,10 @@ class Sequence(Stepwise):
 class Competing(Stepwise):
     """The competition passes the state on, to the neuron and back."""
 
-    def __init__(self, neuron: Any, gain: float) -> None:
+    def __init__(self, neuron, gain):
         super().__init__(Competition(neuron, OUTPUTS, theta_plus=0.0), gain)
 
-    def rest(self) -> None:
+    def rest(self):
         super().rest()
         self.neuron.reset()
 
@@ -69,7 +68,7 @@ class Competing(Stepwise):
 class CompetingSequence(Competing, Sequence):
     """A call per sequence, which the competition cuts into steps."""
 
-    def __init__(self, neuron: Any, gain: float) -> None:
+    def __init__(self, neuron, gain):
         super().__init__(neuron, gain)
         self.neuron.time_dim = 0
 
@@ -86,5 +85,5 @@ NETS = {
 
 class TestNorse(Foreign):
     @pytest.fixture(params=NETS)
-    def net(self, request: pytest.FixtureRequest) -> Net:
+    def net(self, request):
         return NETS[request.param]()

@@ -1,11 +1,8 @@
 """Cells with neurons of snnTorch, which are called once per step and give `(spk, mem)`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from foreign import OUTPUTS, Foreign, Net, raster, rule
-from torch import Tensor
 
 from lightning_accum import STDP, Cell
 from lightning_accum.nn import Competition
@@ -14,14 +11,14 @@ snntorch = pytest.importorskip("snntorch", reason="snnTorch is not installed")
 
 
 class Stepwise(Net):
-    def forward(self, pre: Tensor) -> Tensor:
+    def forward(self, pre):
         spikes = []
         for x in pre:
             given = self.neuron(self.connection(x))
             spikes.append(given[0] if isinstance(given, tuple) else given)
         return torch.stack(spikes)
 
-    def rest(self) -> None:
+    def rest(self):
         self.neuron.reset_mem()
 
 
@@ -34,24 +31,24 @@ NEURONS = {
 
 class TestSnnTorch(Foreign):
     @pytest.fixture(params=NEURONS)
-    def net(self, request: pytest.FixtureRequest) -> Net:
+    def net(self, request):
         return Stepwise(NEURONS[request.param](), gain=0.6)
 
 
 class Competing(Stepwise):
-    def rest(self) -> None:
+    def rest(self):
         self.neuron.reset()
         self.neuron.neuron.reset_mem()
 
 
 class TestInCompetition(Foreign):
     @pytest.fixture
-    def net(self) -> Net:
+    def net(self):
         neuron = snntorch.Leaky(beta=0.9)
         return Competing(Competition(neuron, OUTPUTS, theta_plus=0.0), gain=0.6)
 
 
-def test_graded_spikes_are_told_from_spikes() -> None:
+def test_graded_spikes_are_told_from_spikes():
     net = Stepwise(snntorch.Leaky(beta=0.9, graded_spikes_factor=0.5), gain=0.6)
     stdp = rule(net)  # whose monitors look on
     with pytest.raises(ValueError, match=r"should be 0 or 1\. Found 0\.5"):
@@ -59,7 +56,7 @@ def test_graded_spikes_are_told_from_spikes() -> None:
     assert stdp.recording
 
 
-def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once() -> None:
+def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once():
     learning = pytest.importorskip("snntorch.functional.stdp_learner")
     changes = []
     for beside in (False, True):

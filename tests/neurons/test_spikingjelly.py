@@ -1,11 +1,9 @@
 """Cells with neurons of SpikingJelly, in single-step and in multi-step mode."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from foreign import BATCH, INPUTS, OUTPUTS, Foreign, Net, raster
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import STDP, Cell
 from lightning_accum.nn import Competition
@@ -17,10 +15,10 @@ from spikingjelly.activation_based import functional, layer  # noqa: E402 - it m
 
 
 class SingleStep(Net):
-    def forward(self, pre: Tensor) -> Tensor:
+    def forward(self, pre):
         return torch.stack([self.neuron(self.connection(x)) for x in pre])
 
-    def rest(self) -> None:
+    def rest(self):
         functional.reset_net(self)
 
 
@@ -29,18 +27,18 @@ class MultiStep(SingleStep):
 
     time_dim = 0
 
-    def __init__(self, neuron: nn.Module, connection: nn.Module | None = None) -> None:
+    def __init__(self, neuron, connection=None):
         super().__init__(neuron)
         if connection is not None:
             connection.weight = self.connection.weight
             self.connection = connection
         functional.set_step_mode(self, "m")
 
-    def forward(self, pre: Tensor) -> Tensor:
+    def forward(self, pre):
         return self.neuron(self.connection(pre))
 
 
-def competing() -> Net:
+def competing():
     compete = Competition(neurons.LIFNode(tau=2.0), OUTPUTS, theta_plus=0.0, time_dim=0)
     return MultiStep(compete)  # whose reset reaches the competition and its neuron
 
@@ -59,11 +57,11 @@ NETS = {
 
 class TestSpikingJelly(Foreign):
     @pytest.fixture(params=NETS)
-    def net(self, request: pytest.FixtureRequest) -> Net:
+    def net(self, request):
         return NETS[request.param]().train()  # its neurons share a surrogate with others
 
 
-def test_own_convolution_learns_as_the_plain_one() -> None:
+def test_own_convolution_learns_as_the_plain_one():
     pre = raster(0).view(-1, BATCH, 1, 1, INPUTS)
     weight = torch.rand(2, 1, 1, 3, generator=torch.Generator().manual_seed(0)).double()
     changes = []

@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import STDP, Cell
 from lightning_accum.nn import LIF, Competition, Linear
@@ -15,7 +13,7 @@ def currents(*shape, seed=0):
 class Leaky(nn.Module):
     """A neuron that keeps no state: the caller does, as in Norse."""
 
-    def forward(self, current: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, current, state=None):
         v = current if state is None else 0.9 * state + current
         spikes = (v > 1.0).to(v.dtype)
         return spikes, v * (1 - spikes)

@@ -3,22 +3,18 @@
 It is compiled where there is no kernel: the tests take it away.
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import pytest
 import torch
 from compiled import currents, threads
-from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast
 from lightning_accum.nn._fast import BLOCK, SERIAL
 from lightning_accum.sparse.kernel_library import library
 
-CASES: dict[str, Any] = {
+CASES = {
     "plain": (LIF, {"tc_mem": 7.0}),
     "refractory": (
         LIF,
@@ -30,18 +26,18 @@ CASES: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_kernel(monkeypatch):
     for name in ("_by_kernel", "has_kernel"):
         monkeypatch.setattr(_fast, name, lambda *_: False)
 
 
-def _pair(kind: type, size: int, **options: Any) -> tuple[Any, Any]:
+def _pair(kind, size, **options):
     """The same neurons, compiled and not."""
     options = {"time_dim": 0} | options
     return kind(size, compile=True, **options), kind(size, **options)
 
 
-def _agree(compiled: Any, eager: Any, current: Tensor) -> None:
+def _agree(compiled, eager, current):
     spikes, expected = compiled(current), eager(current)
     assert spikes.dtype == expected.dtype
     assert torch.equal(spikes, expected)
@@ -49,12 +45,12 @@ def _agree(compiled: Any, eager: Any, current: Tensor) -> None:
     torch.testing.assert_close(state, eager.state_dict())
 
 
-def _graphs() -> int:
+def _graphs():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_same_as_without(name: str) -> None:
+def test_same_as_without(name):
     kind, options = CASES[name]
     compiled, eager = _pair(kind, 11, **options)
     before = _graphs()
@@ -72,7 +68,7 @@ def test_same_as_without(name: str) -> None:
 
 @pytest.mark.skipif(library(torch.float64) is None, reason="there is no kernel")
 @pytest.mark.parametrize("name", CASES)
-def test_where_there_is_a_kernel_nothing_is_compiled(name, monkeypatch) -> None:
+def test_where_there_is_a_kernel_nothing_is_compiled(name, monkeypatch):
     monkeypatch.undo()
     kind, options = CASES[name]
     compiled, eager = _pair(kind, 11, **options)
@@ -83,7 +79,7 @@ def test_where_there_is_a_kernel_nothing_is_compiled(name, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
-def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind: type) -> None:
+def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind):
     compiled, eager = _pair(kind, 6, refractory=2.0)
     before = _graphs()
     for batch in (4, 7, 1, 6, 2, BLOCK):
@@ -96,7 +92,7 @@ def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind: type) -> 
     assert _graphs() == made
 
 
-def test_inputs_in_memory_of_any_kind_share_what_is_compiled() -> None:
+def test_inputs_in_memory_of_any_kind_share_what_is_compiled():
     compiled, eager = _pair(LIF, 12)
     block = currents(BLOCK, 3, 12)
     kept = block.clone()
@@ -113,13 +109,13 @@ def test_inputs_in_memory_of_any_kind_share_what_is_compiled() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16])
-def test_spike_dtype(dtype: torch.dtype) -> None:
+def test_spike_dtype(dtype):
     compiled, eager = _pair(LIF, 5, spike_dtype=dtype)
     _agree(compiled, eager, currents(BLOCK + 2, 3, 5))
     assert compiled(currents(BLOCK, 3, 5)).dtype == dtype
 
 
-def test_narrow_input() -> None:
+def test_narrow_input():
     compiled, eager = _pair(LIF, 5)
     for raster in (currents(BLOCK, 3, 5) > 0.5, currents(BLOCK, 3, 5).round().bfloat16()):
         compiled.reset()
@@ -127,13 +123,13 @@ def test_narrow_input() -> None:
         _agree(compiled, eager, raster)
 
 
-def test_a_large_layer_by_several_threads() -> None:
+def test_a_large_layer_by_several_threads():
     compiled, eager = _pair(LIF, SERIAL // 2 + 1)
     with threads(2):
         _agree(compiled, eager, currents(BLOCK, 2, SERIAL // 2 + 1))
 
 
-def test_into_and_out_of_inference_mode() -> None:
+def test_into_and_out_of_inference_mode():
     compiled, eager = _pair(AdaptiveLIF, 4)
     with torch.inference_mode():
         _agree(compiled, eager, currents(BLOCK, 3, 4))
@@ -143,7 +139,7 @@ def test_into_and_out_of_inference_mode() -> None:
         _agree(compiled, eager, outside)
 
 
-def test_theta_is_changed_in_place_and_autograd_knows() -> None:
+def test_theta_is_changed_in_place_and_autograd_knows():
     compiled, _ = _pair(AdaptiveLIF, 5, theta_plus=0.3)
     theta = compiled.theta
     factor = torch.ones(5, requires_grad=True)
@@ -156,7 +152,7 @@ def test_theta_is_changed_in_place_and_autograd_knows() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_a_copy_continues(copied: Any) -> None:
+def test_a_copy_continues(copied):
     compiled, eager = _pair(AdaptiveLIF, 5, theta_plus=0.3)
     current = currents(BLOCK + 4, 3, 5)
     _agree(compiled, eager, current)
@@ -169,7 +165,7 @@ def test_a_copy_continues(copied: Any) -> None:
     assert "compile=True" in repr(other)
 
 
-def test_one_step_a_call_is_not_compiled() -> None:
+def test_one_step_a_call_is_not_compiled():
     before = _graphs()
     compiled, eager = _pair(LIF, 8, time_dim=None)
     for current in currents(2 * BLOCK, 3, 8):
@@ -177,7 +173,7 @@ def test_one_step_a_call_is_not_compiled() -> None:
     assert _graphs() == before
 
 
-def test_within_a_module_that_is_compiled() -> None:
+def test_within_a_module_that_is_compiled():
     compiled, eager = _pair(AdaptiveLIF, 9)
     net = torch.nn.Sequential(torch.nn.Identity(), compiled)
     whole = torch.compile(net, backend="eager")
@@ -189,7 +185,7 @@ def test_within_a_module_that_is_compiled() -> None:
 
 @pytest.mark.parametrize("inhibition", [WinnerTakeAll(3), LateralInhibition(0.5)])
 @pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
-def test_inhibition_is_not_compiled(kind: type, inhibition: Any) -> None:
+def test_inhibition_is_not_compiled(kind, inhibition):
     with pytest.raises(ValueError, match=r"Argument `compile` .* Found `compile = True`"):
         kind(5, compile=True, inhibition=inhibition)
     compiled, eager = _pair(kind, 5)
@@ -197,7 +193,7 @@ def test_inhibition_is_not_compiled(kind: type, inhibition: Any) -> None:
     _agree(compiled, eager, currents(BLOCK, 3, 5))
 
 
-def test_without_a_compiler() -> None:
+def test_without_a_compiler():
     lif, current = LIF(17, time_dim=0, compile=True), currents(BLOCK, 3, 17)
     with (
         torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")}),
@@ -208,7 +204,7 @@ def test_without_a_compiler() -> None:
     assert torch.equal(lif(current), LIF(17, time_dim=0)(current))
 
 
-def test_in_single_precision_next_to_all_spikes_are_the_same() -> None:
+def test_in_single_precision_next_to_all_spikes_are_the_same():
     compiled, eager = _pair(AdaptiveLIF, 200, theta_plus=0.3, refractory=2.0)
     current = currents(10 * BLOCK, 8, 200).float()
     spikes, expected = compiled(current), eager(current)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -13,7 +11,7 @@ KINDS = [(Conv1d, nn.Conv1d, 1), (Conv2d, nn.Conv2d, 2), (Conv3d, nn.Conv3d, 3)]
 
 
 @pytest.mark.parametrize(("ours", "plain", "dims"), KINDS)
-def test_as_torch_step_by_step_and_with_its_state_dict(ours: type, plain: type, dims: int):
+def test_as_torch_step_by_step_and_with_its_state_dict(ours, plain, dims):
     torch.manual_seed(0)
     options = {"kernel_size": 2, "stride": 2, "padding": 1, "groups": 2}
     one, other = ours(2, 4, **options), plain(2, 4, **options)
@@ -28,9 +26,7 @@ def test_as_torch_step_by_step_and_with_its_state_dict(ours: type, plain: type, 
 
 @pytest.mark.parametrize("channels", [(1, 6), (6, 1)])
 @pytest.mark.parametrize("rows", [1, 7, 21])
-def test_as_torch_however_many_go_through_at_a_time(
-    channels: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_as_torch_however_many_go_through_at_a_time(channels, rows, monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 6 * 25 * rows)
     one, other = Conv2d(*channels, 3), nn.Conv2d(*channels, 3)
     other.load_state_dict(one.state_dict())
@@ -51,7 +47,7 @@ def test_as_torch_however_many_go_through_at_a_time(
     torch.testing.assert_close(gradient, values.grad)
 
 
-def test_compiled_for_sequences_of_any_length(monkeypatch: pytest.MonkeyPatch):
+def test_compiled_for_sequences_of_any_length(monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 2 * 25)
     conv = Conv2d(2, 2, 3).requires_grad_(False)
     torch.compiler.reset()

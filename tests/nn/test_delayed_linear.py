@@ -1,14 +1,10 @@
 """A connection with delays, compared with a loop over synapses."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import DelayAdjustedSTDP, Serial
 from lightning_accum.nn import LIF, DelayedLinear
@@ -16,7 +12,7 @@ from lightning_accum.nn import LIF, DelayedLinear
 exact = {"rtol": 1e-12, "atol": 1e-12}
 
 
-def naive(x: Tensor, weight: Tensor, steps_late: Tensor) -> Tensor:
+def naive(x, weight, steps_late):
     """The sum over inputs, each as late as its synapse."""
     out = x.new_zeros(*x.shape[:2], len(weight))
     for o, late in enumerate(steps_late.int().tolist()):
@@ -26,7 +22,7 @@ def naive(x: Tensor, weight: Tensor, steps_late: Tensor) -> Tensor:
     return out
 
 
-def connection(*sizes: int, time_dim: Any = 0, **options: Any) -> DelayedLinear:
+def connection(*sizes, time_dim=0, **options):
     torch.manual_seed(0)
     return DelayedLinear(*sizes, time_dim=time_dim, **options).double()
 
@@ -39,9 +35,7 @@ def connection(*sizes: int, time_dim: Any = 0, **options: Any) -> DelayedLinear:
     cut=st.integers(0, 6),
     seed=st.integers(0, 99),
 )
-def test_equals_a_loop_however_a_sequence_is_cut(
-    shape: tuple[int, ...], max_delay: float, dt: float, cut: int, seed: int
-) -> None:
+def test_equals_a_loop_however_a_sequence_is_cut(shape, max_delay, dt, cut, seed):
     steps, batch, inputs, outputs = shape
     torch.manual_seed(seed)
     whole = DelayedLinear(inputs, outputs, max_delay, dt=dt, time_dim=0).double()
@@ -58,18 +52,18 @@ def test_equals_a_loop_however_a_sequence_is_cut(
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
-def test_takes_spikes(dtype: torch.dtype) -> None:
+def test_takes_spikes(dtype):
     layer, spikes = connection(4, 3, 5.0), torch.rand(7, 2, 4) < 0.5
     found = layer(spikes.to(dtype))
     layer.reset()
     assert torch.equal(found, layer(spikes.double()))
 
 
-def test_gradients_reach_weights_and_input() -> None:
+def test_gradients_reach_weights_and_input():
     layer = connection(3, 2, 4.0)
     x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
 
-    def run(x: Tensor, weight: Tensor) -> Tensor:
+    def run(x, weight):
         layer.reset()
         return torch.func.functional_call(layer, {"weight": weight}, (x,))
 
@@ -77,7 +71,7 @@ def test_gradients_reach_weights_and_input() -> None:
     assert not layer.delay.requires_grad
 
 
-def test_gradients_do_not_pass_to_the_call_before() -> None:
+def test_gradients_do_not_pass_to_the_call_before():
     layer = connection(1, 1, 1.0, delay=1.0)
     first = torch.ones(1, 1, 1, dtype=torch.float64, requires_grad=True)
     layer(first)
@@ -88,7 +82,7 @@ def test_gradients_do_not_pass_to_the_call_before() -> None:
     assert layer.weight.grad.item() == 1.0  # of the first input, which arrives now
 
 
-def test_a_batch_of_another_size_starts_with_nothing_on_its_way() -> None:
+def test_a_batch_of_another_size_starts_with_nothing_on_its_way():
     layer = connection(2, 1, 1.0, delay=1.0, time_dim=None)
     assert layer(torch.ones(3, 2).double()).eq(0).all()
     assert layer(torch.ones(2, 2).double()).eq(0).all()
@@ -97,7 +91,7 @@ def test_a_batch_of_another_size_starts_with_nothing_on_its_way() -> None:
     assert layer(torch.ones(2, 2).double()).eq(0).all()
 
 
-def test_delays_that_leave_the_range_count_as_its_ends() -> None:
+def test_delays_that_leave_the_range_count_as_its_ends():
     layer = connection(3, 1, 2.0, delay=1.0)
     nn.init.ones_(layer.weight)
     with torch.no_grad():
@@ -107,7 +101,7 @@ def test_delays_that_leave_the_range_count_as_its_ends() -> None:
     assert layer(x).flatten().tolist() == [1.0, 0.0, 2.0, 0.0]
 
 
-def test_past_inputs_of_another_length_are_refused() -> None:
+def test_past_inputs_of_another_length_are_refused():
     layer = connection(3, 2, 4.0)
     layer(torch.ones(3, 2, 3).double())
     with pytest.raises(RuntimeError, match=r"of shape \[3, B, 3\] as `past`. Found a tensor of s"):
@@ -117,17 +111,17 @@ def test_past_inputs_of_another_length_are_refused() -> None:
 class ByHand(nn.Module):
     """What a user would write: delays the spikes itself, and forgets them after a sequence."""
 
-    def __init__(self, native: DelayedLinear) -> None:
+    def __init__(self, native):
         super().__init__()
         self.weight = nn.Parameter(native.weight.detach().clone(), requires_grad=False)
         self.delay = nn.Parameter(native.delay.detach().clone(), requires_grad=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return naive(x, self.weight, self.delay.round())
 
 
 @pytest.mark.parametrize("param", ["weight", "delay"])
-def test_a_rule_learns_as_from_a_connection_written_by_hand(param: str) -> None:
+def test_a_rule_learns_as_from_a_connection_written_by_hand(param):
     native = connection(4, 3, 9.0)
     nn.init.uniform_(native.weight, 0.5, 1.0)
     rasters = (torch.rand(5, 30, 2, 4) < 0.1).double()
@@ -148,7 +142,7 @@ def test_a_rule_learns_as_from_a_connection_written_by_hand(param: str) -> None:
     torch.testing.assert_close(*learned, **exact)
 
 
-def test_a_spike_is_shifted_once() -> None:
+def test_a_spike_is_shifted_once():
     """The neuron answers as the spike arrives: no time lies between, and the change is the rate."""
     layer = Serial(connection(1, 1, 5.0, delay=3.0, time_dim=None), LIF(1, v_threshold=0.5))
     nn.init.ones_(layer.connection.weight)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -10,13 +8,13 @@ from lightning_accum.functional.spikes import poisson_encode
 from lightning_accum.nn import PoissonEncoder
 
 
-def test_probability_is_rate_times_step() -> None:
+def test_probability_is_rate_times_step():
     x = torch.rand(4, 3)
     spikes = PoissonEncoder(steps=9, max_rate=200.0, dt=2.0, seed=5)(x)
     assert torch.equal(spikes, poisson_encode(x, 9, 0.4, torch.Generator().manual_seed(5)))
 
 
-def test_without_seed_follows_the_global_generator() -> None:
+def test_without_seed_follows_the_global_generator():
     encoder, x = PoissonEncoder(20, 500.0), torch.rand(30)
     torch.manual_seed(0)
     one, two = encoder(x), encoder(x)
@@ -25,14 +23,14 @@ def test_without_seed_follows_the_global_generator() -> None:
     assert not torch.equal(one, two)
 
 
-def test_with_seed_leaves_the_global_generator_alone() -> None:
+def test_with_seed_leaves_the_global_generator_alone():
     x = torch.rand(5)
     before = torch.get_rng_state()
     PoissonEncoder(20, 500.0, seed=0)(x)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_state_dict_keys_do_not_depend_on_the_seed() -> None:
+def test_state_dict_keys_do_not_depend_on_the_seed():
     assert set(PoissonEncoder(2, 5.0).state_dict()) == set(
         PoissonEncoder(2, 5.0, seed=1).state_dict()
     )
@@ -42,26 +40,26 @@ def test_state_dict_keys_do_not_depend_on_the_seed() -> None:
     assert not list(seedless.parameters())
 
 
-def test_intensities_that_are_not_checked() -> None:
+def test_intensities_that_are_not_checked():
     assert PoissonEncoder(2, 5.0, validate=False)(torch.tensor([2.0])).shape == (2, 1)
 
 
 class Encoded(Dataset):
     """Encodes each sample as it is fetched, in the worker that fetches it."""
 
-    def __init__(self, seed: int | None) -> None:
+    def __init__(self, seed):
         self.encoder = PoissonEncoder(20, 300.0, seed=seed)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 4
 
-    def __getitem__(self, i: int) -> torch.Tensor:
+    def __getitem__(self, i):
         return self.encoder(torch.full((1, 5), 0.5))
 
 
 @pytest.mark.parametrize("seed", [1, None])
-def test_every_worker_and_epoch_has_noise_of_its_own(seed: int | None) -> None:
-    def epochs() -> list[torch.Tensor]:
+def test_every_worker_and_epoch_has_noise_of_its_own(seed):
+    def epochs():
         torch.manual_seed(0)
         loader = DataLoader(Encoded(seed), batch_size=1, num_workers=2)
         return [spikes for _ in range(2) for spikes in loader]
@@ -79,7 +77,7 @@ def test_every_worker_and_epoch_has_noise_of_its_own(seed: int | None) -> None:
         {"generator": torch.zeros(2).to("meta")},
     ],
 )  # fmt: skip
-def test_a_refused_state_leaves_the_generator(bad: object) -> None:
+def test_a_refused_state_leaves_the_generator(bad):
     encoder, same = (PoissonEncoder(5, 500.0, seed=1) for _ in range(2))
     for module, state in ((encoder, bad), (torch.nn.Sequential(encoder), bad)):
         prefix = "" if module is encoder else "0."

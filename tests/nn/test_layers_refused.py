@@ -1,10 +1,6 @@
 """Arguments and inputs that make no sense are refused by name, with what was found."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -23,15 +19,15 @@ from lightning_accum.nn import (
     WinnerTakeAll,
 )
 
-INFINITE: Any = (math.nan, math.inf, -math.inf)
+INFINITE = (math.nan, math.inf, -math.inf)
 
 
-def finite(*names: str) -> list[tuple[dict[str, Any], str]]:
+def finite(*names):
     """Rows of numbers that are not finite."""
     return [({name: bad}, f"Argument `{name}` should") for name in names for bad in INFINITE]
 
 
-NEURONS: list[tuple[dict[str, Any], str]] = [
+NEURONS = [
     ({"tc_mem": 0.0}, "`tc_mem` should be a positive time constant.* Found `tc_mem = 0.0`"),
     ({"tc_mem": math.nan}, "should be a positive time constant"),
     ({"dt": -1.0}, "`dt` .* Found `dt = -1.0`"),
@@ -54,7 +50,7 @@ ADAPTING = [
     ({"tc_theta": math.nan}, "should be a positive time constant"),
 ]
 # What is made, the arguments that it needs, and for each wrong one the words.
-REFUSED: list[tuple[Any, dict[str, Any], list[tuple[dict[str, Any], str]]]] = [
+REFUSED = [
     (LIF, {"size": 2}, NEURONS),
     (AdaptiveLIF, {"size": 2}, NEURONS + ADAPTING),
     (WinnerTakeAll, {}, [({"steps": -1}, "Argument `steps`")]),
@@ -141,13 +137,13 @@ REFUSED: list[tuple[Any, dict[str, Any], list[tuple[dict[str, Any], str]]]] = [
 @pytest.mark.parametrize(
     ("kind", "needed", "rows"), REFUSED, ids=lambda v: getattr(v, "__name__", "")
 )
-def test_arguments(kind: Callable[..., Any], needed: dict[str, Any], rows: Any) -> None:
+def test_arguments(kind, needed, rows):
     for wrong, words in rows:
         with pytest.raises((TypeError, ValueError), match=words):
             kind(**{**needed, **wrong})
 
 
-def test_inputs() -> None:
+def test_inputs():
     x = torch.ones
     for call, words in [
         (lambda: LIF(5)(x(3, 4)), r"Argument `x` should have shape .* Found shape \["),

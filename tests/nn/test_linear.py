@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,7 @@ from lightning_accum.updates import Updatable
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_is_a_torch_linear(bias: bool) -> None:
+def test_is_a_torch_linear(bias):
     connection, reference = Linear(4, 3, bias=bias), nn.Linear(4, 3, bias=bias)
     assert set(connection.state_dict()) == set(reference.state_dict())
     connection.load_state_dict(reference.state_dict())
@@ -21,7 +19,7 @@ def test_is_a_torch_linear(bias: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
-def test_takes_spikes(dtype: torch.dtype) -> None:
+def test_takes_spikes(dtype):
     connection, spikes = Linear(4, 3).double(), torch.rand(7, 2, 4) < 0.5
     assert torch.equal(connection(spikes.to(dtype)), connection(spikes.double()))
 
@@ -29,7 +27,7 @@ def test_takes_spikes(dtype: torch.dtype) -> None:
 # From the first to the second size, events are worth a look; the third has too many of them.
 @pytest.mark.parametrize(("shape", "p"), [((3, 40), 0.02), ((50, 8, 300), 0.02), ((400, 300), 0.9)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_spikes_cost_by_the_spike_and_say_the_same(shape, p, bias: bool) -> None:
+def test_spikes_cost_by_the_spike_and_say_the_same(shape, p, bias):
     connection = Linear(shape[-1], 200, bias=bias).double()
     spikes = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < p
     assert events_pay(spikes.reshape(-1, shape[-1]), 200) == (len(shape) == 3)
@@ -44,7 +42,7 @@ def test_spikes_cost_by_the_spike_and_say_the_same(shape, p, bias: bool) -> None
     torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
 
 
-def test_spikes_under_transformations_of_the_product() -> None:
+def test_spikes_under_transformations_of_the_product():
     connection = Linear(300, 200, bias=False)
     spikes = torch.rand(3, 200, 300, generator=torch.Generator().manual_seed(0)) < 0.02
     expected = connection(spikes.float())

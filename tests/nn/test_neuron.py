@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 import torch
 from compiled import currents
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
 
@@ -16,19 +12,19 @@ SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 3), st.integers(1, 4))
 
 
 def naive(
-    current: Tensor,
+    current,
     *,
-    tc_mem: float,
-    v_threshold: float,
-    v_reset: float,
-    v_rest: float,
-    refractory: int,
-    dt: float = 1.0,
-    winner_steps: int | None = None,
-    strength: float | None = None,
-    theta_plus: float = 0.0,
-    tc_theta: float = math.inf,
-) -> tuple[Tensor, list[list[float]], list[float]]:
+    tc_mem,
+    v_threshold,
+    v_reset,
+    v_rest,
+    refractory,
+    dt=1.0,
+    winner_steps=None,
+    strength=None,
+    theta_plus=0.0,
+    tc_theta=math.inf,
+):
     """One neuron and one step after the other, with absolute potentials."""
     steps, batch, size = current.shape
     v = [[v_rest] * size for _ in range(batch)]
@@ -74,22 +70,11 @@ def naive(
     tc_theta=st.sampled_from([math.inf, 8.0]),
 )
 def test_matches_the_naive_recurrence(
-    shape: tuple[int, int, int],
-    seed: int,
-    refractory: int,
-    potentials: tuple[float, float, float],
-    inhibition: float | None,
-    theta_plus: float | None,
-    tc_theta: float,
-) -> None:
+    shape, seed, refractory, potentials, inhibition, theta_plus, tc_theta
+):
     current = currents(*shape, seed=seed)
     v_threshold, v_reset, v_rest = potentials
-    shared: dict[str, Any] = {
-        "tc_mem": 7.0,
-        "v_threshold": v_threshold,
-        "v_reset": v_reset,
-        "v_rest": v_rest,
-    }
+    shared = {"tc_mem": 7.0, "v_threshold": v_threshold, "v_reset": v_reset, "v_rest": v_rest}
     adaptation = {} if theta_plus is None else {"theta_plus": theta_plus, "tc_theta": tc_theta}
     soft = isinstance(inhibition, float)
     expected, v, theta = naive(
@@ -116,14 +101,14 @@ def test_matches_the_naive_recurrence(
         torch.testing.assert_close(sequence.theta, torch.tensor(theta, dtype=torch.float64))
 
 
-def test_periods_are_in_ms() -> None:
+def test_periods_are_in_ms():
     fast = LIF(1, tc_mem=10.0, refractory=1.0, dt=0.5, time_dim=0)
     slow = LIF(1, tc_mem=20.0, refractory=2.0, dt=1.0, time_dim=0)
     current = currents(40, 2, 1, seed=0)
     assert torch.equal(fast(current), slow(current))
 
 
-def test_any_layer_shape() -> None:
+def test_any_layer_shape():
     current = currents(6, 2, 12, seed=1)
     flat = LIF(12, time_dim=0, inhibition=WinnerTakeAll(1))
     image = LIF((3, 2, 2), time_dim=0, inhibition=WinnerTakeAll(1))
@@ -134,14 +119,14 @@ def test_any_layer_shape() -> None:
     assert torch.equal(image.voltage.flatten(1), flat.voltage)
 
 
-def test_another_batch_size_starts_from_rest() -> None:
+def test_another_batch_size_starts_from_rest():
     current = currents(20, 3, 5, seed=3)
     used, fresh = LIF(5, time_dim=0), LIF(5, time_dim=0)
     used(current)
     assert torch.equal(used(current[:, :2]), fresh(current[:, :2]))
 
 
-def test_output_is_not_shared_with_the_state() -> None:
+def test_output_is_not_shared_with_the_state():
     lif, current = LIF(5, time_dim=0), currents(4, 3, 5, seed=4)
     first = lif(current)
     kept, voltage = first.clone(), lif.voltage
@@ -153,7 +138,7 @@ def test_output_is_not_shared_with_the_state() -> None:
     assert torch.equal(voltage, lif.voltage)
 
 
-def test_input_is_not_changed() -> None:
+def test_input_is_not_changed():
     current = currents(4, 3, 5, seed=4)
     kept = current.clone()
     LIF(5, time_dim=0, inhibition=WinnerTakeAll(1))(current)
@@ -161,7 +146,7 @@ def test_input_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_spikes_have_the_dtype_of_the_input(dtype: torch.dtype) -> None:
+def test_spikes_have_the_dtype_of_the_input(dtype):
     current = currents(4, 3, 5, seed=5).to(dtype)
     spikes = LIF(5, time_dim=0)(current)
     assert spikes.dtype == dtype
@@ -172,18 +157,18 @@ def test_spikes_have_the_dtype_of_the_input(dtype: torch.dtype) -> None:
     assert not spikes.all()
 
 
-def test_spikes_can_be_the_input() -> None:
+def test_spikes_can_be_the_input():
     raster = torch.rand(4, 3, 5) < 0.5
     spikes = LIF(5, time_dim=0)(raster)
     assert torch.equal(spikes, raster.float())
 
 
-def test_half_precision_integrates_small_currents() -> None:
+def test_half_precision_integrates_small_currents():
     lif = LIF(1, tc_mem=1e9, time_dim=0)
     assert lif(torch.full((1500, 1, 1), 1e-3, dtype=torch.bfloat16)).sum() == 1
 
 
-def test_no_gradient_passes() -> None:
+def test_no_gradient_passes():
     lif, weight = LIF(5, time_dim=0), torch.rand(5, requires_grad=True)
     spikes = lif(currents(4, 3, 5, seed=6).float() * weight)
     assert not spikes.requires_grad
@@ -191,7 +176,7 @@ def test_no_gradient_passes() -> None:
     assert not lif.voltage.requires_grad
 
 
-def test_theta_is_learned_in_training_alone() -> None:
+def test_theta_is_learned_in_training_alone():
     current = currents(20, 3, 5, seed=10)
     lif = AdaptiveLIF(5, theta_plus=0.3, time_dim=0)
     buffer = lif.theta
@@ -210,13 +195,13 @@ def test_theta_is_learned_in_training_alone() -> None:
     assert raised.sum() < LIF(5, time_dim=0)(current).sum()
 
 
-def test_theta_keeps_its_precision() -> None:
+def test_theta_keeps_its_precision():
     lif = AdaptiveLIF(5, time_dim=0).bfloat16()
     assert lif.theta.dtype == torch.float32
     assert AdaptiveLIF(5).double().theta.dtype == torch.float64
 
 
-def test_at_most_one_winner_even_if_all_are_equal() -> None:
+def test_at_most_one_winner_even_if_all_are_equal():
     spikes = LIF(6, time_dim=0, inhibition=WinnerTakeAll(3))(torch.full((9, 2, 6), 0.7))
     assert spikes.sum(-1).max() == 1
     assert spikes.any()
@@ -228,7 +213,7 @@ def test_no_samples_raise_no_threshold():
     assert neurons.theta.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_the_longest_refractory_period() -> None:
+def test_the_longest_refractory_period():
     x = torch.full((6, 1, 1), 2.0)
     longest = LIF(1, refractory=float(1 << 23), time_dim=0)
     assert longest(x).flatten().tolist() == [1, 0, 0, 0, 0, 0]

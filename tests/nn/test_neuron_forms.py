@@ -1,26 +1,18 @@
 """The fast loops over a sequence equal the plain steps of each neuron."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import pytest
 import torch
 from compiled import currents
-from torch import Tensor
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
-from lightning_accum.nn.neuron import Neurons
 
-NEURONS: dict[str, tuple[type[Neurons], dict[str, Any]]] = {
-    "lif": (LIF, {}),
-    "adaptive": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0}),
-}
+NEURONS = {"lif": (LIF, {}), "adaptive": (AdaptiveLIF, {"theta_plus": 0.3, "tc_theta": 8.0})}
 POTENTIALS = [(1.0, 0.0, 0.0), (1.0, -0.5, 0.0), (-50.0, -50.8, -50.3)]
 
 
-def _plain(neurons: Any, current: Tensor) -> Tensor:
+def _plain(neurons, current):
     """What the neurons do, by their `_step` only."""
     spikes, state = neurons._integrate(current, neurons._load(current[0]), current.dtype)
     neurons._state = {"voltage": state.v, "hold": state.hold}
@@ -39,7 +31,7 @@ def test_the_fast_loops_equal_the_plain_steps(name, refractory, inhibition):
 def check_the_loops(name, refractory, inhibition, potentials, training):
     kind, options = NEURONS[name]
     v_threshold, v_reset, v_rest = potentials
-    fast: Any = kind(
+    fast = kind(
         5,
         tc_mem=7.0,
         v_threshold=v_threshold,
@@ -72,8 +64,8 @@ def check_the_loops(name, refractory, inhibition, potentials, training):
 @pytest.mark.parametrize("spike_dtype", [None, torch.bool])
 def test_traced_neurons_take_plain_steps(name, spike_dtype):
     kind, options = NEURONS[name]
-    made: Any = {"refractory": 2.0, "time_dim": 0, "spike_dtype": spike_dtype, **options}
-    fast: Any = kind(5, **made).double()
+    made = {"refractory": 2.0, "time_dim": 0, "spike_dtype": spike_dtype, **options}
+    fast = kind(5, **made).double()
     traced = copy.deepcopy(fast)
     compiled = torch.compile(traced, backend="eager")
     for seed in range(3):
@@ -88,7 +80,7 @@ def test_traced_neurons_take_plain_steps(name, spike_dtype):
 @pytest.mark.parametrize("name", NEURONS)
 def test_a_step_leaves_the_state_before_it(name):
     kind, options = NEURONS[name]
-    neurons: Any = kind(5, refractory=2.0, inhibition=WinnerTakeAll(2), **options).double()
+    neurons = kind(5, refractory=2.0, inhibition=WinnerTakeAll(2), **options).double()
     state = neurons._load(torch.ones(3, 5, dtype=torch.float64))
     before = copy.deepcopy(state)
     _, after = neurons._step(currents(3, 5), state)

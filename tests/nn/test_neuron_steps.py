@@ -1,12 +1,8 @@
 """Neurons that are called once a step go on in the memory of their state, as the equations say."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -21,12 +17,12 @@ STEPS = 4
 class Pair:
     """Neurons that are called, and a copy that takes the plain steps of the equations."""
 
-    def __init__(self, kind: Any = LIF, **options: Any) -> None:
+    def __init__(self, kind=LIF, **options):
         self.called = kind(5, tc_mem=7.0, **options).double()
         self.plain = copy.deepcopy(self.called)
         self.spikes = 0
 
-    def steps(self, batch: int = 3, seed: int = 0, like: Callable[[Tensor], Tensor] = Tensor.clone):
+    def steps(self, batch=3, seed=0, like=Tensor.clone):
         for current in currents(STEPS, batch, 5, seed=seed):
             found = self.called(like(current))
             state = self.plain._load(current)
@@ -36,24 +32,24 @@ class Pair:
             torch.testing.assert_close(self.called.voltage, self.plain.voltage)
             self.spikes += int(expected.sum())
 
-    def both(self, change: Callable[[Any], object]) -> None:
+    def both(self, change):
         for neurons in (self.called, self.plain):
             change(neurons)
 
 
-def higher(neurons: Any) -> None:
+def higher(neurons):
     neurons.v_threshold = 1.3
 
 
-def refractory(neurons: Any) -> None:
+def refractory(neurons):
     neurons.refractory = 2.0
 
 
-def inhibited(neurons: Any) -> None:
+def inhibited(neurons):
     neurons.inhibition = WinnerTakeAll(1)
 
 
-def loaded(neurons: Any) -> None:
+def loaded(neurons):
     state = {"voltage": torch.full((3, 5), 0.8), "hold": torch.zeros(3, 5)}
     neurons.load_state_dict({"_extra_state": state})
 
@@ -64,7 +60,7 @@ CHANGES = [LIF.reset, LIF.double, higher, refractory, inhibited, loaded]
 @pytest.mark.parametrize("kind", [LIF, AdaptiveLIF])
 @pytest.mark.parametrize("period", [0.0, 3.0])
 @pytest.mark.parametrize("spike_dtype", [None, torch.bool])
-def test_each_step_is_that_of_the_equations(kind: Any, period: float, spike_dtype: Any) -> None:
+def test_each_step_is_that_of_the_equations(kind, period, spike_dtype):
     pair = Pair(kind, refractory=period, spike_dtype=spike_dtype)
     for seed in range(3):
         pair.steps(seed=seed)
@@ -72,7 +68,7 @@ def test_each_step_is_that_of_the_equations(kind: Any, period: float, spike_dtyp
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_between_two_steps_counts(change: Callable[[Any], object]) -> None:
+def test_what_changes_between_two_steps_counts(change):
     pair = Pair()
     pair.steps()
     pair.both(change)
@@ -89,14 +85,14 @@ def test_what_changes_between_two_steps_counts(change: Callable[[Any], object]) 
     ],
     ids=["transposed", "strided", "requires grad", "parameter"],
 )
-def test_currents_of_any_kind(like: Callable[[Tensor], Tensor]) -> None:
+def test_currents_of_any_kind(like):
     pair = Pair()
     pair.steps()
     pair.steps(seed=1, like=like)
     pair.steps(seed=2)
 
 
-def test_batches_of_other_sizes_and_dtypes_start_as_ever() -> None:
+def test_batches_of_other_sizes_and_dtypes_start_as_ever():
     pair = Pair()
     for batch in (3, 3, 2, 0, 3):
         pair.steps(batch)
@@ -105,7 +101,7 @@ def test_batches_of_other_sizes_and_dtypes_start_as_ever() -> None:
         pair.called(currents(3, 4))
 
 
-def test_into_and_out_of_inference_mode() -> None:
+def test_into_and_out_of_inference_mode():
     pair = Pair()
     pair.steps()
     with torch.inference_mode():
@@ -120,7 +116,7 @@ def test_into_and_out_of_inference_mode() -> None:
 @pytest.mark.parametrize(
     "copied", [copy.copy, copy.deepcopy, lambda neurons: pickle.loads(pickle.dumps(neurons))]
 )
-def test_a_copy_and_its_original_go_on_apart(copied: Callable[[Any], Any]) -> None:
+def test_a_copy_and_its_original_go_on_apart(copied):
     pair = Pair()
     pair.steps()
     other = Pair()
@@ -133,7 +129,7 @@ def test_a_copy_and_its_original_go_on_apart(copied: Callable[[Any], Any]) -> No
     assert pair.called.steps_since_reset == 3 * STEPS
 
 
-def test_a_saved_state_stays_as_it_is() -> None:
+def test_a_saved_state_stays_as_it_is():
     pair = Pair()
     pair.steps()
     file, spikes = io.BytesIO(), pair.called(currents(3, 5))
@@ -148,7 +144,7 @@ def test_a_saved_state_stays_as_it_is() -> None:
     assert torch.equal(saved["voltage"], state["_extra_state"]["voltage"])
 
 
-def test_steps_since_the_reset_are_counted() -> None:
+def test_steps_since_the_reset_are_counted():
     pair = Pair()
     pair.steps()
     assert pair.called.steps_since_reset == STEPS
@@ -157,7 +153,7 @@ def test_steps_since_the_reset_are_counted() -> None:
 
 
 @needs_kernel
-def test_steps_go_on_in_place() -> None:
+def test_steps_go_on_in_place():
     pair = Pair()
     pair.called(currents(3, 5))
     before = pair.called._state["voltage"]

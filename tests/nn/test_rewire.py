@@ -1,17 +1,12 @@
 """Synapses are replaced at constant number, and what belongs to one stays with it."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from rasters import Fed, raster
-from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from turns import turns
 
@@ -21,20 +16,20 @@ from lightning_accum.nn import LIF, Rewire, SparseLinear
 from lightning_accum.optim import AdaBelief
 
 
-def connection(density: float = 0.3) -> SparseLinear:
+def connection(density=0.3):
     torch.manual_seed(1)
     made = SparseLinear(12, 8, density).double()
     made.weight.data.uniform_(0.1, 1.0)
     return made
 
 
-def mask(sparse: SparseLinear) -> Tensor:
+def mask(sparse):
     found = torch.zeros(sparse.out_features, sparse.in_features, dtype=torch.bool)
     found[sparse.indices.long().unbind()] = True
     return found
 
 
-def matrix(sparse: SparseLinear, values: Tensor) -> Tensor:
+def matrix(sparse, values):
     """Values of synapses ``[..., synapses]`` as matrices."""
     found = torch.zeros(*values.shape[:-1], sparse.out_features, sparse.in_features).to(values)
     found[..., sparse.indices[0].long(), sparse.indices[1].long()] = values
@@ -42,7 +37,7 @@ def matrix(sparse: SparseLinear, values: Tensor) -> Tensor:
 
 
 @turns("density", [0.1, 0.5, 1.0])
-def test_the_smallest_are_pruned_and_as_many_grown(density: float) -> None:
+def test_the_smallest_are_pruned_and_as_many_grown(density):
     sparse, number = connection(density), len(connection(density).weight)
     for i in range(5):
         before, weights = mask(sparse), sparse.dense().detach()
@@ -60,7 +55,7 @@ def test_the_smallest_are_pruned_and_as_many_grown(density: float) -> None:
         sparse.weight.data.uniform_(0.1, 1.0)
 
 
-def test_every_free_pair_is_drawn_evenly() -> None:
+def test_every_free_pair_is_drawn_evenly():
     sparse = SparseLinear(5, 4, 0.4).double()
     counts = torch.zeros(4, 5)
     for i in range(2000):
@@ -74,7 +69,7 @@ def test_every_free_pair_is_drawn_evenly() -> None:
     assert ((counts / 2000 - 0.4).abs() < 0.06).all()
 
 
-def test_deep_r_is_its_equations() -> None:
+def test_deep_r_is_its_equations():
     sparse, rewire = connection(), Rewire(sign=None, shrink=0.05, noise=0.2, seed=3)
     sparse.weight.data.abs_().mul_(rewire.signs(sparse))
     assert 0.2 < (sparse.weight > 0).float().mean() < 0.8
@@ -93,12 +88,12 @@ def test_deep_r_is_its_equations() -> None:
     assert torch.equal(matrix(other, rewire.signs(other))[mask(sparse)], fixed[mask(sparse)])
 
 
-def median(values: Tensor, dim: int) -> Tensor:
+def median(values, dim):
     return values.median(dim).values
 
 
 @pytest.mark.parametrize("reduction", [None, median, "mean"])
-def test_what_belongs_to_a_synapse_stays_with_it(reduction: Any) -> None:
+def test_what_belongs_to_a_synapse_stays_with_it(reduction):
     sparse, neuron = connection(), Fed()
     rule = la.MSTDPET(0.3, -0.2)
     updater = rule.register_cell("cell", la.Cell(sparse, neuron)).cell.updater
@@ -115,7 +110,7 @@ def test_what_belongs_to_a_synapse_stays_with_it(reduction: Any) -> None:
         sparse.weight.grad = torch.rand_like(sparse.weight)
         optimizer.step()
 
-    def seen() -> dict[str, Tensor]:
+    def seen():
         parts = {f"{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.pos]}
         parts |= {f"-{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.neg]}
         carried = rule.state_of("cell").carried
@@ -142,7 +137,7 @@ def test_what_belongs_to_a_synapse_stays_with_it(reduction: Any) -> None:
         optimizer.step()
 
 
-def test_all_processes_and_resumed_runs_draw_the_same() -> None:
+def test_all_processes_and_resumed_runs_draw_the_same():
     one, other = connection(), connection()
     first, second = Rewire(0.3), Rewire(0.3)
     first(one)
@@ -155,7 +150,7 @@ def test_all_processes_and_resumed_runs_draw_the_same() -> None:
     assert torch.equal(one.indices, other.indices)
 
 
-def test_copies_follow_anew() -> None:
+def test_copies_follow_anew():
     sparse = connection()
     updater = la.attach_updater(sparse, "weight")
     updater.weight = torch.rand(len(sparse.weight))
@@ -173,35 +168,35 @@ def test_copies_follow_anew() -> None:
     ({"sign": 0.5}, "1, -1 or None"),
     ({"share": 0.1, "noise": 0.1}, "those of Deep R"),
 ])  # fmt: skip
-def test_wrong_settings_are_rejected(arguments: dict[str, Any], words: str) -> None:
+def test_wrong_settings_are_rejected(arguments, words):
     with pytest.raises(ValueError, match=words):
         Rewire(**arguments)
     with pytest.raises(TypeError, match="should be a SparseLinear"):
-        Rewire(0.1)(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+        Rewire(0.1)(torch.nn.Linear(2, 2))
 
 
 class Lit(pl.LightningModule):
     """A layer that learns by a rule, and one by gradients, which are rewired after each batch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc, self.lif = connection().requires_grad_(False), LIF(8, tc_mem=5.0, time_dim=0)
         self.head, self.rewire = SparseLinear(8, 3, 0.5).double(), Rewire(0.2)
 
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         self.lif.reset()
         spikes = self.lif(self.fc(batch[0].transpose(0, 1)))
         return (self.head(spikes) - 1).square().mean()
 
-    def on_train_batch_end(self, *args: Any) -> None:
+    def on_train_batch_end(self, *args):
         self.rewire(self.fc)
         self.rewire(self.head, self.optimizers())
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.Adam(self.head.parameters(), lr=0.01)
 
 
-def test_optimizers_that_do_not_train_the_weight_are_rejected() -> None:
+def test_optimizers_that_do_not_train_the_weight_are_rejected():
     sparse, rewire = connection(), Rewire(share=0.1)
     own, other = (torch.optim.Adam(each.parameters()) for each in (sparse, connection()))
     before = sparse.indices.clone()
@@ -212,7 +207,7 @@ def test_optimizers_that_do_not_train_the_weight_are_rejected() -> None:
     assert rewire(sparse, own) > 0
 
 
-def test_a_fit_that_is_resumed_ends_as_one_that_went_on(tmp_path: Path) -> None:
+def test_a_fit_that_is_resumed_ends_as_one_that_went_on(tmp_path):
     data = DataLoader(TensorDataset(raster(12, 5, 12, density=0.3, seed=3)), batch_size=4)
     ends = []
     for resumes in (False, True):

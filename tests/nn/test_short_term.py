@@ -1,12 +1,10 @@
 """Short-term plasticity: its equations, its steady state, and rules that learn behind it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum.functional import GaussianKernel, Triangular
@@ -21,12 +19,12 @@ PRESETS = [
 each_preset = pytest.mark.parametrize("make", PRESETS)
 
 
-def raster(steps: int = 60, batch: int = 2, seed: int = 0) -> Tensor:
+def raster(steps=60, batch=2, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(steps, batch, 3, generator=generator) < 0.3).double()
 
 
-def left(tc: float | None, ms: float) -> float:
+def left(tc, ms):
     return 0.0 if tc is None else math.exp(-ms / tc)
 
 
@@ -80,7 +78,7 @@ def test_steps_pieces_and_sequences_are_alike_until_it_is_reset(make):
 def test_gradients_are_the_equations_derivative_within_a_call():
     made = ShortTermPlasticity(3, 0.3, 20.0, 30.0, time_dim=0)
 
-    def released(x: Tensor) -> Tensor:
+    def released(x):
         made.reset()
         return made(x)
 

@@ -1,12 +1,8 @@
 """A connection through a fixed set of synapses equals a dense one whose other weights are zero."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from lightning_accum.nn import SparseLinear
@@ -16,7 +12,7 @@ DENSITIES = (0.1, 0.7, 1.0)
 
 
 @pytest.fixture(params=["kernel", "plain"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def backend(request, monkeypatch):
     """Runs a test with the compiled kernel, and without."""
     if request.param == "plain":
         library.library.cache_clear()
@@ -25,13 +21,13 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     library.library.cache_clear()
 
 
-def layer(density: float = 0.3, dtype: torch.dtype = torch.float64) -> SparseLinear:
+def layer(density=0.3, dtype=torch.float64):
     torch.manual_seed(3)
     return SparseLinear(17, 11, density).to(dtype)
 
 
 @pytest.mark.parametrize("density", DENSITIES)
-def test_synapses_are_in_the_documented_layout(density: float) -> None:
+def test_synapses_are_in_the_documented_layout(density):
     connection = layer(density)
     weight, dense = connection.weight.detach(), connection.dense().detach()
     mask = torch.zeros(11, 17, dtype=torch.bool)
@@ -50,15 +46,13 @@ def test_synapses_are_in_the_documented_layout(density: float) -> None:
         assert torch.equal(starts, F.pad(counts.cumsum(0), (1, 0)))
 
 
-def spikes(*shape: int) -> Tensor:
+def spikes(*shape):
     return torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2
 
 
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_output_and_gradients_are_those_of_a_dense_layer(
-    backend: str, density: float, dtype: torch.dtype
-) -> None:
+def test_output_and_gradients_are_those_of_a_dense_layer(backend, density, dtype):
     connection = layer(density, dtype)
     near = (
         {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
@@ -74,7 +68,7 @@ def test_output_and_gradients_are_those_of_a_dense_layer(
         torch.testing.assert_close(torch.autograd.grad(found.square().sum(), sides), wanted, **near)
 
 
-def test_indices_give_the_same_connection_in_any_order() -> None:
+def test_indices_give_the_same_connection_in_any_order():
     one = layer()
     places = torch.randperm(len(one.weight))
     other = SparseLinear(17, 11, indices=one.indices[:, places]).double()
@@ -83,7 +77,7 @@ def test_indices_give_the_same_connection_in_any_order() -> None:
     assert torch.equal(other.dense(), one.dense())
 
 
-def test_a_state_brings_its_synapses() -> None:
+def test_a_state_brings_its_synapses():
     one, other = layer(), layer()
     other.replace(torch.ones(len(other.weight), dtype=torch.bool))
     assert not torch.equal(one.dense(), other.dense())
@@ -94,7 +88,7 @@ def test_a_state_brings_its_synapses() -> None:
 
 
 @pytest.mark.parametrize("change", ["outputs", "starts"])
-def test_a_state_with_other_indices_is_rejected_and_changes_nothing(change: str) -> None:
+def test_a_state_with_other_indices_is_rejected_and_changes_nothing(change):
     connection, state = layer(), layer().state_dict()
     state[change] = state[change].flip(0)
     before = connection.dense()
@@ -105,7 +99,7 @@ def test_a_state_with_other_indices_is_rejected_and_changes_nothing(change: str)
     assert torch.equal(connection.dense(), before)
 
 
-def test_indices_that_a_user_wrote_over_are_found_before_they_are_read() -> None:
+def test_indices_that_a_user_wrote_over_are_found_before_they_are_read():
     connection = layer(dtype=torch.float32)
     connection(spikes(2, 17))
     connection.outputs[0] = 11
@@ -126,14 +120,14 @@ def test_indices_that_a_user_wrote_over_are_found_before_they_are_read() -> None
         ({"indices": torch.zeros(2, 2, dtype=torch.int64)}, "each synapse once"),
     ],
 )
-def test_wrong_synapses_are_rejected(arguments: dict[str, object], message: str) -> None:
+def test_wrong_synapses_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
-        SparseLinear(3, 2, **arguments)  # type: ignore[arg-type]
+        SparseLinear(3, 2, **arguments)
     with pytest.raises(ValueError, match="shape"):
         layer()(torch.ones(2, 16))
 
 
-def test_what_does_not_fit_in_memory_is_rejected_at_once() -> None:
+def test_what_does_not_fit_in_memory_is_rejected_at_once():
     with pytest.raises(MemoryError, match="GB free"):
         SparseLinear(10**9, 10**9, density=0.5)
 

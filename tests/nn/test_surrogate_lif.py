@@ -1,18 +1,13 @@
 """Neurons with a surrogate gradient: one step, the fast loop and autograd say the same."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from lightning_accum.functional import ArcTan, Triangular
 from lightning_accum.nn import LeakyIntegrator, RecurrentLinear, SurrogateLIF
 from lightning_accum.observe import InputMonitor, WindowRecorder
 
-CASES: dict[str, dict[str, Any]] = {
+CASES = {
     "LIF": {},
     "ALIF": {"beta": 0.3, "tc_adaptation": 30.0},
     "recurrent": {"recurrent": True},
@@ -21,12 +16,12 @@ CASES: dict[str, dict[str, Any]] = {
 every = pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 
 
-def current(steps: int = 40, batch: int = 3, size: int = 5, seed: int = 0) -> Tensor:
+def current(steps=40, batch=3, size=5, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(steps, batch, size, generator=generator, dtype=torch.float64) * 0.5 + 0.2
 
 
-def neurons(**options: Any) -> SurrogateLIF:
+def neurons(**options):
     torch.manual_seed(0)
     lif = SurrogateLIF(5, **{"time_dim": 0, **options}).double()
     if lif.recurrent is not None:
@@ -35,7 +30,7 @@ def neurons(**options: Any) -> SurrogateLIF:
 
 
 @every
-def test_a_sequence_is_its_steps(options: dict[str, Any]) -> None:
+def test_a_sequence_is_its_steps(options):
     fast, x = neurons(**options), current()
     spikes = fast(x)
     assert 0.05 < spikes.mean() < 0.95
@@ -54,7 +49,7 @@ def test_a_sequence_is_its_steps(options: dict[str, Any]) -> None:
     [*zip(CASES.values(), 2 * [Triangular(0.7, 2.0), ArcTan()], strict=True)],
     ids=CASES,
 )
-def test_the_gradient_passes_through_time(options: dict[str, Any], surrogate: Any) -> None:
+def test_the_gradient_passes_through_time(options, surrogate):
     lif = neurons(**options, gradient="time", surrogate=surrogate)
     x = current(12).requires_grad_()
     weights = torch.randn(12, 3, 5, dtype=torch.float64)
@@ -73,7 +68,7 @@ def test_the_gradient_passes_through_time(options: dict[str, Any], surrogate: An
         torch.testing.assert_close(x.grad[t], by_v, rtol=1e-9, atol=1e-9)
 
 
-def test_a_gradient_within_a_step_is_the_surrogate() -> None:
+def test_a_gradient_within_a_step_is_the_surrogate():
     lif, x = neurons(gradient="step", beta=0.3), current().requires_grad_()
     weights = torch.randn_like(x)
     spikes = lif(x)
@@ -83,12 +78,12 @@ def test_a_gradient_within_a_step_is_the_surrogate() -> None:
     assert torch.equal(spikes.detach(), neurons(beta=0.3)(x.detach()))
 
 
-def test_without_a_gradient_there_is_no_graph() -> None:
+def test_without_a_gradient_there_is_no_graph():
     lif = neurons(recurrent=True)
     assert not lif(current().requires_grad_()).requires_grad
 
 
-def test_a_monitor_sees_the_spikes_of_the_step_before() -> None:
+def test_a_monitor_sees_the_spikes_of_the_step_before():
     lif = neurons(recurrent=True)
     monitor = InputMonitor(lif, "recurrent")
     first, second = lif(current()), lif(current(seed=1))
@@ -97,7 +92,7 @@ def test_a_monitor_sees_the_spikes_of_the_step_before() -> None:
 
 
 @every
-def test_after_a_reset_it_is_at_rest(options: dict[str, Any]) -> None:
+def test_after_a_reset_it_is_at_rest(options):
     lif = neurons(**options)
     lif(current())
     lif.reset()
@@ -105,20 +100,20 @@ def test_after_a_reset_it_is_at_rest(options: dict[str, Any]) -> None:
     assert torch.equal(lif(current()), neurons(**options)(current()))
 
 
-def test_a_batch_of_another_size_starts_at_rest() -> None:
+def test_a_batch_of_another_size_starts_at_rest():
     lif = neurons()
     lif(current(batch=2))
     assert torch.equal(lif(current()), neurons()(current()))
 
 
-def test_half_precision_is_computed_in_single() -> None:
+def test_half_precision_is_computed_in_single():
     lif = SurrogateLIF(5, time_dim=0)
     assert lif(current().half()).dtype == torch.float16
     assert lif.membrane is not None
     assert lif.membrane.dtype == torch.float32
 
 
-def test_recurrent_weights_are_a_linear_layer_by_themselves() -> None:
+def test_recurrent_weights_are_a_linear_layer_by_themselves():
     layer, x = RecurrentLinear(4), torch.rand(2, 4)
     torch.testing.assert_close(layer(x), x @ layer.weight.T)
 
@@ -126,7 +121,7 @@ def test_recurrent_weights_are_a_linear_layer_by_themselves() -> None:
 class TestLeakyIntegrator:
     """The leaky readout."""
 
-    def test_it_is_its_recurrence_and_its_gradient_the_adjoint(self) -> None:
+    def test_it_is_its_recurrence_and_its_gradient_the_adjoint(self):
         leak, x = LeakyIntegrator(5, tc_mem=7.0, time_dim=0), current().requires_grad_()
         y, rows = torch.zeros_like(x[0]), []
         for now in x:
@@ -139,7 +134,7 @@ class TestLeakyIntegrator:
         (gradient,) = torch.autograd.grad((found * weights).sum(), x)
         torch.testing.assert_close(gradient, expected)
 
-    def test_step_by_step_and_cut_it_is_the_same(self) -> None:
+    def test_step_by_step_and_cut_it_is_the_same(self):
         x = current()
         whole = LeakyIntegrator(5, time_dim=0)(x)
         by_step, cut = LeakyIntegrator(5), LeakyIntegrator(5, time_dim=0)
@@ -151,7 +146,7 @@ class TestLeakyIntegrator:
 
 @every
 @pytest.mark.parametrize("time_dim", [0, None])
-def test_boolean_spikes_are_the_same(options: dict[str, Any], time_dim: Any) -> None:
+def test_boolean_spikes_are_the_same(options, time_dim):
     found = []
     for dtype in (None, torch.bool):
         torch.manual_seed(0)

@@ -1,7 +1,5 @@
 """Equality with references that take one number at a time, in plain Python."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Equality with torch.optim in float64, over 100 steps."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from optimizer_cases import close, parameters, run

@@ -1,7 +1,5 @@
 """The kernel steps as plain operations do, and touches nothing else."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from compiled import needs_kernel, threads

@@ -1,7 +1,5 @@
 """A step that breaks off leaves an optimizer that goes on, and torch's threads as they were."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

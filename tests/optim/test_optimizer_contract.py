@@ -1,7 +1,5 @@
 """What every optimizer has to keep to, in all its options."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io

@@ -1,7 +1,5 @@
 """What the optimizers' document says of decays and of new optimizers."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -11,12 +9,7 @@ from optimizer_cases import CASES, OWN, close, parameters, run, same
 from torch import nn
 from turns import turns
 
-from lightning_accum.optim import (
-    Adam,
-    AdamWarmup,
-    GenericAdaptiveOptimizer,
-    WeightDecay,
-)
+from lightning_accum.optim import Adam, AdamWarmup, GenericAdaptiveOptimizer, WeightDecay
 
 
 class L1(WeightDecay):
@@ -91,7 +84,7 @@ def test_a_decay_gets_the_rate_of_the_step():
             rates.append(group["lr"])
             return super().__call__(param, grad, group)
 
-    rates: list[float] = []
+    rates = []
     params, others = parameters(), parameters()
     one = AdamWarmup(params, lr=0.1, warmup=4, weight_decay=Recorded(0.1))
     other = AdamWarmup(others, lr=0.1, warmup=4, weight_decay=0.1)

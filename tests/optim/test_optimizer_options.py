@@ -1,7 +1,5 @@
 """What options are taken by default, and what is said of those that cannot be."""
 
-from __future__ import annotations
-
 import inspect
 import math
 

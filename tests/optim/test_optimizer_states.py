@@ -1,7 +1,5 @@
 """States that cannot be a parameter's are refused, and no kernel gets them."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

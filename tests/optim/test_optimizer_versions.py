@@ -1,7 +1,5 @@
 """Autograd is told of every step, whichever way it goes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from optimizer_cases import CASES, OWN, parameters

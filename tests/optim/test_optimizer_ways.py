@@ -1,7 +1,5 @@
 """Whichever way a step goes, it ends at the same place."""
 
-from __future__ import annotations
-
 import hypothesis
 import hypothesis.strategies as st
 import pytest

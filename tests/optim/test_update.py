@@ -1,34 +1,31 @@
 """UpdateOptimizer alone: rates, groups, schedulers, closures, copies."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
-from lightning_accum import Clamp, NonFiniteUpdateError, Updater, attach_updater
+from lightning_accum import Clamp, NonFiniteUpdateError, attach_updater
 from lightning_accum.optim import UpdateOptimizer
 
 
-def layer(*params: str, value: float = 0.5) -> tuple[nn.Linear, Updater]:
+def layer(*params, value=0.5):
     fc = nn.Linear(3, 2, dtype=torch.float64)
     for param in fc.parameters():
         nn.init.constant_(param, value)
     return fc, attach_updater(fc, *(params or ("weight", "bias")))
 
 
-def pend(updater: Updater, pos: float = 1.0, neg: float = 0.25) -> None:
+def pend(updater, pos=1.0, neg=0.25):
     for name in updater.names:
         like = getattr(updater.parent, name)
         setattr(updater, name, (torch.full_like(like, pos), torch.full_like(like, neg)))
 
 
-def value(param: Tensor) -> float:
+def value(param):
     first = param.detach().flatten()[0]
     assert (param == first).all()
     return float(first)
@@ -38,7 +35,7 @@ def value(param: Tensor) -> float:
     "lr, pos, neg, start",
     [(1.0, 1.0, 0.25, 0.5), (0.0, 3.0, 1.0, -1.0), (7.3, 0.0, 9.1, 0.3), (0.01, 4.2, 0.0, 0.0)],
 )
-def test_the_rate_scales_the_change(lr: float, pos: float, neg: float, start: float) -> None:
+def test_the_rate_scales_the_change(lr, pos, neg, start):
     fc, updater = layer(value=start)
     optimizer = UpdateOptimizer(fc.parameters(), lr, [updater])
     pend(updater, pos, neg)
@@ -48,18 +45,18 @@ def test_the_rate_scales_the_change(lr: float, pos: float, neg: float, start: fl
             assert value(param) == pytest.approx(start + lr * (pos - neg), abs=1e-12)
 
 
-def test_a_closure_runs_first_then_what_is_outstanding_is_called_for() -> None:
+def test_a_closure_runs_first_then_what_is_outstanding_is_called_for():
     fc, updater = layer("weight")
     optimizer = UpdateOptimizer(fc.parameters())
-    called: list[Any] = []
+    called = []
 
-    def closure() -> Tensor:
+    def closure():
         optimizer.zero_grad()
-        loss: Tensor = fc(torch.ones(1, 3, dtype=torch.float64)).sum()
+        loss = fc(torch.ones(1, 3, dtype=torch.float64)).sum()
         loss.backward()
         return loss
 
-    def prepare(given: UpdateOptimizer) -> None:
+    def prepare(given):
         called.append(given)
         pend(updater)
 
@@ -83,7 +80,7 @@ def test_a_closure_runs_first_then_what_is_outstanding_is_called_for() -> None:
         lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
     ],
 )
-def test_a_scheduler_reaches_the_rate(schedule: Any) -> None:
+def test_a_scheduler_reaches_the_rate(schedule):
     fc, updater = layer("weight", value=0.0)
     optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
     scheduler, rates = schedule(optimizer), []
@@ -104,7 +101,7 @@ FACTOR = r"`lr` should be a non-negative factor. Found `lr = "
     [({"lr": -0.1}, FACTOR), ({"lr": float("nan")}, FACTOR),
      ({"weight_decay": 0.1}, r"should have no `weight_decay`.* = 0\.1")],
 )  # fmt: skip
-def test_options_that_cannot_be(options: dict[str, float], words: str) -> None:
+def test_options_that_cannot_be(options, words):
     fc, updater = layer()
     with pytest.raises(ValueError, match=words):
         UpdateOptimizer([{"params": [fc.weight], **options}])
@@ -119,7 +116,7 @@ def test_options_that_cannot_be(options: dict[str, float], words: str) -> None:
     assert optimizer.param_groups[0]["lr"] == 1.0
 
 
-def test_a_step_that_cannot_be_changes_nothing() -> None:
+def test_a_step_that_cannot_be_changes_nothing():
     fc, updater = layer()
     optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
     with pytest.raises(ValueError, match=FACTOR):
@@ -135,7 +132,7 @@ def test_a_step_that_cannot_be_changes_nothing() -> None:
         optimizer.step()
 
 
-def test_bounds_come_before_the_rate_and_constraints_after_it() -> None:
+def test_bounds_come_before_the_rate_and_constraints_after_it():
     fc, updater = layer("weight")
     updater.weight.fullbound("multiplicative", 1.0, 0.0)
     updater.register_constraint(Clamp(max=0.7))
@@ -148,7 +145,7 @@ def test_bounds_come_before_the_rate_and_constraints_after_it() -> None:
     assert value(fc.weight) == pytest.approx(0.7)
 
 
-def test_every_group_has_its_rate() -> None:
+def test_every_group_has_its_rate():
     fc, updater = layer()
     groups = [{"params": [fc.weight], "lr": 2.0}, {"params": [fc.bias]}]
     optimizer = UpdateOptimizer(groups, 0.5, [updater])
@@ -163,7 +160,7 @@ def test_every_group_has_its_rate() -> None:
     assert updater.weight.empty  # a rate of zero consumes what was pending
 
 
-def test_an_updater_counts_once_however_often_it_is_attached() -> None:
+def test_an_updater_counts_once_however_often_it_is_attached():
     fc, updater = layer("weight")
     optimizer = UpdateOptimizer([fc.weight], updaters=[updater, updater])
     optimizer.attach([updater])
@@ -178,7 +175,7 @@ def test_an_updater_counts_once_however_often_it_is_attached() -> None:
 
 
 @turns("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
-def test_a_copy_is_of_other_parameters_and_attached_anew(copied: Any) -> None:
+def test_a_copy_is_of_other_parameters_and_attached_anew(copied):
     fc, updater = layer("weight")
     optimizer = UpdateOptimizer([fc.weight], 0.5, [updater])
     twin, other = copied((fc, optimizer))
@@ -194,7 +191,7 @@ def test_a_copy_is_of_other_parameters_and_attached_anew(copied: Any) -> None:
     assert (value(fc.weight), value(twin.weight)) == (0.875, 0.875)
 
 
-def test_what_stands_in_no_group_stays_pending() -> None:
+def test_what_stands_in_no_group_stays_pending():
     fc, updater = layer()
     optimizer = UpdateOptimizer([nn.Parameter(fc.weight.detach())], updaters=[updater])
     pend(updater)
@@ -209,7 +206,7 @@ def test_what_stands_in_no_group_stays_pending() -> None:
     assert value(fc.bias) == pytest.approx(0.575)
 
 
-def test_it_follows_parameters_by_their_names() -> None:
+def test_it_follows_parameters_by_their_names():
     (one, first), (two, second) = layer(), layer("weight")
     two.weight = one.weight  # of two names one is replaced
     slow = {"params": [one.weight], "lr": 0.5}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rasters import layer, show
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import nn as layers
@@ -39,7 +39,7 @@ class PowerLaw(la.Rule):
         )
 
 
-def pair(case: dict[str, Any]) -> dict[str, float]:
+def pair(case):
     """The rates and time constants of a pair rule."""
     settings = case["settings"]
     rate = settings["lambda"] * settings.get("Wmax", 1.0)
@@ -47,13 +47,13 @@ def pair(case: dict[str, Any]) -> dict[str, float]:
     return {"lr_post": rate, "lr_pre": -settings["alpha"] * rate, **taus}
 
 
-def weight_dependent(case: dict[str, Any]) -> la.Rule:
+def weight_dependent(case):
     powers = {f"power_{sign}": case["settings"][f"mu_{name}"]
               for sign, name in (("pos", "plus"), ("neg", "minus"))}  # fmt: skip
     return la.WeightDependentSTDP(**pair(case), **powers, dt=case["dt"])
 
 
-def triplet(case: dict[str, Any]) -> la.Rule:
+def triplet(case):
     s = case["settings"]
     return la.TripletSTDP(
         s["Aplus"], s["Aplus_triplet"], -s["Aminus"], -s["Aminus_triplet"], dt=case["dt"],
@@ -62,13 +62,13 @@ def triplet(case: dict[str, Any]) -> la.Rule:
     )  # fmt: skip
 
 
-def inhibitory(case: dict[str, Any]) -> la.Rule:
+def inhibitory(case):
     s = case["settings"]
     target = s["alpha"] / (2 * s["tau"]) * 1000.0
     return la.InhibitorySTDP(s["eta"], target, s["tau"], dt=case["dt"])
 
 
-def modulated(case: dict[str, Any]) -> la.Rule:
+def modulated(case):
     s, dt = case["settings"], case["dt"]
     both = 1 / s["tau_c"] + 1 / s["tau_n"]
     # NEST integrates the decay within a step, of the product and of the eligibility.
@@ -80,14 +80,14 @@ def modulated(case: dict[str, Any]) -> la.Rule:
     return la.MSTDPET(s["A_plus"], -s["A_minus"], **taus, reward=dopamine, dt=dt)
 
 
-def nearest(pairing: str) -> Make:
-    def make(case: dict[str, Any]) -> la.Rule:
+def nearest(pairing):
+    def make(case):
         return la.STDP(**pair(case), trace_mode="nearest", pairing=pairing, dt=case["dt"])
 
     return make
 
 
-RULES: dict[str, Make] = {
+RULES = {
     "stdp_synapse": weight_dependent,
     "stdp_triplet_synapse": triplet,
     "stdp_nn_symm_synapse": nearest("symmetric"),
@@ -101,18 +101,18 @@ RULES: dict[str, Make] = {
 }
 
 
-def tensor(values: list[list[float]]) -> Tensor:
+def tensor(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def raster(trains: list[list[int]], steps: int) -> Tensor:
+def raster(trains, steps):
     spikes = torch.zeros(steps, 1, len(trains), dtype=torch.float64)
     for neuron, train in enumerate(trains):
         spikes[train, 0, neuron] = 1
     return spikes
 
 
-def learned(rule: la.Rule, case: dict[str, Any], length: int) -> Tensor:
+def learned(rule, case, length):
     """The change of the weights, which are updated after each window of some steps."""
     pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
     model, before = layer(pre.shape[-1], post.shape[-1]), tensor(case["before"])
@@ -127,7 +127,7 @@ def learned(rule: la.Rule, case: dict[str, Any], length: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", NEST["synapses"])
-def test_weights_change_as_in_nest(name: str) -> None:
+def test_weights_change_as_in_nest(name):
     case = NEST["synapses"][name]
     make = RULES[case["synapse"]]
     expected = tensor(case["after"]) - tensor(case["before"])
@@ -139,7 +139,7 @@ def test_weights_change_as_in_nest(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NEST["short_term"])
-def test_synapses_release_as_in_nest(name: str) -> None:
+def test_synapses_release_as_in_nest(name):
     case = NEST["short_term"][name]
     synapses = layers.ShortTermPlasticity(
         len(case["pre"]), case["U"], case["tau_rec"], case["tau_fac"] or None, case["dt"], 0
@@ -153,16 +153,16 @@ def test_synapses_release_as_in_nest(name: str) -> None:
 class Fixed(Feedback):
     """Feedback by given weights."""
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight):
         super().__init__()
         self.weight = weight
 
-    def matrix(self) -> Tensor:
+    def matrix(self):
         return self.weight
 
 
 @pytest.mark.parametrize("name", NEST["eprop"])
-def test_a_network_learns_by_eprop_as_in_nest(name: str) -> None:
+def test_a_network_learns_by_eprop_as_in_nest(name):
     case = NEST["eprop"][name]
     first, last, back = (tensor(case["weights"][key]) for key in ("in", "out", "back"))
     x, target = raster(case["pre"], case["steps"]), tensor(case["target"]).T.unsqueeze(1)
@@ -209,7 +209,7 @@ def test_a_network_learns_by_eprop_as_in_nest(name: str) -> None:
         assert error.abs().max() < 1e-12 * expected.abs().max()
 
 
-def test_voltages_change_weights_as_in_nest_but_for_the_step() -> None:
+def test_voltages_change_weights_as_in_nest_but_for_the_step():
     errors = []
     for case in NEST["clopath"]:
         potential = tensor([case["V_m"]]).T.unsqueeze(1) - case["rest"]
@@ -232,7 +232,7 @@ def test_voltages_change_weights_as_in_nest_but_for_the_step() -> None:
     assert errors[1] < 0.55 * errors[0]
 
 
-RATES: dict[str, Callable[[float, float], la.Rule]] = {
+RATES = {
     "Oja": lambda lr, tau: la.Oja(lr),
     "BCM": lambda lr, tau: la.BCM(lr, tc_threshold=tau),
     "SoftHebb": lambda lr, tau: la.SoftHebb(lr),
@@ -240,7 +240,7 @@ RATES: dict[str, Callable[[float, float], la.Rule]] = {
 
 
 @pytest.mark.parametrize("name", RATES)
-def test_rates_change_weights_as_brians_equations(name: str) -> None:
+def test_rates_change_weights_as_brians_equations(name):
     case = NEST["rates"][name]
     x, y, before = (tensor(case[key]) for key in ("x", "y", "before"))
     model, rule = layer(x.shape[-1], y.shape[-1]), RATES[name](case["lr"], case["tau"])
@@ -255,7 +255,7 @@ def test_rates_change_weights_as_brians_equations(name: str) -> None:
     assert error < 1e-12 * expected.abs().max(), error
 
 
-def test_rewards_change_weights_as_brians_equations() -> None:
+def test_rewards_change_weights_as_brians_equations():
     case = NEST["MSTDP"]
     pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}

@@ -1,7 +1,5 @@
 """Deep networks learn by the rules for them: by gradients within a step, and by direct feedback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +17,7 @@ WIDE = FastSigmoid(3.0)
 Make = Callable[[int], la.Rule]
 
 
-def losses(make: Make, gradient: str, reads: bool) -> list[float]:
+def losses(make, gradient, reads):
     """The loss of each batch, of two hidden layers and a readout that learns, or stays."""
     torch.manual_seed(0)
     fcs = nn.ModuleList([nn.Linear(8, 30), nn.Linear(30, 30), nn.Linear(30, 3)])
@@ -62,14 +60,14 @@ def losses(make: Make, gradient: str, reads: bool) -> list[float]:
     ],
     ids=("OTTT", "OTPE", "S-TLLR, opposite signs", "S-TLLR, same signs"),
 )
-def test_hidden_layers_learn_by_gradients_under_a_readout_that_stays(make: Make):
+def test_hidden_layers_learn_by_gradients_under_a_readout_that_stays(make):
     found = losses(make, "step", reads=False)
     assert found[0] > 1.0
     assert max(found[-5:]) < 0.6
 
 
 def test_hidden_layers_learn_by_direct_feedback_of_the_error():
-    def make(lr: float) -> Make:
+    def make(lr):
         return lambda i: la.EProp(
             lr, RandomFeedback(3, 30, seed=i), time_dim=0, batch_reduction="sum"
         )

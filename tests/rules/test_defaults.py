@@ -1,7 +1,5 @@
 """The defaults of rules are what their pages say: a change of one is a change for everybody."""
 
-from __future__ import annotations
-
 import inspect
 
 import lightning_accum as la
@@ -51,7 +49,7 @@ DEFAULTS = {
 }  # fmt: skip
 
 
-def defaults(rule: type) -> dict[str, object]:
+def defaults(rule):
     every = inspect.signature(rule).parameters.values()
     return {p.name: p.default for p in every if p.default is not p.empty}
 

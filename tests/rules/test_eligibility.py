@@ -7,17 +7,15 @@ import math
 import torch
 from rasters import layer, raster, show
 from torch import nn
-from typing_extensions import Self
 
 from lightning_accum import MSTDP, MSTDPET, Hebb, Rule, Serial, Term, get_updater
-from lightning_accum.engine import Window
 from lightning_accum.engine.state import StateKey
 from lightning_accum.rules import reward_modulated
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
 
 
-def parts(rule: Rule, pre: torch.Tensor, post: torch.Tensor) -> list:
+def parts(rule, pre, post):
     model = layer(pre.shape[-1], post.shape[-1])
     rule.register_cell("cell", model.cell)
     show(model, pre, post)
@@ -70,12 +68,12 @@ class RewardedHebb(Rule):
     lr: float
     tc: float | None = None
 
-    def terms(self, window: Window, h: Self) -> list:
+    def terms(self, window, h):
         return reward_modulated(window, [Term(h.lr, window.post, window.pre)], tc=h.tc)
 
 
 def test_any_terms_can_be_modulated():
-    def change(rule: Rule, **given: object) -> torch.Tensor:
+    def change(rule, **given):
         model = Serial(nn.Linear(2, 2, bias=False, dtype=torch.float64), nn.Identity())
         nn.init.eye_(model.connection.weight)
         rule.register_cell("cell", model.cell)

@@ -1,20 +1,16 @@
 """Rules with an error on every connection that they take, in pieces and with what is carried."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 from connections import KINDS
 from eprop_reference import eprop
 from rasters import raster
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater
@@ -38,23 +34,23 @@ EPROP = {"tc_mem": 8.0, "threshold": 0.5, "surrogate": SURROGATE, "membrane": "u
 class Given(nn.Module):
     """A neuron whose potential in each step is given, and whose output has a gradient."""
 
-    def __init__(self, u: Tensor) -> None:
+    def __init__(self, u):
         super().__init__()
         self.all, self.u, self.t = u, u[0], 0
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.u = self.all[self.t]
         self.t += 1
         return (self.u > 0.5).double().requires_grad_()
 
 
-def change(module: nn.Module, name: str) -> Tensor:
+def change(module, name):
     pending = getattr(get_updater(module), name)
     parts = [torch.zeros(()) if part is None else part for part in (pending.pos, pending.neg)]
     return parts[0] - parts[1]
 
 
-def naive_sum(module: nn.Module, name: str, post: Tensor, pre: Tensor) -> Tensor:
+def naive_sum(module, name, post, pre):
     """Sums products of both sides over steps and samples, by autograd of the connection."""
     params = {k: v.detach().clone() for k, v in module.named_parameters()}
     params[name].requires_grad_()
@@ -62,20 +58,20 @@ def naive_sum(module: nn.Module, name: str, post: Tensor, pre: Tensor) -> Tensor
     return torch.autograd.grad(out, params[name], post.flatten(0, 1).reshape(out.shape))[0]
 
 
-def low_pass(values: Tensor, tc: float) -> Tensor:
+def low_pass(values, tc):
     rows = [values[0]]
     for now in values[1:]:
         rows.append(math.exp(-1 / tc) * rows[-1] + now)
     return torch.stack(rows)
 
 
-def in_windows(values: Tensor, calls: int, carry: bool, tc: float) -> Tensor:
+def in_windows(values, calls, carry, tc):
     """Low-passes values, from rest in each window unless it carries over."""
     windows = [values] if carry else values.chunk(calls)
     return torch.cat([low_pass(window, tc) for window in windows])
 
 
-def setting(kind: str) -> tuple[nn.Module, tuple[str, ...], Tensor, Tensor, Tensor]:
+def setting(kind):
     """A connection, its parameters, and its input, potentials and errors in every step."""
     torch.manual_seed(3)
     make, shape, params = KINDS[kind]
@@ -85,9 +81,7 @@ def setting(kind: str) -> tuple[nn.Module, tuple[str, ...], Tensor, Tensor, Tens
     return module, params, pre, u, error
 
 
-def learn(
-    rule: la.Rule, module: nn.Module, pre: Tensor, u: Tensor, error: Tensor, calls: int
-) -> Cell:
+def learn(rule, module, pre, u, error, calls):
     """Shows all steps, calls the rule ``calls`` times, and returns the cell to keep it."""
     neuron = Given(u)
     cell = Cell(module, neuron)
@@ -101,37 +95,37 @@ def learn(
     return cell
 
 
-def close(found: Tensor, expected: Tensor, case: object) -> None:
+def close(found, expected, case):
     torch.testing.assert_close(found, expected, **exact, msg=lambda text: f"{case}: {text}")
 
 
-def low_passed(rule: la.Rule, pre: Tensor, u: Tensor, way: tuple[int, bool], tc: float) -> Any:
+def low_passed(rule, pre, u, way, tc):
     """The traces of the input, and of an input that is one."""
     rule.recording = False  # what is compared from here on is not activity
     ones = torch.ones(STEPS, *[1] * (u.ndim - 1)).double()
     return in_windows(pre, *way, tc), in_windows(ones, *way, tc)
 
 
-def every(kinds: Any = KINDS) -> Iterator[tuple[str, tuple[int, bool]]]:
+def every(kinds=KINDS):
     """Every kind of connection, each way to cut a sequence."""
     return itertools.product(kinds, WAYS)
 
 
-MAKERS: dict[str, Callable[..., la.Rule]] = {
+MAKERS = {
     "DeltaRule": partial(la.DeltaRule, 0.3, 8.0),
-    "OTTT": partial(la.OTTT, 0.3, **EPROP),  # type: ignore[arg-type]
-    "EProp": partial(la.EProp, 0.3, **EPROP),  # type: ignore[arg-type]
+    "OTTT": partial(la.OTTT, 0.3, **EPROP),
+    "EProp": partial(la.EProp, 0.3, **EPROP),
     "Clopath": partial(la.Clopath, 0.3, -0.2, -0.1, 0.2, membrane="u"),
     "Clopath, u_ref": partial(
         la.Clopath, 0.3, -0.2, -0.1, 0.2, u_ref=0.6, tc_average=30.0, membrane="u"
     ),
-    "EProp, readout": partial(la.EProp, 0.3, tc_readout=9.0, **EPROP),  # type: ignore[arg-type]
-    "EProp, ALIF": partial(la.EProp, 0.3, **ALIF, **EPROP),  # type: ignore[arg-type]
-    "EProp, both": partial(la.EProp, 0.3, tc_readout=9.0, regularization=0.2, **ALIF, **EPROP),  # type: ignore[arg-type]
+    "EProp, readout": partial(la.EProp, 0.3, tc_readout=9.0, **EPROP),
+    "EProp, ALIF": partial(la.EProp, 0.3, **ALIF, **EPROP),
+    "EProp, both": partial(la.EProp, 0.3, tc_readout=9.0, regularization=0.2, **ALIF, **EPROP),
 }
 
 
-def voltage(u: Tensor, u_ref: float | None, calls: int, carry: bool, unit: int) -> list[Tensor]:
+def voltage(u, u_ref, calls, carry, unit):
     """The depressing signal of the voltage rule, and the potentiating one, in every step."""
     rest = [d for d in range(1, u.ndim) if d != unit]
     average, weight, downs, ups = torch.zeros(()), 0.0, [], []
@@ -150,7 +144,7 @@ def voltage(u: Tensor, u_ref: float | None, calls: int, carry: bool, unit: int) 
 
 @pytest.mark.filterwarnings("ignore:`Clopath` should pair spikes")
 @pytest.mark.parametrize("name", [name for name in MAKERS if not name.startswith("EProp,")])
-def test_without_eligibility_every_connection_learns(name: str) -> None:
+def test_without_eligibility_every_connection_learns(name):
     for kind, way in every():
         module, params, pre, u, error = setting(kind)
         rule = MAKERS[name](params=params, batch_reduction="sum", carry=way[1])
@@ -174,11 +168,11 @@ def test_without_eligibility_every_connection_learns(name: str) -> None:
             close(found, expected, (kind, way, param))
 
 
-def derivatives(module: nn.Module, name: str, pre: Tensor) -> Tensor:
+def derivatives(module, name, pre):
     """The derivative of every output by every entry of a parameter, ``[T, B, out, entries]``."""
     param = getattr(module, name).detach()
 
-    def output(value: Tensor, x: Tensor) -> Tensor:
+    def output(value, x):
         return torch.func.functional_call(module, {name: value}, (x.unsqueeze(0),)).flatten()
 
     each = torch.func.vmap(torch.func.jacrev(output), (None, 0))(param, pre.flatten(0, 1))
@@ -186,7 +180,7 @@ def derivatives(module: nn.Module, name: str, pre: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_eligibility_of_every_synapse(memory: str) -> None:
+def test_eligibility_of_every_synapse(memory):
     constants, psi_of = MEMORIES[memory], SURROGATE.derivative
     numbers = (
         math.exp(-1 / 9.0) if "tc_readout" in constants else 0.0,
@@ -198,7 +192,7 @@ def test_eligibility_of_every_synapse(memory: str) -> None:
             continue  # see `test_eligibility_of_shared_weights_is_not_carried`
         module, params, pre, u, error = setting(kind)
         rule = la.EProp(
-            0.3, carry=carry, batch_reduction="sum", params=params, **EPROP, **constants  # type: ignore[arg-type]
+            0.3, carry=carry, batch_reduction="sum", params=params, **EPROP, **constants
         )  # fmt: skip
         learn(rule, module, pre, u, error, calls)
         traced, ones = low_passed(rule, pre, u, (calls, carry), 8.0)
@@ -211,27 +205,27 @@ def test_eligibility_of_every_synapse(memory: str) -> None:
             expected = sum(eprop(*window, *numbers)[0].sum((0, 1)) for window in windows)
             found = change(module, param)
             assert found.any()
-            close(found, -0.3 * expected.reshape(found.shape), (kind, calls, carry, param))  # type: ignore[union-attr]
+            close(found, -0.3 * expected.reshape(found.shape), (kind, calls, carry, param))
 
 
 class OneGain(nn.Module):
     """All neurons share one weight."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.gain = nn.Parameter(torch.rand(1).double())
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x * self.gain
 
 
-def test_eligibility_of_shared_weights_is_not_carried() -> None:
+def test_eligibility_of_shared_weights_is_not_carried():
     u, given = torch.randn(STEPS, BATCH, 4).double(), torch.randn(STEPS, BATCH, 4).double()
     cases = {kind: setting(kind) for kind in ("conv2d", "linear, tokens")}
     cases["gain"] = OneGain(), ("gain",), (torch.randn(STEPS, BATCH, 4) > 0).double(), u, given
     for kind, (module, (name, *_), pre, u, error) in cases.items():
         for memory in ("readout", "ALIF"):
-            rule = la.EProp(0.3, params=name, **EPROP, **MEMORIES[memory])  # type: ignore[arg-type]
+            rule = la.EProp(0.3, params=name, **EPROP, **MEMORIES[memory])
             cell = Cell(module, Given(u))
             rule.register_cell("cell", cell)
             for x in pre:
@@ -246,7 +240,7 @@ def test_eligibility_of_shared_weights_is_not_carried() -> None:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_pieces_of_a_window_are_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_a_window_are_the_whole(name, monkeypatch):
     for reduce, carry in (("sum", True), ("sum", False), ("mean", False), ("amax", True)):
         found = []
         for elements in (1 << 23, 100, 1):  # all steps at once, a few, one
@@ -261,7 +255,7 @@ def test_pieces_of_a_window_are_the_whole(name: str, monkeypatch: pytest.MonkeyP
             torch.testing.assert_close(other, found[0], **exact)
 
 
-def test_what_is_pending_does_not_stand_in_work_memory() -> None:
+def test_what_is_pending_does_not_stand_in_work_memory():
     for steps, carry in itertools.product((1, 3, 40), (False, True)):
         torch.manual_seed(0)
         fc = Linear(50, 40)

@@ -1,9 +1,5 @@
 """Every rule on every kind of connection, however reduced and cut, against a loop in float64."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from connections import KINDS
@@ -11,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import Fed, raster
 from references import RULES, reference
-from torch import Tensor, nn
+from torch import nn
 
-import lightning_accum as la
 from lightning_accum import Cell, get_updater
 
 exact = {"rtol": 1e-10, "atol": 1e-10}
@@ -74,20 +69,20 @@ def test_against_a_loop(name, calls, length, batch, carry, reduce, mode, backend
                     )
 
 
-def activity(*sizes: int) -> list[Tensor]:
+def activity(*sizes):
     torch.manual_seed(0)
     return [torch.rand(6, 2, size).double().round() for size in sizes]
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_cell_that_was_registered_anew_learns_as_a_new_one(name: str) -> None:
+def test_a_cell_that_was_registered_anew_learns_as_a_new_one(name):
     (pre, post), rewarded = activity(5, 3), RULES[name].rewarded
     fc, neuron = nn.Linear(5, 3, bias=False).double(), Fed()
     start, results = fc.weight.detach().clone(), []
     used, fresh = (RULES[name].make(params=["weight"]) for _ in range(2))
     used.register_cell("cell", Cell(fc, neuron))
 
-    def learn(rule: la.Rule) -> None:
+    def learn(rule):
         fc.weight.data.copy_(start)
         for x, y in zip(pre, post, strict=True):
             neuron.food.append(y)
@@ -109,9 +104,9 @@ def test_a_cell_that_was_registered_anew_learns_as_a_new_one(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("name", RULES)
-def test_layers_without_inputs_or_neurons(name: str) -> None:
+def test_layers_without_inputs_or_neurons(name):
     case, sizes = RULES[name], [(0, 3), (4, 0), (0, 0)]
-    ways: list[tuple[str | Any, int | None, str]] = [
+    ways = [
         ("mean", None, "weight"), (torch.amax, None, "bias"),
         ("mean", 0, "bias"), (torch.amax, 0, "weight"),
     ]  # fmt: skip

@@ -1,13 +1,11 @@
 """Feedback and errors: what each brings to the neurons; that of an actor and its critic."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 import torch
 from eprop_reference import eprop
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.functional import decay_factor, trace
@@ -25,7 +23,7 @@ KAPPA, ALPHA = decay_factor(9.0), decay_factor(6.0)
 ERROR = torch.tensor([[1.0, -2.0], [0.5, 0.0]])
 
 
-def test_symmetric_feedback_follows_the_readout() -> None:
+def test_symmetric_feedback_follows_the_readout():
     readout = nn.Linear(3, 2)
     feedback = SymmetricFeedback(readout)
     torch.testing.assert_close(feedback(ERROR), ERROR @ readout.weight.detach())
@@ -36,7 +34,7 @@ def test_symmetric_feedback_follows_the_readout() -> None:
     assert not feedback.state_dict()
 
 
-def test_random_feedback_is_fixed_by_its_seed() -> None:
+def test_random_feedback_is_fixed_by_its_seed():
     before = torch.get_rng_state()
     one, same, other = RandomFeedback(2, 3), RandomFeedback(2, (3,)), RandomFeedback(2, 3, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
@@ -49,12 +47,12 @@ def test_random_feedback_is_fixed_by_its_seed() -> None:
     assert RandomFeedback(50, 400, scale=2.0).weight.std().item() == pytest.approx(2.0, rel=0.05)
 
 
-def test_learned_feedback_becomes_the_readout() -> None:
+def test_learned_feedback_becomes_the_readout():
     torch.manual_seed(0)
     readout = nn.Linear(3, 2)
     feedback = LearnedFeedback(readout, 2, 3, decay=0.05)
 
-    def angle() -> float:
+    def angle():
         pair = (feedback.weight.flatten(), readout.weight.detach().flatten())
         return torch.cosine_similarity(*pair, dim=0).item()
 
@@ -73,7 +71,7 @@ def test_learned_feedback_becomes_the_readout() -> None:
     assert torch.equal(fresh.weight, feedback.weight)
 
 
-def test_the_difference_to_a_readout_shrinks_by_the_decay() -> None:
+def test_the_difference_to_a_readout_shrinks_by_the_decay():
     readout = nn.Linear(3, 2)
     feedback = LearnedFeedback(readout, 2, 3, decay=0.5)
     drawn = feedback.weight.clone()
@@ -84,7 +82,7 @@ def test_the_difference_to_a_readout_shrinks_by_the_decay() -> None:
     torch.testing.assert_close(feedback.weight - readout.weight.detach(), before / 2)
 
 
-def test_a_copy_says_that_it_has_no_readout() -> None:
+def test_a_copy_says_that_it_has_no_readout():
     readout = nn.Linear(3, 2)
     feedback = copy.deepcopy(SymmetricFeedback(readout))
     with pytest.raises(RuntimeError, match=r"feedback\.bind\(model\.readout\)"):
@@ -94,7 +92,7 @@ def test_a_copy_says_that_it_has_no_readout() -> None:
 
 
 # ------------------------------------------------------------------- an actor and its critic
-def episode() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def episode():
     """Spikes, actions in some steps, rewards, and the value after the last step."""
     torch.manual_seed(2)
     x = (torch.rand(T, B, INPUTS) < 0.4).double()
@@ -103,7 +101,7 @@ def episode() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.8, 1.0])
-def test_the_error_equals_a_loop(decay: float) -> None:
+def test_the_error_equals_a_loop(decay):
     error_of = ActorCriticError(0.9, 0.3, decay)
     _, actions, reward, following = episode()
     outputs = torch.randn(T, B, ACTIONS + 1, dtype=torch.float64)
@@ -122,7 +120,7 @@ def test_the_error_equals_a_loop(decay: float) -> None:
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-def test_the_change_equals_the_papers_with_a_trace_for_each_synapse(beta: float) -> None:
+def test_the_change_equals_the_papers_with_a_trace_for_each_synapse(beta):
     torch.manual_seed(1)
     fc, readout = (
         nn.Linear(INPUTS, NEURONS, bias=False),
@@ -162,7 +160,7 @@ def test_the_change_equals_the_papers_with_a_trace_for_each_synapse(beta: float)
     torch.testing.assert_close(pending.update(fc.weight), -total, **exact)
 
 
-def test_a_window_may_be_cut_where_the_next_value_is_given() -> None:
+def test_a_window_may_be_cut_where_the_next_value_is_given():
     error_of, outputs = ActorCriticError(0.9, 0.3, decay=0.0), torch.randn(T, B, ACTIONS + 1)
     _, actions, reward, following = episode()
     whole = error_of(outputs, actions, reward, following)
@@ -171,14 +169,14 @@ def test_a_window_may_be_cut_where_the_next_value_is_given() -> None:
     torch.testing.assert_close(torch.cat([first, rest]), whole)
 
 
-def test_narrow_numbers_are_computed_in_float32_and_nothing_has_a_graph() -> None:
+def test_narrow_numbers_are_computed_in_float32_and_nothing_has_a_graph():
     outputs = torch.randn(4, 2, 3).bfloat16().requires_grad_()
     error = ActorCriticError()(outputs, torch.zeros(4, 2).int(), torch.ones(4, 2))
     assert error.dtype == torch.float32
     assert not error.requires_grad
 
 
-def test_episodes_without_an_action_are_told() -> None:
+def test_episodes_without_an_action_are_told():
     outputs, none, reward = torch.zeros(4, 2, 3), torch.full((4, 2), -1), torch.zeros(4, 2)
     with pytest.warns(UserWarning, match="Found -1, no action, in all steps of episodes that end"):
         assert not ActorCriticError()(outputs, none, reward)[..., :-1].any()

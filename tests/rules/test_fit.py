@@ -1,11 +1,6 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
 import lightning_accum as la
@@ -17,7 +12,7 @@ TRACES = ("tc_post", "tc_pre")
 SLOW = ("tc_post_slow", "tc_pre_fast")
 
 # the rule that made the changes, what is assumed of it, and what is to be found
-RULES: dict[str, tuple[Callable[..., la.Rule], dict[str, float], tuple[str, ...]]] = {
+RULES = {
     "STDP": (la.STDP, {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0}, TRACES),
     "STDP, nearest": (
         lambda *a, **o: la.STDP(*a, **o, trace_mode="nearest"),
@@ -50,7 +45,7 @@ RULES: dict[str, tuple[Callable[..., la.Rule], dict[str, float], tuple[str, ...]
 }  # fmt: skip
 
 
-def activity(name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def activity(name):
     torch.manual_seed(3)
     pre = torch.rand(WINDOWS, STEPS, BATCH, INPUTS, dtype=torch.float64)
     post = torch.rand(WINDOWS, STEPS, BATCH, NEURONS, dtype=torch.float64)
@@ -60,7 +55,7 @@ def activity(name: str) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     return pre < 0.1, post < 0.1, rewards if name.startswith("MSTDP") else {}
 
 
-def changes(make: Callable[..., la.Rule], name: str, **settings: float) -> tuple[Tensor, Tensor]:
+def changes(make, name, **settings):
     """What a rule makes of each window of a stream, and the weights before it."""
     pre, post, inputs = activity(name)
     fc = nn.Linear(INPUTS, NEURONS, bias=False, dtype=torch.float64)
@@ -117,7 +112,7 @@ def test_one_window_and_a_rate_that_is_held_at_zero():
     assert found.values == pytest.approx({"lr_post": 0.02})
 
 
-def fit(rule: la.Rule, change: Any = None, spikes: float = 0.1, **options: Any) -> None:
+def fit(rule, change=None, spikes=0.1, **options):
     torch.manual_seed(0)
     pre, post = (torch.rand(2, 30, 1, n) < spikes for n in (4, 3))
     fit_rates(rule, pre, post, torch.ones(2, 3, 4) if change is None else change, **options)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
 
 import pytest
 import torch
 from rasters import layer, raster, show
-from torch import Tensor
 
 import lightning_accum as la
 from lightning_accum import MSTDP, MSTDPET, Neuromodulator, Term, get_updater, learn_online
@@ -37,7 +35,7 @@ class Both(la.Rule):
         ]
 
 
-def naive(pre: Tensor, post: Tensor, released: dict[str, Tensor], kind: str, rests: int) -> Any:
+def naive(pre, post, released, kind, rests):
     """Both parts of the mean change, synapse by synapse, from rest every ``rests`` steps."""
     left = {tc: math.exp(-DT / tc) for tc in (8.0, 12.0, TAU, DOPAMINE.tc, SEROTONIN.tc)}
     parts = torch.zeros(2, BATCH, post.shape[2], pre.shape[2], dtype=torch.float64)
@@ -74,21 +72,21 @@ RULES = {
 }
 
 
-def activity(seed: int = 0) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def activity(seed=0):
     pre, post = (raster(STEPS, BATCH, n, density=0.3, seed=seed + n) for n in (3, 2))
     generator = torch.Generator().manual_seed(seed)
     names = ("dopamine", "serotonin")
     return pre, post, {n: torch.randn(STEPS, BATCH, generator=generator).double() for n in names}
 
 
-def given(kind: str, released: dict[str, Tensor]) -> dict[str, Tensor]:
+def given(kind, released):
     return released if kind == "Both" else {"reward": released["dopamine"]}
 
 
 @pytest.mark.parametrize("backend", ["auto", "plain"])
 @pytest.mark.parametrize("cuts", [[], [12], [5, 6, 17], range(1, STEPS)], ids=str)
 @pytest.mark.parametrize("kind", RULES)
-def test_equals_a_loop_over_steps_and_synapses(kind: str, cuts: list[int], backend: str) -> None:
+def test_equals_a_loop_over_steps_and_synapses(kind, cuts, backend):
     pre, post, released = activity()
     model, rule = layer(3, 2), RULES[kind](backend=backend)
     rule.register_cell("cell", model.cell)
@@ -101,7 +99,7 @@ def test_equals_a_loop_over_steps_and_synapses(kind: str, cuts: list[int], backe
 
 
 @pytest.mark.parametrize("kind", RULES)
-def test_nothing_stays_where_nothing_is_carried(kind: str) -> None:
+def test_nothing_stays_where_nothing_is_carried(kind):
     pre, post, released = activity(1)
     for clears in (False, True):
         model, rule = layer(3, 2), RULES[kind](carry=clears)
@@ -117,7 +115,7 @@ def test_nothing_stays_where_nothing_is_carried(kind: str) -> None:
             torch.testing.assert_close(found, part, rtol=1e-12, atol=1e-12)
 
 
-def test_a_long_window_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_window_comes_in_pieces(monkeypatch):
     pre, post, released = activity()
     found = []
     for size in (10 << 20, 40):
@@ -131,7 +129,7 @@ def test_a_long_window_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
 
 
-def change(rule: la.Rule, *calls: dict[str, Any]) -> Tensor:
+def change(rule, *calls):
     """The change by a window before each call."""
     pre, post, _ = activity()
     model = layer(3, 2)
@@ -142,7 +140,7 @@ def change(rule: la.Rule, *calls: dict[str, Any]) -> Tensor:
     return get_updater(model.connection).weight.update(model.connection.weight)
 
 
-def test_a_call_releases_in_the_last_step_of_its_window() -> None:
+def test_a_call_releases_in_the_last_step_of_its_window():
     per_sample, steps = torch.tensor([1.0, -2.0]), torch.zeros(STEPS, BATCH)
     steps[-1] = per_sample
     rewarded = MSTDPET(**PAIR, reward=Neuromodulator(30.0))
@@ -156,13 +154,13 @@ def test_a_call_releases_in_the_last_step_of_its_window() -> None:
     assert torch.equal(number, change(rewarded, {"reward": torch.full((BATCH,), 2.0)}))
 
 
-def test_a_baseline_multiplies_where_nothing_is_released() -> None:
+def test_a_baseline_multiplies_where_nothing_is_released():
     resting = change(MSTDP(**PAIR, reward=Neuromodulator(30.0, baseline=0.5)), {}, {})
     torch.testing.assert_close(resting, change(MSTDP(**PAIR), *[{"reward": 0.5}] * 2))
 
 
 @pytest.mark.parametrize("name", ["reward", "dopamine"])
-def test_learns_online_from_what_is_released_step_by_step(name: str) -> None:
+def test_learns_online_from_what_is_released_step_by_step(name):
     results, released = [], torch.randn(20, 2)
     for online in (True, False):
         torch.manual_seed(0)
@@ -180,7 +178,7 @@ def test_learns_online_from_what_is_released_step_by_step(name: str) -> None:
     assert torch.equal(*results)
 
 
-def test_learns_online_from_what_each_call_releases() -> None:
+def test_learns_online_from_what_each_call_releases():
     results = []
     for online in (True, False):
         torch.manual_seed(0)
@@ -198,7 +196,7 @@ def test_learns_online_from_what_each_call_releases() -> None:
     assert torch.equal(*results)
 
 
-def test_cells_may_have_their_own() -> None:
+def test_cells_may_have_their_own():
     pre, post, _ = activity()
     rule, models = MSTDP(**PAIR, reward=Neuromodulator(5.0)), [layer(3, 2) for _ in range(2)]
     rule.register_cell("one", models[0].cell)
@@ -234,12 +232,12 @@ class Unread(la.Rule):
         (lambda: change(Unread(read="dopamine"), {}), ValueError, "should not both be given"),
     ],
 )
-def test_refuses_what_makes_no_sense(make: Any, error: type, message: str) -> None:
+def test_refuses_what_makes_no_sense(make, error, message):
     with pytest.raises(error, match=message):
         make()
 
 
-def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_named() -> None:
+def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_named():
     rule = Unread()
     change(rule, {"dopamine": 1.0})
     assert rule.unread == ["dopamine"]
@@ -248,7 +246,7 @@ def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_nam
     assert both.unread == ["serotonine"]
 
 
-def test_warns_of_one_that_decays_within_a_step() -> None:
+def test_warns_of_one_that_decays_within_a_step():
     with pytest.warns(UserWarning, match=r"`reward.tc` of cell `cell` should be at least a step"):
         MSTDP(**PAIR, reward=Neuromodulator(0.5)).register_cell("cell", layer(3, 2).cell)
 
@@ -260,6 +258,6 @@ class Misnamed(la.Rule):
         return reward_modulated(window, [Term(0.1, window.post, window.pre)], modulator="dopa")
 
 
-def test_a_name_that_is_not_a_modulator_is_refused() -> None:
+def test_a_name_that_is_not_a_modulator_is_refused():
     with pytest.raises(KeyError, match=r"among \['dopamine'\]"):
         change(Misnamed(), {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import itertools
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -26,16 +25,14 @@ class Given(nn.Module):
 
     spikes: Tensor
 
-    def forward(self, current: Tensor) -> Tensor:
+    def forward(self, current):
         return self.spikes
 
 
 class Net:
     """A rule with the modules of its cells, and the weights after each step."""
 
-    def __init__(
-        self, rule: la.Rule, cells: int = 1, shared: bool = False, rates: bool = False
-    ) -> None:
+    def __init__(self, rule, cells=1, shared=False, rates=False):
         self.rule, self.weights = rule, []
         generator = torch.Generator().manual_seed(7)
         self.layers: list[tuple[nn.Linear, Given]] = []
@@ -47,7 +44,7 @@ class Net:
             overrides = {("lr_post", "lr_pre")[at]: 0.0} if rates else {}
             rule.register_cell(f"cell{at}", la.Cell(fc, neuron), **overrides)
 
-    def learn(self, steps: int = STEPS, batch: int = 4, seed: int = 0, every: int = 1) -> None:
+    def learn(self, steps=STEPS, batch=4, seed=0, every=1):
         generator = torch.Generator().manual_seed(seed)
         for at in range(1, steps + 1):
             x = (torch.rand(batch, 5, generator=generator) < 0.4).to(self.layers[0][0].weight)
@@ -62,18 +59,18 @@ class Net:
                 self.rule.update()
             self.weights.append(torch.stack([fc.weight.detach().clone() for fc, _ in self.layers]))
 
-    def again(self) -> bool:
+    def again(self):
         """Returns whether a step changes what is carried in place."""
         before = self.rule.state_of("cell0").carried
         self.learn(1, seed=99)
         return self.rule.state_of("cell0").carried is before
 
 
-def stdp(backend: str, **options) -> la.STDP:
+def stdp(backend, **options):
     return la.STDP(0.1, -0.07, 20.0, 10.0, backend=backend, **options)
 
 
-RULES: dict[str, Callable[[str], la.Rule]] = {
+RULES = {
     "STDP": stdp,
     "STDP, nearest": lambda backend: stdp(backend, trace_mode="nearest"),
     "STDP, sum": lambda backend: stdp(backend, batch_reduction="sum"),
@@ -85,7 +82,7 @@ RULES: dict[str, Callable[[str], la.Rule]] = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_each_step_changes_the_weights_as_the_equation_says(name: str) -> None:
+def test_each_step_changes_the_weights_as_the_equation_says(name):
     fast, plain = (Net(RULES[name](backend)) for backend in ("auto", "plain"))
     for net in (fast, plain):
         net.learn()
@@ -96,7 +93,7 @@ def test_each_step_changes_the_weights_as_the_equation_says(name: str) -> None:
 
 
 @needs_kernel
-def test_steps_go_on_in_place() -> None:
+def test_steps_go_on_in_place():
     for name in RULES:
         if name.startswith("STDP"):
             net = Net(RULES[name]("auto"))
@@ -104,7 +101,7 @@ def test_steps_go_on_in_place() -> None:
             assert net.again(), name
 
 
-def test_what_is_pending_stays_as_it_is_while_steps_go_on() -> None:
+def test_what_is_pending_stays_as_it_is_while_steps_go_on():
     net = Net(stdp("auto"))
     net.learn(batch=1)
     net.learn(1, batch=1, every=2)
@@ -116,7 +113,7 @@ def test_what_is_pending_stays_as_it_is_while_steps_go_on() -> None:
     torch.testing.assert_close((pending.pos, pending.neg), before, rtol=0, atol=0)
 
 
-def two_rules(net: Net) -> None:
+def two_rules(net):
     other = Net(stdp(net.rule.backend))
     other.layers = net.layers
     other.rule = la.STDP(0.02, 0.03, backend=net.rule.backend)
@@ -128,27 +125,27 @@ def two_rules(net: Net) -> None:
         other.rule.update()
 
 
-def given_another_updater(net: Net) -> None:
+def given_another_updater(net):
     net.learn(1, every=2)  # and nothing applied
     net.rule.use_updater("cell0", la.Updater(net.layers[0][0], "weight"))
     net.learn(2)
     net.rule.use_updater("cell0", None)
 
 
-def read(net: Net) -> None:
+def read(net):
     net.learn(1, every=2)
     updater = net.rule.updater_of("cell0")
     net.weights.append(updater.weight.pos)
     net.weights.append(updater.weight.update(net.layers[0][0].weight))
 
 
-def restored(net: Net) -> None:
+def restored(net):
     undo = Undo(net.rule)
     net.learn(3)
     undo.undo()
 
 
-def saved(net: Net) -> None:
+def saved(net):
     net.learn(1, every=2)
     file = io.BytesIO()
     updater = net.rule.updater_of("cell0")
@@ -160,14 +157,14 @@ def saved(net: Net) -> None:
     updater.load_state_dict(change)
 
 
-def without_gradients(net: Net) -> None:
+def without_gradients(net):
     with torch.inference_mode():
         net.learn(4, batch=3)
     with torch.autocast("cpu", torch.bfloat16):
         net.learn(4)
 
 
-def replaced(net: Net) -> None:
+def replaced(net):
     ((fc, _),) = net.layers
     fc.weight = nn.Parameter(fc.weight.detach().clone() + 0.1)
     net.learn()
@@ -176,12 +173,12 @@ def replaced(net: Net) -> None:
     net.rule.updater_of("cell0").weight = torch.ones(3, 5)  # another contribution
 
 
-def registered(net: Net) -> None:
+def registered(net):
     net.rule.del_cell("cell0")
     net.rule.register_cell("cell0", la.Cell(*net.layers[0]), dt=2.0, batch_reduction="sum")
 
 
-def copied(net: Net) -> None:
+def copied(net):
     net.learn(1, every=2)  # and nothing applied
     file = io.BytesIO()
     torch.save((net.rule, net.layers), file)
@@ -192,7 +189,7 @@ def copied(net: Net) -> None:
         net.learn(1, every=2)
 
 
-def in_another_dtype(net: Net) -> None:
+def in_another_dtype(net):
     ((fc, _),), kept = net.layers, net.weights
     net.weights = []  # in which both forms are rounded
     fc.float()
@@ -202,7 +199,7 @@ def in_another_dtype(net: Net) -> None:
     net.weights = kept
 
 
-def longer(net: Net) -> None:
+def longer(net):
     ((fc, neuron),) = net.layers
     for neuron.spikes in (torch.ones(4, 3), torch.zeros(4, 3), torch.ones(4, 3)):
         neuron(fc(torch.ones(4, 5).double()))
@@ -211,7 +208,7 @@ def longer(net: Net) -> None:
 
 
 CLAMP = la.Clamp(0.2, 0.7)
-BETWEEN: dict[str, Callable[[Net], object]] = {
+BETWEEN = {
     "clear": lambda net: net.rule.clear(),
     "an update after several steps": lambda net: net.learn(6, every=3),
     "a smaller batch": lambda net: net.learn(batch=3),
@@ -234,7 +231,7 @@ BETWEEN: dict[str, Callable[[Net], object]] = {
 
 
 @pytest.mark.parametrize("between", BETWEEN)
-def test_nothing_that_happens_between_steps_is_missed(between: str) -> None:
+def test_nothing_that_happens_between_steps_is_missed(between):
     for name in ("STDP", "STDP, nearest", "STDP, sum"):
         fast, plain = (Net(RULES[name](backend)) for backend in ("auto", "plain"))
         for net in (fast, plain):
@@ -245,7 +242,7 @@ def test_nothing_that_happens_between_steps_is_missed(between: str) -> None:
         torch.testing.assert_close(fast.weights, plain.weights, **exact)
 
 
-def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype() -> None:
+def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype():
     fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
     for net in (fast, plain):
         net.learn()
@@ -257,7 +254,7 @@ def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_several_cells_of_a_rule() -> None:
+def test_several_cells_of_a_rule():
     for shared, rates in itertools.product((False, True), repeat=2):
         fast, plain = (Net(stdp(backend), 2, shared, rates) for backend in ("auto", "plain"))
         for net in (fast, plain):
@@ -267,7 +264,7 @@ def test_several_cells_of_a_rule() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*kept.$:RuntimeWarning")
 @pytest.mark.parametrize("policy", ["raise", "skip"])
-def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
+def test_an_update_that_is_not_finite_is_not_applied(policy):
     net = Net(stdp("auto"))
     updater = net.rule.updater_of("cell0")
     updater.nonfinite = policy
@@ -285,14 +282,14 @@ def test_an_update_that_is_not_finite_is_not_applied(policy: str) -> None:
     assert torch.equal(net.layers[0][0].weight, weight)
 
 
-def test_hooks_of_the_updater_see_each_update() -> None:
+def test_hooks_of_the_updater_see_each_update():
     net, calls = Net(stdp("auto")), []
     net.rule.updater_of("cell0").register_forward_hook(lambda *given: calls.append(given))
     net.learn()
     assert len(calls) == STEPS
 
 
-def test_autograd_notices_the_change() -> None:
+def test_autograd_notices_the_change():
     net = Net(stdp("auto"))
     net.learn()
     fc, _ = net.layers[0]
@@ -306,7 +303,7 @@ def test_autograd_notices_the_change() -> None:
 
 @pytest.mark.parametrize("carry", [True, False])
 @pytest.mark.parametrize("name", RULES)
-def test_small_windows_are_the_same_in_the_plain_form(name: str, carry: bool) -> None:
+def test_small_windows_are_the_same_in_the_plain_form(name, carry):
     found = []
     for backend in ("auto", "plain"):
         net, generator = Net(RULES[name](backend)), torch.Generator().manual_seed(3)
@@ -324,7 +321,7 @@ def test_small_windows_are_the_same_in_the_plain_form(name: str, carry: bool) ->
     torch.testing.assert_close(found[:5], found[5:], **exact)
 
 
-def test_a_rule_with_terms_of_its_own_is_asked_for_them_in_every_window() -> None:
+def test_a_rule_with_terms_of_its_own_is_asked_for_them_in_every_window():
     class Faster(la.STDP):
         asked = 0
 

@@ -1,9 +1,6 @@
 """Learning after every step: one compiled loop, and the calls step by step that it replaces."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,13 +16,13 @@ from lightning_accum.rules.online import learn_online, why_step_by_step
 from lightning_accum.sparse.kernel_library import library
 
 
-def layer_of(inputs: int, neurons: nn.Module, size: int, bias: bool = False) -> la.Serial:
+def layer_of(inputs, neurons, size, bias=False):
     layer = la.Serial(Linear(inputs, size, bias=bias), neurons).double()
     torch.nn.init.uniform_(layer.connection.weight, 0.1, 0.48)
     return layer
 
 
-def pair_rule(kind: type[la.Rule], post: float, pre: float, **options: object) -> la.Rule:
+def pair_rule(kind, post, pre, **options):
     """A rule of pairs, whose options are those that all of them have, and ``tc_post``."""
     if kind is la.TripletSTDP:
         options["tc_post_fast"] = options.pop("tc_post", 20.0)
@@ -38,7 +35,7 @@ def pair_rule(kind: type[la.Rule], post: float, pre: float, **options: object) -
 
 
 FAMILY = [la.STDP, la.TripletSTDP, la.WeightDependentSTDP, la.MSTDP, la.MSTDPET]
-BOUNDS: list[Callable[[la.Updater], object]] = [
+BOUNDS = [
     lambda updater: None,
     # no sum of rates is a limit, or a limit the threshold
     lambda updater: updater.register_constraint(la.Clamp(0.0937, 0.487)),
@@ -53,7 +50,7 @@ BOUNDS: list[Callable[[la.Updater], object]] = [
 ]
 
 
-def rewards(kind: type[la.Rule], form: str, steps: int, batch: int) -> dict[str, object]:
+def rewards(kind, form, steps, batch):
     """What a rule is given: a reward of some form, if it takes one."""
     if kind not in (la.MSTDP, la.MSTDPET):
         return {}
@@ -63,18 +60,18 @@ def rewards(kind: type[la.Rule], form: str, steps: int, batch: int) -> dict[str,
     return {"reward": {"number": 0.7, "sample": each[0], "step": each}[form]}
 
 
-def learner_of(layer: la.Serial, **options: object) -> la.STDP:
+def learner_of(layer, **options):
     rule = la.STDP(**{"lr_post": 0.02, "lr_pre": -0.01, "tc_pre": 10.0, **options})
     rule.register_cell("cell", layer.cell)
     return rule
 
 
-def raster(steps: int, batch: int, inputs: int, share: float = 0.3, seed: int = 0) -> Tensor:
+def raster(steps, batch, inputs, share=0.3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(steps, batch, inputs, generator=generator) < share
 
 
-def step_by_step(rule: la.Rule, layer: nn.Module, inputs: Tensor, **given: object) -> Tensor:
+def step_by_step(rule, layer, inputs, **given):
     outputs, reward = [], given.get("reward")
     for t, step in enumerate(inputs):
         outputs.append(layer(step))
@@ -86,14 +83,14 @@ def step_by_step(rule: la.Rule, layer: nn.Module, inputs: Tensor, **given: objec
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def compiled(monkeypatch):
     """Notes for each call whether the compiled loop ran."""
     if library(torch.float64) is None:
         pytest.skip("needs the compiled kernel")
-    ran: list[bool] = []
+    ran = []
     run_compiled = online.run_compiled
 
-    def noting(*args: object) -> object:
+    def noting(*args):
         found = run_compiled(*args)
         ran.append(found is not None)
         return found
@@ -102,7 +99,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return ran
 
 
-def same_everywhere(ours: tuple[la.STDP, la.Serial], plain: tuple[la.STDP, la.Serial]) -> None:
+def same_everywhere(ours, plain):
     """Compares weights, neurons, traces and counts."""
     for one, two in zip(ours[1].state_dict().items(), plain[1].state_dict().items(), strict=True):
         torch.testing.assert_close(one[1], two[1], rtol=1e-10, atol=1e-12)
@@ -223,7 +220,7 @@ def test_no_steps_change_nothing():
     assert torch.equal(layer.connection.weight, before)
 
 
-def unsuited() -> dict[str, tuple[la.Serial, la.Rule, Tensor]]:
+def unsuited():
     """Layers, rules and inputs that do not suit the compiled loop, by the reason."""
     x = raster(6, 2, 5).double()
     cases = {}

@@ -1,7 +1,5 @@
 """Learning in a recurrent network: one compiled loop, the calls step by step, and a naive loop."""
 
-from __future__ import annotations
-
 import copy
 import math
 from functools import partial
@@ -10,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, SparseLinear
@@ -22,7 +20,7 @@ SIZES = {"E": 9, "I": 4}
 LOW, HIGH = 0.0937, 0.487  # no sum of which is the threshold
 
 
-def network(delay: object = 2, **neurons: object) -> la.Populations:
+def network(delay=2, **neurons):
     """A small network in float64, whose weights leave some room to both limits."""
     populations = {name: AdaptiveLIF(size, **neurons) for name, size in SIZES.items()}
     connections = {
@@ -37,9 +35,7 @@ def network(delay: object = 2, **neurons: object) -> la.Populations:
     return made
 
 
-def learner_of(
-    made: la.Populations, ends: tuple[str, ...] = ("EE",), clamp: bool = True, **options
-):
+def learner_of(made, ends=("EE",), clamp=True, **options):
     rule = la.STDP(**{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options})
     for source, target in ends:
         cell = made.cell(source, target)
@@ -50,13 +46,13 @@ def learner_of(
     return rule
 
 
-def currents(steps: int, batch: int = 1, seed: int = 0) -> Tensor:
+def currents(steps, batch=1, seed=0):
     generator = torch.Generator().manual_seed(seed)
     shape = steps, batch, sum(SIZES.values())
     return torch.rand(shape, generator=generator, dtype=torch.float64) * 0.45
 
 
-def step_by_step(rule: la.Rule, made: nn.Module, inputs: Tensor) -> Tensor:
+def step_by_step(rule, made, inputs):
     outputs = []
     for step in inputs:
         outputs.append(made(step))
@@ -65,7 +61,7 @@ def step_by_step(rule: la.Rule, made: nn.Module, inputs: Tensor) -> Tensor:
     return torch.stack(outputs)
 
 
-def naive(made: la.Populations, rule: la.STDP, inputs: Tensor) -> tuple[Tensor, Tensor]:
+def naive(made, rule, inputs):
     """Spikes and the weights [out, in] from E to E, by dense matrices, from rest."""
     zeros = partial(torch.zeros, dtype=torch.float64)
     h, (cell, _) = rule.state_of("EE").hyperparameters, rule.get_cell("EE")
@@ -178,19 +174,19 @@ def test_input_and_spikes_of_other_dtypes():
     assert learn_online(learner_of(made), made, x).dtype == torch.bool
 
 
-def watched(made: la.Populations) -> None:
+def watched(made):
     made.neurons["I"].register_forward_hook(lambda *args: None)
 
 
-def biased(made: la.Populations) -> None:
+def biased(made):
     made.connections["I_to_E"].bias = nn.Parameter(torch.zeros(9, dtype=torch.float64))
 
 
-def inhibited(made: la.Populations) -> None:
+def inhibited(made):
     made.neurons["E"].inhibition = LateralInhibition(0.1)
 
 
-def outside(made: la.Populations) -> None:
+def outside(made):
     made.connections["E_to_E"].weight[0] = HIGH + 1
 
 

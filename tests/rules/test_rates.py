@@ -1,7 +1,5 @@
 """The rules on rates: what they converge to, and what a neuron keeps from sample to sample."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,10 +8,9 @@ from torch import nn
 import lightning_accum as la
 from lightning_accum import Homeostasis, Sanger, WTAHebb, get_updater
 from lightning_accum.cells import Serial
-from lightning_accum.engine import Window
 
 
-def linear(inputs: int, outputs: int) -> Serial:
+def linear(inputs, outputs):
     return Serial(nn.Linear(inputs, outputs, bias=False, dtype=torch.float64), nn.Identity())
 
 
@@ -25,7 +22,7 @@ def linear(inputs: int, outputs: int) -> Serial:
     reduce=st.sampled_from(["mean", "sum", "amax"]),
     seed=st.integers(0, 99),
 )
-def test_sanger_against_a_loop(steps: int, batch: int, tokens: list, reduce: str, seed: int):
+def test_sanger_against_a_loop(steps, batch, tokens, reduce, seed):
     torch.manual_seed(seed)
     model, rule = linear(3, 4), Sanger(0.3, batch_reduction=reduce)
     rule.register_cell("cell", model.cell)
@@ -52,7 +49,7 @@ class Sometimes(la.Rule):
 
     spikes = False
 
-    def terms(self, window: Window, h: object) -> list[la.Term]:
+    def terms(self, window, h):
         post = window.post.values()
         if window.inputs["look"]:
             post = window.post.average(5.0).expand_as(post)

@@ -6,13 +6,12 @@ import copy
 import inspect
 import itertools
 import pickle
-from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import Cell, CellSpec, Rule, Serial, Term, attach_updater, get_updater
@@ -39,26 +38,26 @@ class Own(Rule):
     make: Any = None
     lr: float = 0.1
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         return h.make(window)
 
 
 class Verdict(Own):
-    def check(self, h: Any) -> Any:
+    def check(self, h):
         super().check(h)
         return h.lr < 1
 
 
 class Alone(Own):
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.own = 1
 
 
 class Forgetful(Rule):
-    def __init__(self) -> None:
+    def __init__(self):
         self.lr = 0.1
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         return []
 
 
@@ -67,7 +66,7 @@ class Complex(nn.Module):
 
     membrane = None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.membrane = torch.complex(x, x)
         return (x > 0.5).to(x.dtype)
 
@@ -75,24 +74,24 @@ class Complex(nn.Module):
 class Late(nn.Module):
     """Neurons that have a potential only once they were called."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.membrane = x.cumsum(0)
         return (self.membrane > 1.0).float()
 
 
-def fold(x: Tensor) -> Tensor:
+def fold(x):
     return x.mean(0)
 
 
-def eprop(feedback: Any = None, **options: Any) -> la.EProp:
+def eprop(feedback=None, **options):
     return la.EProp(0.1, feedback, time_dim=0, **options)
 
 
-def stdp(**options: Any) -> la.STDP:
+def stdp(**options):
     return la.STDP(0.1, -0.1, **options)
 
 
-def voltage(**options: Any) -> la.Clopath:
+def voltage(**options):
     return la.Clopath(1e-3, -1e-3, 0.1, 0.6, **{"time_dim": 0, **options})
 
 
@@ -100,19 +99,19 @@ def voltage(**options: Any) -> la.Clopath:
 class _Online:
     """Arguments of ``learn_online`` that suit each other."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.layer = Serial(nn.Linear(5, 3), LIF(3))
         self.rule = stdp()
         self.rule.register_cell("cell", self.layer.cell)
         self.x = torch.ones(4, 2, 5)
 
-    def __call__(self, rule: Any = None, inputs: Any = None, **options: Any) -> None:
+    def __call__(self, rule=None, inputs=None, **options):
         learn_online(rule or self.rule, self.layer, self.x if inputs is None else inputs, **options)
 
 
 OUT, NO_ACTION = torch.zeros(4, 2, 3), torch.zeros(4, 2).long()
 REDUCE = r"should be a callable `fn\(stacked, dim\)`. Found `"
-MADE: list[tuple[Callable[[], object], str]] = [
+MADE = [
     (lambda: stdp(tc_pst=1.0), "`tc_pst`: did you mean `tc_post`"),
     (lambda: stdp(tau_pre=20.0), r"Found `tau_pre`: did you mean `tc_pre`\?"),
     (lambda: la.STDP(lr=0.1), r"Found `lr`: did you mean `lr_post` and `lr_pre`\?"),
@@ -221,31 +220,31 @@ MADE: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "words"), MADE, ids=[words[:40] for _, words in MADE])
-def test_arguments(call: Callable[[], object], words: str) -> None:
+def test_arguments(call, words):
     with pytest.raises(ERRORS, match=words):
         call()
 
 
 # --------------------------------------------------------------------- what is registered
-def delayed(delay: object) -> nn.Linear:
+def delayed(delay):
     fc = nn.Linear(3, 2, bias=False)
-    fc.delay = delay  # type: ignore[assignment]
+    fc.delay = delay
     return fc
 
 
-def foreign(library: str, base: str) -> nn.Module:
+def foreign(library, base):
     kind = type(base, (nn.Identity,), {"__module__": f"{library}.neurons"})
     return type("Own", (kind,), {})()
 
 
-def adjusted() -> la.DelayAdjustedSTDP:
+def adjusted():
     return la.DelayAdjustedSTDP(0.1, -0.1)
 
 
 NATIVE = r"keeps none under `membrane`: take a `lightning_accum.nn.Surrog"
 KEEPS = r"take a `.*SurrogateLIF` with `keep_states=True`"
 FORGETS = {"gradient": "step", "time_dim": 0, "keep_states": False}
-REGISTERED: dict[str, tuple[Callable[[], Rule], Callable[[], nn.Module], str]] = {
+REGISTERED = {
     "another call": (stdp, lambda: LIF(5, time_dim=0), "give the rule `time_dim=0`"),
     "a longer step": (stdp, lambda: LIF(5, dt=2.0), r"cell `enc`, 2.0 ms. Found `dt = 1.0`: give"),
     "snntorch": (
@@ -295,7 +294,7 @@ REGISTERED: dict[str, tuple[Callable[[], Rule], Callable[[], nn.Module], str]] =
 
 
 @pytest.mark.parametrize("name", REGISTERED)
-def test_neurons_that_do_not_suit(name: str) -> None:
+def test_neurons_that_do_not_suit(name):
     make, neuron, words = REGISTERED[name]
     rule = make()
     with pytest.raises(ValueError, match=words):
@@ -303,9 +302,9 @@ def test_neurons_that_do_not_suit(name: str) -> None:
     assert not list(rule.cells)
 
 
-def test_connections_that_do_not_suit() -> None:
+def test_connections_that_do_not_suit():
     linear, words = nn.Linear(3, 2, bias=False), "`delay` should name delays of the shape of"
-    cases: list[tuple[Rule, nn.Module, nn.Module, str]] = [
+    cases = [
         (la.Hebb(0.1), nn.ReLU(), linear, r"in its neuron, a Linear, and not in its .* swap"),
         (la.Sanger(0.1), nn.Conv1d(1, 2, 2), nn.Identity(), r"the weight of a torch\.nn\.Linear"),
         (adjusted(), linear, nn.Identity(), r"`delay` should name delays .*\[2, 3\]. Found `delay"),
@@ -327,7 +326,7 @@ def test_connections_that_do_not_suit() -> None:
         assert get_updater(linear) is None
 
 
-def test_cells_that_suit_are_registered() -> None:
+def test_cells_that_suit_are_registered():
     for neuron, options in (
         (LIF(1, dt=0.1), {"dt": 0.1}),
         (type("Foreign", (nn.Identity,), {"dt": 0.001})(), {}),  # in seconds
@@ -345,7 +344,7 @@ def test_cells_that_suit_are_registered() -> None:
         stdp(batch_reduction=fn)
 
 
-def test_time_constants_in_seconds() -> None:
+def test_time_constants_in_seconds():
     cell = Cell(nn.Linear(2, 1), nn.Identity())
     with pytest.warns(UserWarning, match=r"`tc_pre` of cell `enc` should be at least.*in ms"):
         stdp(tc_pre=0.02).register_cell("enc", cell)
@@ -362,7 +361,7 @@ def test_time_constants_in_seconds() -> None:
 
 
 # -------------------------------------------------------------------------- what is called
-def shown(rule: Rule, neuron: nn.Module | None = None) -> Cell:
+def shown(rule, neuron=None):
     """A cell that has been shown a sequence."""
     torch.manual_seed(0)
     cell = Cell(nn.Linear(INPUTS, NEURONS), neuron or SurrogateLIF(NEURONS, time_dim=0))
@@ -375,7 +374,7 @@ def shown(rule: Rule, neuron: nn.Module | None = None) -> Cell:
 error = torch.ones
 
 
-def fed(neurons: int = NEURONS) -> la.EProp:
+def fed(neurons=NEURONS):
     return eprop(RandomFeedback(CLASSES, neurons))
 
 
@@ -403,7 +402,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_an_error_that_does_not_fit_changes_nothing(name: str) -> None:
+def test_an_error_that_does_not_fit_changes_nothing(name):
     make, wrong, words = WRONG[name]
     rule = make()
     cell = shown(rule)
@@ -417,7 +416,7 @@ def test_an_error_that_does_not_fit_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_an_error_of_nan_is_never_applied(value: float) -> None:
+def test_an_error_of_nan_is_never_applied(value):
     rule = eprop()
     cell = shown(rule)
     before = cell.connection.weight.detach().clone()
@@ -427,8 +426,8 @@ def test_an_error_of_nan_is_never_applied(value: float) -> None:
     assert torch.equal(cell.connection.weight, before)
 
 
-def test_complex_potentials() -> None:
-    cases: list[tuple[str, Rule]] = [
+def test_complex_potentials():
+    cases = [
         ("membrane", voltage()),
         ("membrane", eprop(tc_mem=10.0, threshold=0.5)),
         ("threshold", eprop(tc_mem=10.0, membrane=lambda x: x, threshold="membrane")),
@@ -441,7 +440,7 @@ def test_complex_potentials() -> None:
         assert get_updater(cell.connection).weight.empty
 
 
-def test_ottt_names_the_gradient_that_it_did_not_get() -> None:
+def test_ottt_names_the_gradient_that_it_did_not_get():
     never = r"no backward pass has reached .*: call `backward\(\)` on"
     not_in = r"of the SurrogateLIF did not require grad in 1 of {} calls\. Let the"
     for trained, calls, words in ((True, 0, never), (False, 0, not_in), (False, 1, not_in)):
@@ -459,7 +458,7 @@ def test_ottt_names_the_gradient_that_it_did_not_get() -> None:
 
 
 # ----------------------------------------------------------------- what an own rule returns
-def learn(make: Callable[[Any], Any], outputs: int = 4) -> Tensor:
+def learn(make, outputs=4):
     """Returns the change in one window of a rule with these terms."""
     torch.manual_seed(0)
     layer = Serial(nn.Linear(4, outputs, bias=False), nn.Identity())
@@ -477,12 +476,12 @@ def learn(make: Callable[[Any], Any], outputs: int = 4) -> Tensor:
     return pending.update(layer.connection.weight)
 
 
-def product(window: Any) -> Tensor:
+def product(window):
     return window.post.values()[0].T @ window.pre.values()[0]
 
 
 NO_TERM, MATRIX = r"`Own.terms` should return Terms.*Found ", r"a tensor of shape \(4, 4\):"
-TERMS: list[tuple[Callable[[Any], Any], str]] = [
+TERMS = [
     (product, NO_TERM + MATRIX),
     (lambda w: [product(w)], NO_TERM + MATRIX),
     (lambda w: [Term(0.5, w.post, w.pre), None], NO_TERM + "NoneType:"),
@@ -513,7 +512,7 @@ TERMS: list[tuple[Callable[[Any], Any], str]] = [
 ]  # fmt: skip
 
 
-def test_terms() -> None:
+def test_terms():
     for make, words in TERMS:
         with pytest.raises(ERRORS, match=words):
             learn(make)
@@ -521,7 +520,7 @@ def test_terms() -> None:
         learn(lambda w: Term(1.0, w.pre, w.post), outputs=3)
 
 
-def test_terms_that_fit() -> None:
+def test_terms_that_fit():
     plain = learn(lambda w: Term(0.5, w.post, w.pre))
     for make in (
         lambda w: [Term(0.5, w.post, w.pre)],
@@ -531,7 +530,7 @@ def test_terms_that_fit() -> None:
     assert learn(lambda w: []) is None
 
     class Constant(CustomChange):
-        def parts(self, samples: slice, vjp: Any) -> Any:
+        def parts(self, samples, vjp):
             return torch.full((4, 4), 0.5), None
 
     assert learn(lambda w: Constant(2)).eq(0.25).all()  # of two samples
@@ -552,7 +551,7 @@ RULES = [
 ]
 
 
-def test_a_rule_lists_its_arguments() -> None:
+def test_a_rule_lists_its_arguments():
     for rule in RULES:
         every = inspect.signature(rule).parameters.values()
         given = {p.name: 0.1 for p in every if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
@@ -565,7 +564,7 @@ def test_a_rule_lists_its_arguments() -> None:
         assert all(f"'{n}'" in text for n in [*own, "time_dim", "params", "carry", "picker"])
 
 
-def test_a_rate_is_not_changed_where_it_would_have_no_effect() -> None:
+def test_a_rate_is_not_changed_where_it_would_have_no_effect():
     rule = stdp()
     unit = rule.register_cell("enc", Cell(nn.Linear(2, 1), LIF(1)))
     for target in (rule, rule.defaults, unit.state.hyperparameters):
@@ -581,7 +580,7 @@ def test_a_rate_is_not_changed_where_it_would_have_no_effect() -> None:
             twin.lr_pre = 0.0
 
 
-def test_a_bound_that_does_not_fit_is_rejected_when_set() -> None:
+def test_a_bound_that_does_not_fit_is_rejected_when_set():
     weight = attach_updater(nn.Linear(1, 1), "weight").weight
     one, both = lambda w, u, limit: u, lambda w, pos, neg, max, min: pos - neg
     for kind, fn, options, words in (
@@ -597,7 +596,7 @@ def test_a_bound_that_does_not_fit_is_rejected_when_set() -> None:
     weight.upperbound(torch.minimum.__call__, 1.0)  # a builtin cannot be looked at
 
 
-def test_indices_and_integers_of_a_connection() -> None:
+def test_indices_and_integers_of_a_connection():
     for rule in (la.Oja(0.1), la.SoftHebb(0.1), la.WTAHebb(0.1)):
         table, neuron = nn.Embedding(4, 3), nn.ReLU()
         rule.register_cell("c", Cell(table, neuron))
@@ -606,7 +605,7 @@ def test_indices_and_integers_of_a_connection() -> None:
             rule()
 
     class Converts(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return super().forward(x.to(self.weight.dtype))
 
     found = []
@@ -620,7 +619,7 @@ def test_indices_and_integers_of_a_connection() -> None:
     torch.testing.assert_close(found[1:], found[:1] * 2)
 
 
-def test_a_cell_that_was_added_instead_of_registered() -> None:
+def test_a_cell_that_was_added_instead_of_registered():
     fc, lif, rule = nn.Linear(3, 2, bias=False), LIF(2), stdp()
     rule.add_cell("enc", Cell(fc, lif), params=["weight"])
     lif(fc(torch.ones(1, 3)))
@@ -628,7 +627,7 @@ def test_a_cell_that_was_added_instead_of_registered() -> None:
         rule()
 
 
-def test_a_bias_has_no_entry_for_each_synapse() -> None:
+def test_a_bias_has_no_entry_for_each_synapse():
     layer = Serial(nn.Linear(3, 2), nn.Identity())
     layer.connection.register_buffer("delay", torch.zeros(2))
     rule = la.DelayAdjustedSTDP(0.1, -0.1, params=["bias"])
@@ -638,7 +637,7 @@ def test_a_bias_has_no_entry_for_each_synapse() -> None:
         rule()
 
 
-def test_pairs_of_other_schemes_need_an_entry_for_each_synapse() -> None:
+def test_pairs_of_other_schemes_need_an_entry_for_each_synapse():
     fc, relu = nn.Linear(3, 2), nn.Identity()
     rule = la.STDP(0.1, -0.1, trace_mode="nearest", pairing="reduced", params=["bias"])
     rule.register_cell("cell", Cell(fc, relu))
@@ -647,7 +646,7 @@ def test_pairs_of_other_schemes_need_an_entry_for_each_synapse() -> None:
         rule()
 
 
-def test_winners_that_are_not_fewer_than_neurons() -> None:
+def test_winners_that_are_not_fewer_than_neurons():
     layer = Serial(nn.Linear(2, 3), nn.Identity())
     many, all_ = (la.WTAHebb(0.1, winners=winners) for winners in (4, 3))
     for rule in (many, all_):
@@ -661,9 +660,9 @@ def test_winners_that_are_not_fewer_than_neurons() -> None:
     all_()  # it is told once
 
 
-def test_arguments_of_a_call() -> None:
+def test_arguments_of_a_call():
     class All(la.STDP):
-        def terms(self, window: Any, h: Any) -> Any:
+        def terms(self, window, h):
             assert dict(window.inputs) == {"reward": 1.0, "hits": 3}
             return super().terms(window, h)
 
@@ -672,7 +671,7 @@ def test_arguments_of_a_call() -> None:
     unit.monitors["pre"](torch.ones(1, 3)), unit.monitors["post"](torch.ones(1, 2))
     rule(reward=1.0, hits=3)
     with pytest.raises(TypeError, match="positional"):
-        la.MSTDP(0.1, -0.1)(1.0)  # type: ignore[misc]
+        la.MSTDP(0.1, -0.1)(1.0)
 
 
 # ----------------------------------------------------------------------------- activity
@@ -681,18 +680,18 @@ class Told(nn.Module):
 
     next = torch.ones(1, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.next
 
 
-def told(rule: Rule) -> tuple[nn.Linear, Told]:
+def told(rule):
     fc, neuron = nn.Linear(2, 1, bias=False), Told()
     nn.init.zeros_(fc.weight)
     rule.register_cell("enc", Cell(fc, neuron))
     return fc, neuron
 
 
-def batch(rule: Rule, cell: tuple[nn.Linear, Told], values: dict[tuple[str, int], float]) -> None:
+def batch(rule, cell, values):
     fc, neuron = cell
     for t in range(40):
         neuron.next = torch.full((1, 1), values.get(("post", t), 1.0))
@@ -704,7 +703,7 @@ BAD = [torch.nan, 0.001, -1.0, torch.inf]
 
 
 @pytest.mark.parametrize("side", ["pre", "post"])
-def test_what_is_no_spike_in_a_window(side: str) -> None:
+def test_what_is_no_spike_in_a_window(side):
     place = "before the connection" if side == "pre" else "after the neuron"
     for bad, at in itertools.product(BAD, (1, 2, 20)):
         rule = stdp()
@@ -718,11 +717,11 @@ def test_what_is_no_spike_in_a_window(side: str) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_is_no_spike_in_single_steps(bad: float) -> None:
+def test_what_is_no_spike_in_single_steps(bad):
     rule = stdp()
     fc, neuron = told(rule)
 
-    def run(steps: int) -> None:
+    def run(steps):
         for t in range(steps):
             neuron.next = torch.full((1, 1), 1.0 if t == 0 else bad)
             neuron(fc(torch.ones(1, 2)))

@@ -15,24 +15,24 @@ import lightning_accum as la
 from lightning_accum import attach_updater, get_updater, optim
 
 
-def layer() -> la.Serial:
+def layer():
     made = la.Serial(nn.Linear(3, 2), nn.Hardtanh(0, 1))
     for param in made.parameters():
         nn.init.ones_(param)
     return made
 
 
-def parts(module: la.Serial) -> list[torch.Tensor]:
+def parts(module):
     updater = get_updater(module.connection)
     found = [(getattr(updater, name).pos, getattr(updater, name).neg) for name in updater.names]
     return [part for pair in found for part in pair if part is not None]
 
 
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+def same(one, other):
     return len(one) == len(other) and all(map(torch.equal, one, other))
 
 
-def two(kind: type, **options: object) -> tuple[la.Rule, la.Serial, la.Serial]:
+def two(kind, **options):
     rule = kind(0.1, -0.1, batch_reduction="sum", params=("weight", "bias"), **options)
     layers = layer(), layer()
     for name, each in zip("ab", layers, strict=True):
@@ -40,7 +40,7 @@ def two(kind: type, **options: object) -> tuple[la.Rule, la.Serial, la.Serial]:
     return rule, *layers
 
 
-def run(one: la.Serial, other: la.Serial) -> None:
+def run(one, other):
     for _ in range(4):
         one(torch.ones(2, 3))
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_updaters_are_applied_all_or_none(through):
     updaters = [attach_updater(each.connection) for each in layers]
     before = [param.detach().clone() for each in layers for param in each.parameters()]
 
-    def apply() -> None:
+    def apply():
         if through == "update":
             rule.update()
         elif through == "gradients":
@@ -154,7 +154,7 @@ def test_updaters_are_applied_all_or_none(through):
     assert all(updater.weight.empty for updater in updaters)
 
 
-def test_a_refused_call_is_a_call() -> None:
+def test_a_refused_call_is_a_call():
     """The error says what to do; the end of the rule does not add that it was never called."""
     made, rule = layer(), la.MSTDP(0.1, -0.05)
     rule.register_cell("enc", made.cell)

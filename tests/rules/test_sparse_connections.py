@@ -1,15 +1,12 @@
 """Every rule on synapses equals the rule on a dense layer whose other weights stay zero."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from rasters import Fed, raster
 from references import PAIR, RULES
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
 import lightning_accum as la
@@ -23,22 +20,22 @@ MASK = raster(NEURONS, INPUTS, density=0.4, seed=7).bool()
 Make = Callable[..., la.Rule]
 
 
-def spiking(time_dim: Any) -> nn.Module:
+def spiking(time_dim):
     return SurrogateLIF(NEURONS, tc_mem=5.0, beta=0.3, gradient="step", time_dim=time_dim)
 
 
-def leaky(time_dim: Any) -> nn.Module:
+def leaky(time_dim):
     return LeakyIntegrator(NEURONS, time_dim=time_dim)
 
 
-def eprop(**options: Any) -> la.Rule:
+def eprop(**options):
     feedback = RandomFeedback(CLASSES, NEURONS)
     torch.manual_seed(5)
     feedback.double().weight.normal_()
     return la.EProp(0.3, feedback, tc_readout=6.0, regularization=0.2, **options)
 
 
-THREE: dict[str, tuple[Make, Callable[[Any], nn.Module], int]] = {
+THREE = {
     "Clopath": (lambda **o: la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5, **o), spiking, 0),
     "DeltaRule": (lambda **o: la.DeltaRule(0.3, **o), leaky, NEURONS),
     "EProp": (eprop, spiking, CLASSES),
@@ -46,14 +43,14 @@ THREE: dict[str, tuple[Make, Callable[[Any], nn.Module], int]] = {
 }
 
 
-def inputs_of(rewarded: bool, classes: int, steps: int) -> dict[str, Tensor]:
+def inputs_of(rewarded, classes, steps):
     torch.manual_seed(steps)
     if classes:
         return {"error": torch.randn(steps, BATCH, classes).double()}
     return {"reward": torch.randn(steps, BATCH).double()} if rewarded else {}
 
 
-def connections() -> tuple[nn.Linear, SparseLinear]:
+def connections():
     torch.manual_seed(2)
     dense = nn.Linear(INPUTS, NEURONS).double()
     sparse = SparseLinear(INPUTS, NEURONS, indices=MASK.nonzero().T).double()
@@ -65,9 +62,9 @@ def connections() -> tuple[nn.Linear, SparseLinear]:
 
 
 def trained(
-    connection: nn.Module, neuron: nn.Module, rule: la.Rule, given: list[dict[str, Tensor]],
-    pre: Tensor, post: Tensor,
-) -> Tensor:  # fmt: skip
+    connection, neuron, rule, given,
+    pre, post
+):  # fmt: skip
     """The weights as a matrix, after windows of 4 and 3 steps, each of which is applied."""
     unit = rule.register_cell("cell", la.Cell(connection, neuron))
     updater = unit.cell.updater
@@ -95,9 +92,7 @@ def trained(
 @turns("backend", ["auto", "plain"])
 @turns("reduction", ["mean", "amax"])
 @pytest.mark.parametrize("name", [*RULES, *THREE])
-def test_equals_a_masked_dense_layer(
-    name: str, time_dim: int | None, backend: str, reduction: str
-) -> None:
+def test_equals_a_masked_dense_layer(name, time_dim, backend, reduction):
     pre = raster(STEPS, BATCH, INPUTS, density=0.15, seed=1)  # few enough to be visited
     post = raster(STEPS, BATCH, NEURONS, density=0.4, seed=2)
     case = RULES.get(name)
@@ -124,12 +119,10 @@ def test_equals_a_masked_dense_layer(
     (lambda: la.Sanger(0.1), "should be the weight of a torch.nn.Linear"),
     (lambda: la.STDP(**PAIR, trace_mode="nearest", pairing="reduced"), "a matrix .out, in."),
 ])  # fmt: skip
-def test_rules_that_are_no_sums_of_outer_products_are_refused(
-    make: Callable[[], la.Rule], words: str
-) -> None:
+def test_rules_that_are_no_sums_of_outer_products_are_refused(make, words):
     rule, neuron, (_, sparse) = make(), Fed(), connections()
 
-    def learn() -> None:
+    def learn():
         rule.register_cell("cell", la.Cell(sparse, neuron))
         neuron.food.append(raster(BATCH, NEURONS))
         neuron(sparse(raster(BATCH, INPUTS)))
@@ -139,7 +132,7 @@ def test_rules_that_are_no_sums_of_outer_products_are_refused(
         learn()
 
 
-def test_whole_networks_learn_alike_from_sequences_and_steps() -> None:
+def test_whole_networks_learn_alike_from_sequences_and_steps():
     found = []
     for time_dim in (None, 0):
         _, sparse = connections()
@@ -156,7 +149,7 @@ def test_whole_networks_learn_alike_from_sequences_and_steps() -> None:
 
 @turns("inputs, outputs", [(0, 3), (4, 0), (0, 0), (1, 1)])
 @turns("density", [0.3, 1.0])
-def test_layers_without_inputs_or_neurons(inputs: int, outputs: int, density: float) -> None:
+def test_layers_without_inputs_or_neurons(inputs, outputs, density):
     sparse, neuron = SparseLinear(inputs, outputs, density), Fed()
     rule = la.STDP(**PAIR, params=("weight", "bias"))
     rule.register_cell("cell", la.Cell(sparse, neuron))

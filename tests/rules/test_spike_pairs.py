@@ -1,9 +1,6 @@
 """Pairs of spikes that delays shift, against a loop; and the compiled kernel, against both."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,7 +8,7 @@ from compiled import needs_kernel, spikes, threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, raster, show
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import (
     Cell,
@@ -29,7 +26,7 @@ from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
-KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
+KERNELS = {
     "exponential": ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0),
     "narrow": ExponentialKernel(0.3, 0.2, tc_post=0.01, tc_pre=1e6),
     "gaussian": GaussianKernel(0.3, width=5.0, offset=0.1),
@@ -66,7 +63,7 @@ def test_the_compiled_kernel_equals_the_plain_form(
             source.age()
             before.update(source.carry())
 
-    def pairs() -> SpikePairs:
+    def pairs():
         post, pre = (
             Activity(
                 spikes(steps, batch, n, density=density, seed=seed + i), dt, before, side, dtype
@@ -92,7 +89,7 @@ def test_the_compiled_kernel_equals_the_plain_form(
 @pytest.mark.filterwarnings("ignore:.*should be at least a step:UserWarning")  # of "narrow"
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_rule_learns_the_same_by_terms_over_windows(name, monkeypatch):
-    def learned(backend: str) -> list[Tensor]:
+    def learned(backend):
         model, rule = layer(20, 40), KernelSTDP(KERNELS[name], backend=backend)
         rule.register_cell("cell", model.cell)
         for i in range(3):
@@ -145,7 +142,7 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
     )
     change = Coefficients((1.0, 1.0))
 
-    def done(**other: object) -> bool:
+    def done(**other):
         given = {"up": torch.full((4, 3), 7.0), "spikes": raster, "before": None,
                  "last": torch.ones(1, 3), "change": change, "delay": None, **other}  # fmt: skip
         up = given["up"]
@@ -175,7 +172,7 @@ def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
 
 
 # ------------------------------------------------------------------------ shifted by delays
-def naive(pre: Tensor, post: Tensor, delay: Tensor) -> Tensor:
+def naive(pre, post, delay):
     """Both parts of each step and sample, ``[2, T, B, out, in]``."""
     steps, batch, inputs, outputs = *pre.shape, post.shape[-1]
     parts = torch.zeros(2, steps, batch, outputs, inputs, dtype=torch.float64)
@@ -230,7 +227,7 @@ def test_against_a_loop(steps, batch, reduce, param, by_step, by_kernel, seed):
 
 
 @pytest.mark.parametrize("param", ["delay", "weight"])
-def test_against_inferno(param: str) -> None:
+def test_against_inferno(param):
     """One spike of the neuron at 7 ms, and spikes that arrived 7 and 2 ms before it, 1 ms after."""
     learn, neural = (pytest.importorskip(f"inferno.{part}") for part in ("learn", "neural"))
     delay, pre = torch.tensor([[0.0, 5.0, 8.0, 0.0]]), torch.zeros(8, 1, 4)

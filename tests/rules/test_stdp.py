@@ -1,7 +1,5 @@
 """Pair STDP by hand, and what a stream of windows and samples is."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -123,7 +121,7 @@ def test_neurons_that_give_tuples_and_cells_that_share():
     torch.testing.assert_close(first.cell.updater.weight.update(fc.weight), expected, **exact)
 
 
-def paired(pre, post, pairing: str) -> tuple[float, float]:
+def paired(pre, post, pairing):
     """The pairs of one synapse that each side completes, found spike by spike."""
     up = down = 0.0
     for p in post:
@@ -147,9 +145,7 @@ def test_pairs_of_other_schemes_spike_by_spike(pairing, cut):
         sides = (side.nonzero().flatten().tolist() for side in (pre[:, b, i], post[:, b, j]))
         expected[:, b, j, i] = torch.tensor(paired(*sides, pairing), dtype=torch.float64)
     for lr_post, backend, (name, reduce) in itertools.product(
-        (0.3, -0.3),
-        ["auto", "plain"],
-        [("sum", torch.sum), (torch.amax, torch.amax)],
+        (0.3, -0.3), ["auto", "plain"], [("sum", torch.sum), (torch.amax, torch.amax)]
     ):
         if len(cut) > 1 and name != "sum":
             continue

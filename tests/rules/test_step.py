@@ -1,18 +1,14 @@
 """What a rule does to one stimulus in continuous time, sampled in shorter and shorter steps."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from references import RULES
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater
@@ -22,7 +18,7 @@ MS = 64
 STEPS = (1.0, 0.5, 0.25, 0.125)  # ms
 PAGE = Path(__file__).parents[2] / "docs/rules.md"
 POTENTIAL = {"tc_mem": 8.0, "threshold": 0.5, "surrogate": FastSigmoid(2.0), "membrane": "u"}
-EXTRA: dict[str, Callable[..., la.Rule]] = {
+EXTRA = {
     "STDP, nearest": partial(RULES["STDP"].make, trace_mode="nearest"),
     "DelayAdjustedSTDP": partial(la.DelayAdjustedSTDP, 0.3, -0.2),
     "DelayAdjustedSTDP, delay": partial(la.DelayAdjustedSTDP, -1.0, 1.0, params="delay"),
@@ -32,8 +28,8 @@ EXTRA: dict[str, Callable[..., la.Rule]] = {
         la.Clopath, 0.3, -0.2, 0.1, 0.5, u_ref=0.4, tc_average=30.0, membrane="u"
     ),
     "Sanger": partial(la.Sanger, 0.3),
-    "EProp": partial(la.EProp, 0.3, **POTENTIAL),  # type: ignore[arg-type]
-    "OTTT": partial(la.OTTT, 0.3, **POTENTIAL),  # type: ignore[arg-type]
+    "EProp": partial(la.EProp, 0.3, **POTENTIAL),
+    "OTTT": partial(la.OTTT, 0.3, **POTENTIAL),
     "STLLR": partial(
         la.STLLR, 0.3, 0.2, 8.0, 12.0, **{k: v for k, v in POTENTIAL.items() if k != "tc_mem"}
     ),
@@ -49,16 +45,16 @@ CROSSING = 8 / torch.pi  # both outputs are equal at whole ms, between samples, 
 class Plays(nn.Module):
     """A neuron whose output and potential are given."""
 
-    def __init__(self, output: Tensor, u: Tensor) -> None:
+    def __init__(self, output, u):
         super().__init__()
         self.output, self.u, self.given = output, u[:0], u
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.u = self.given
         return self.output
 
 
-def train(times: list[list[int]], dt: float) -> Tensor:
+def train(times, dt):
     """Returns the spikes of each neuron at these times in ms, ``[T, 1, N]``."""
     spikes = torch.zeros(round(MS / dt), 1, len(times), dtype=torch.float64)
     for neuron, each in enumerate(times):
@@ -66,13 +62,13 @@ def train(times: list[list[int]], dt: float) -> Tensor:
     return spikes
 
 
-def waves(dt: float, *periods: float) -> Tensor:
+def waves(dt, *periods):
     """Returns values in continuous time between 0 and 1, sampled mid-step, ``[T, 1, N]``."""
     ms = (torch.arange(round(MS / dt), dtype=torch.float64) + 0.5) * dt
     return 0.5 + 0.5 * torch.sin(ms[:, None, None] / torch.tensor(periods, dtype=torch.float64))
 
 
-def change(name: str, dt: float) -> Tensor:
+def change(name, dt):
     """Returns what a rule changes three weights of two neurons by."""
     pre = train([[3, 17, 30, 44], [9, 12, 50], [20, 21, 40, 59]], dt)
     post = train([[5, 19, 29, 47, 60], [9, 33, 52]], dt)
@@ -85,7 +81,7 @@ def change(name: str, dt: float) -> Tensor:
     rule = MAKE[name](dt=dt, time_dim=0)
     rule.register_cell("cell", Cell(fc, neuron))
     output = neuron(fc(pre))
-    given: dict[str, Any] = {}
+    given = {}
     if name in OF_GRADIENTS:
         (output * waves(dt, 4.0, 9.0)).sum().backward()
     elif name in ("EProp", "DeltaRule"):
@@ -98,7 +94,7 @@ def change(name: str, dt: float) -> Tensor:
     return getattr(updater, param).update(getattr(fc, param)).detach()
 
 
-def shrinks(changes: list[Tensor]) -> bool:
+def shrinks(changes):
     """Returns whether each halving of the step makes less of a difference than the one before."""
     apart = [float((one - other).abs().max()) for one, other in itertools.pairwise(changes)]
     return all(later <= 0.7 * before + 1e-12 for before, later in itertools.pairwise(apart))
@@ -106,7 +102,7 @@ def shrinks(changes: list[Tensor]) -> bool:
 
 @pytest.mark.filterwarnings("ignore:`Clopath` should pair spikes")
 @pytest.mark.parametrize("name", MAKE)
-def test_the_change_is_that_of_the_time_or_of_a_step(name: str) -> None:
+def test_the_change_is_that_of_the_time_or_of_a_step(name):
     """Twice as many steps make the same change, or twice the change, and nothing else."""
     changes = [change(name, dt) for dt in STEPS]
     if name in PER_STEP:
@@ -116,7 +112,7 @@ def test_the_change_is_that_of_the_time_or_of_a_step(name: str) -> None:
     torch.testing.assert_close(changes[-2], changes[-1], rtol=0.1, atol=atol)
 
 
-def test_the_page_says_which() -> None:
+def test_the_page_says_which():
     rows = re.findall(
         r"^\| \{py:class\}`~lightning_accum.rules.(\w+)` .*\| (.+) \|$", PAGE.read_text(), re.M
     )

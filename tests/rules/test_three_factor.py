@@ -1,10 +1,7 @@
 """Rules with an error: equal to loops over synapses, and to autograd where they should be."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import pytest
 import references
@@ -12,7 +9,7 @@ import torch
 from eprop_reference import eprop
 from rasters import raster
 from test_error_windows import change, low_pass
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import lightning_accum as la
@@ -30,7 +27,7 @@ STEPS, BATCH, INPUTS, NEURONS, CLASSES = 30, 3, 6, 5, 4
 class Network(nn.Module):
     """A hidden layer of spiking neurons, and a leaky readout."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         super().__init__()
         torch.manual_seed(0)
         self.fc = nn.Linear(INPUTS, NEURONS)
@@ -39,8 +36,8 @@ class Network(nn.Module):
         self.leak = LeakyIntegrator(CLASSES, tc_mem=12.0, time_dim=0)
         self.double()
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.leak(self.readout(self.lif(self.fc(x))))
+    def forward(self, x):
+        y = self.leak(self.readout(self.lif(self.fc(x))))
         return y
 
 
@@ -49,7 +46,7 @@ TARGET = torch.tensor([0, 2, 3])
 ADAPTIVE = {"beta": 0.4, "tc_adaptation": 40.0}
 
 
-def error_of(y: Tensor) -> Tensor:
+def error_of(y):
     """The gradient of the cross entropy of each step, summed over steps."""
     return (y.softmax(-1) - F.one_hot(TARGET, CLASSES)).detach()
 
@@ -117,7 +114,7 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(
         math.exp(-1 / 40.0),
     )
 
-    def naive(pre: Tensor) -> Tensor:
+    def naive(pre):
         signal = errors @ feedback.weight.double()
         eps = low_pass(pre, 15.0)
         return -0.3 * eprop(signal, psi, eps, *constants)[0].sum(0)
@@ -130,7 +127,7 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(
         torch.testing.assert_close(change(net.lif.recurrent, "weight"), naive(before), **exact)
 
 
-def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference() -> None:
+def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference():
     found, error = [], torch.arange(BATCH * CLASSES).double().view(BATCH, CLASSES)
     for time_dim, shape in ((0, error.shape), (None, error.shape), (0, (STEPS, *error.shape))):
         net = Network(**ADAPTIVE)
@@ -145,7 +142,7 @@ def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference() -> None:
         torch.testing.assert_close(other, found[0], **exact)
 
 
-def test_regularization_brings_every_rate_to_its_target() -> None:
+def test_regularization_brings_every_rate_to_its_target():
     net = Network(surrogate=FastSigmoid(1.0))  # a triangle is zero far below the threshold
     feedback = RandomFeedback(CLASSES, NEURONS)
     rule = la.EProp(3e-3, feedback, regularization=1.0, target_rate=250.0, time_dim=0, carry=False)
@@ -161,7 +158,7 @@ def test_regularization_brings_every_rate_to_its_target() -> None:
 
 
 @pytest.mark.parametrize("calls", [1, 6])
-def test_online_training_is_the_gradient_with_time_cut(calls: int) -> None:
+def test_online_training_is_the_gradient_with_time_cut(calls):
     torch.manual_seed(1)
     sizes = [INPUTS, 7, NEURONS]
     layers = [nn.Linear(a, b).double() for a, b in itertools.pairwise(sizes)]
@@ -247,12 +244,12 @@ class Counting(Surrogate):
 
     seen = 0
 
-    def derivative(self, x: Tensor) -> Tensor:
+    def derivative(self, x):
         type(self).seen += x.numel()
         return Triangular().derivative(x)
 
 
-def test_cells_of_one_neuron_fold_a_window_once() -> None:
+def test_cells_of_one_neuron_fold_a_window_once():
     Counting.seen = 0
     net = Network(recurrent=True, surrogate=Counting())
     rule = la.EProp(0.3, RandomFeedback(CLASSES, NEURONS), time_dim=0, carry=False)
@@ -269,7 +266,7 @@ def test_cells_of_one_neuron_fold_a_window_once() -> None:
     assert Counting.seen == 3 * STEPS * BATCH * NEURONS
 
 
-def test_only_a_threshold_that_changes_is_recorded() -> None:
+def test_only_a_threshold_that_changes_is_recorded():
     for options, recorded in (({}, False), (ADAPTIVE, True)):
         net = Network(gradient="step", **options)
         for rule in (la.EProp(1.0, time_dim=0), la.OTTT(1.0, time_dim=0)):
@@ -278,7 +275,7 @@ def test_only_a_threshold_that_changes_is_recorded() -> None:
             assert "membrane" in unit.monitors
 
 
-def test_the_scale_of_a_gradient_scaler_is_divided_out() -> None:
+def test_the_scale_of_a_gradient_scaler_is_divided_out():
     ends = []
     for scale in (1.0, 1024.0):
         torch.manual_seed(0)

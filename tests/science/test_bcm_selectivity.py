@@ -1,7 +1,5 @@
 """BCM makes neurons selective, for one pattern in K with K, and Hebb's rule does not."""
 
-from __future__ import annotations
-
 import bcm_selectivity as science
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Three hidden layers learn digits by OTTT; its gradients point where those of BPTT do."""
 
-from __future__ import annotations
-
 import digits_ottt as science
 import pytest
 import torch

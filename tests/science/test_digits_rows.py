@@ -1,7 +1,5 @@
 """A recurrent network that reads digits row by row learns by e-prop what its readout cannot."""
 
-from __future__ import annotations
-
 import digits_rows as science
 import pytest
 import torch

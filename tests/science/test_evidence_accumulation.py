@@ -1,7 +1,5 @@
 """A network that learns by e-prop remembers evidence if its neurons adapt, and not otherwise."""
 
-from __future__ import annotations
-
 import evidence_accumulation as science
 import torch
 

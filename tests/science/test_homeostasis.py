@@ -1,7 +1,5 @@
 """Neurons find their target rate from both sides, and the rule's sign is right."""
 
-from __future__ import annotations
-
 import homeostasis as science
 import pytest
 

@@ -1,7 +1,5 @@
 """Oja's neuron finds the first principal component in a Lightning Trainer, Sanger's the first k."""
 
-from __future__ import annotations
-
 import logging
 
 import oja_pca as science

@@ -1,7 +1,5 @@
 """A recurrent network learns to follow targets: by e-prop, as by backpropagation through time."""
 
-from __future__ import annotations
-
 import pattern_generation as science
 import pytest
 

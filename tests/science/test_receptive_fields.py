@@ -1,7 +1,5 @@
 """Fields learned from photographs are oriented, and the measure of that is right."""
 
-from __future__ import annotations
-
 import pytest
 import receptive_fields as science
 import torch

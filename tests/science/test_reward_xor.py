@@ -1,7 +1,5 @@
 """Reward alone teaches a spiking network XOR; its sign decides, and dealt at random it does not."""
 
-from __future__ import annotations
-
 import _xor as xor
 import pytest
 import reward_xor as science

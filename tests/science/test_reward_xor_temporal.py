@@ -1,7 +1,5 @@
 """Reward decides what a network answers to pairs of spike trains that no rate tells apart."""
 
-from __future__ import annotations
-
 import pytest
 import reward_xor_temporal as science
 import torch

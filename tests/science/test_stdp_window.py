@@ -1,7 +1,5 @@
 """The windows that the example measures through the rules are those of the equations."""
 
-from __future__ import annotations
-
 import pytest
 import stdp_window as science
 import torch

@@ -1,7 +1,5 @@
 """Triplet STDP follows the experiment within the paper's error, and pair STDP does not."""
 
-from __future__ import annotations
-
 import pytest
 import triplet_frequency as science
 

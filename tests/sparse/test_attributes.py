@@ -1,7 +1,5 @@
 """Attributes that are assigned at once are those that are assigned one by one."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

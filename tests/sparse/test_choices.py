@@ -1,12 +1,7 @@
 """The cost model's choices where the fastest path is ahead by far, and what it charges for."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum.engine.signal import Activity, Signal
@@ -18,13 +13,13 @@ from lightning_accum.sparse.fold import add_matrix
 from lightning_accum.updates.accumulator import Accumulator
 
 
-def side(neurons: int, share: float, batch: int = 32) -> Signal:
+def side(neurons, share, batch=32):
     generator = torch.Generator().manual_seed(neurons)
     return Signal(Activity(torch.rand(40, batch, neurons, generator=generator) < share))
 
 
 @pytest.fixture(params=[True, False], ids=["kernel", "torch"])
-def kernel(request, monkeypatch) -> bool:
+def kernel(request, monkeypatch):
     """Whether there is a compiled kernel."""
     if not request.param:
         monkeypatch.setattr(library, "library", lambda dtype: None)
@@ -33,16 +28,16 @@ def kernel(request, monkeypatch) -> bool:
     return request.param
 
 
-def cheapest(products: list[Term]) -> str:
+def cheapest(products):
     ((choice, *_),) = Forms().of(products, combine=False)
     return choice
 
 
-def charges(products: list[Term], combine: bool = False) -> dict[str, float]:
+def charges(products, combine=False):
     return {k: each.of(products[0]) for k, each in possible(products, combine).items()}
 
 
-def pairs(pre: Signal, post: Signal, reward: Tensor | None = None) -> list[Term]:
+def pairs(pre, post, reward=None):
     y, traced = post, post.trace(20.0)
     if reward is not None:
         y, traced = y * reward, traced * reward
@@ -53,14 +48,14 @@ def pairs(pre: Signal, post: Signal, reward: Tensor | None = None) -> list[Term]
     ("neurons", "by_torch", "by_kernel"),
     [(1600, "post", "pre"), (400, "pre", "pre"), (100, "pre", "pre")],
 )
-def test_pairs_of_spikes(kernel: bool, neurons: int, by_torch: str, by_kernel: str) -> None:
+def test_pairs_of_spikes(kernel, neurons, by_torch, by_kernel):
     pre, post = side(784, 0.02), side(neurons, 0.018)
     assert cheapest(pairs(pre, post)) == (by_kernel if kernel else by_torch)
     # without the kernel, a trace that is weighted stays on its side, in a dense product
     assert cheapest(pairs(pre, post, torch.ones(1, 32, 1))) == "pre"
 
 
-def test_spikes_are_not_counted_after_a_move_to_another_device(kernel: bool) -> None:
+def test_spikes_are_not_counted_after_a_move_to_another_device(kernel):
     forms = Forms()
     pre, post = side(784, 0.02), side(400, 0.018)
     assert forms.of(pairs(pre, post), combine=False)[0].choice != "dense"
@@ -68,17 +63,17 @@ def test_spikes_are_not_counted_after_a_move_to_another_device(kernel: bool) -> 
     assert {form.choice for form in forms.of(pairs(*moved), combine=False)} == {"dense"}
 
 
-def test_a_short_window_of_one_sample_writes_a_large_matrix_once(kernel: bool) -> None:
+def test_a_short_window_of_one_sample_writes_a_large_matrix_once(kernel):
     assert cheapest(pairs(side(784, 0.02, 1), side(1600, 0.02, 1))) == "dense"
 
 
-def test_nearest_traces_of_a_thin_layer(kernel: bool) -> None:
+def test_nearest_traces_of_a_thin_layer(kernel):
     terms = nearest(side(784, 0.02), side(10, 0.02))
     assert cheapest(terms) == ("post" if kernel else "pre")
 
 
 @pytest.mark.parametrize(("rows", "pays"), [(1, False), (32, False), (64, False), (512, True)])
-def test_a_matrix_is_not_transposed_for_few_rows(rows: int, pays: bool) -> None:
+def test_a_matrix_is_not_transposed_for_few_rows(rows, pays):
     raster = torch.rand(rows, 784, generator=torch.Generator().manual_seed(0)) < 0.02
     assert events_pay(raster, 400) == pays
 
@@ -86,7 +81,7 @@ def test_a_matrix_is_not_transposed_for_few_rows(rows: int, pays: bool) -> None:
 class Counts(TorchDispatchMode):
     """Counts the multiply-adds of matrix products, and the elements that events add."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.multiply = self.add = 0
 
@@ -98,27 +93,27 @@ class Counts(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def only(monkeypatch, **unit: float) -> None:
+def only(monkeypatch, **unit):
     """Charges nothing but one constant."""
     free = costs.Costs(*[0.0] * 9, write=(0.0, 0.0))._replace(**unit)
     for name in ("KERNEL", "TORCH"):
         monkeypatch.setattr(costs, name, free)
 
 
-def triplets(pre: Signal, post: Signal) -> list[Term]:
+def triplets(pre, post):
     before = pre.trace(100.0).before()
     fast = post.trace(30.0)
     return [*pairs(pre, post), Term(-2.0, fast, pre), Term(-3.0, fast, pre * before)]
 
 
-def nearest(pre: Signal, post: Signal) -> list[Term]:
+def nearest(pre, post):
     return [
         Term(1.0, post, pre.trace(20.0, "nearest")),
         Term(-1.0, post.trace(20.0, "nearest"), pre),
     ]
 
 
-def rewarded(pre: Signal, post: Signal) -> list[Term]:
+def rewarded(pre, post):
     good = torch.linspace(0, 1, 4).reshape(1, 4, 1)
     found = [*pairs(pre, post, good), Term(1.0, post * good, pre.trace(20.0, "nearest"))]
     return [*found, *(Term(-each.rate, each.post * (1 - good), each.pre) for each in found)]
@@ -130,9 +125,7 @@ FORMS = [pairs, triplets, nearest, rewarded]
 @pytest.mark.parametrize("sizes", [(24, 10), (10, 24)])
 @pytest.mark.parametrize("combine", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_charges_count_what_is_multiplied_and_added(
-    monkeypatch, form: Any, combine: bool, sizes: tuple[int, int]
-) -> None:
+def test_the_charges_count_what_is_multiplied_and_added(monkeypatch, form, combine, sizes):
     monkeypatch.setattr(library, "library", lambda dtype: None)
     pre, post = (side(neurons, 0.2, 4) for neurons in sizes)
     for path in ("dense", "pre", "post"):
@@ -149,7 +142,7 @@ def test_the_charges_count_what_is_multiplied_and_added(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_difference_of_both_parts_is_charged_for_one_product(kernel: bool, form: Any) -> None:
+def test_the_difference_of_both_parts_is_charged_for_one_product(kernel, form):
     pre, post = side(60, 0.1, 4), side(20, 0.1, 4)
     terms = form(pre, post)
     apart, net = charges(terms), charges(terms, combine=True)
@@ -161,8 +154,8 @@ def test_the_difference_of_both_parts_is_charged_for_one_product(kernel: bool, f
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("combine", [False, True])
-def test_more_of_anything_is_charged_more(kernel: bool, form: Any, combine: bool) -> None:
-    def whole(inputs: int, neurons: int, batch: int, share: float) -> dict[str, float]:
+def test_more_of_anything_is_charged_more(kernel, form, combine):
+    def whole(inputs, neurons, batch, share):
         pre, post = side(inputs, share, batch), side(neurons, share, batch)
         if form is rewarded and batch != 4:
             pytest.skip("has rewards of four samples")
@@ -179,7 +172,7 @@ def test_more_of_anything_is_charged_more(kernel: bool, form: Any, combine: bool
 
 
 @pytest.mark.parametrize("sizes", [(16, 20), (20, 16)])
-def test_traces_move_to_the_side_that_is_weighted(sizes: tuple[int, int]) -> None:
+def test_traces_move_to_the_side_that_is_weighted(sizes):
     pre, post = (side(neurons, 0.2, 4) for neurons in sizes)
     assert unmoved_side(pairs(pre, post)) == ("post" if sizes[1] > sizes[0] else "pre")
     assert unmoved_side(rewarded(pre, post)) == "pre"  # three products instead of six

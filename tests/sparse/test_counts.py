@@ -1,11 +1,8 @@
 """Counts of spikes are those of plain torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from compiled import spikes
-from torch import Tensor
 from turns import turns
 
 from lightning_accum.functional.update_statistics import count_statistics, spike_counts
@@ -19,7 +16,7 @@ SHAPES = [
 
 @turns("shape", SHAPES)
 @turns("density", [0.0, 0.02, 0.3, 1.1])
-def test_counts_and_their_statistics_are_those_of_plain_torch(shape, density) -> None:
+def test_counts_and_their_statistics_are_those_of_plain_torch(shape, density):
     raster = spikes(*shape, density=density)
     counts = fast_spike_counts(raster)
     assert torch.equal(counts, spike_counts(raster))
@@ -30,7 +27,7 @@ def test_counts_and_their_statistics_are_those_of_plain_torch(shape, density) ->
         torch.testing.assert_close(torch.as_tensor(found[name]), value, equal_nan=True)
 
 
-def test_what_has_no_kernel_is_left_to_plain_torch() -> None:
+def test_what_has_no_kernel_is_left_to_plain_torch():
     raster = spikes(6, 4, 8)
     for each in (raster.float(), raster.transpose(0, 1), raster[:, :, ::2], raster.to(torch.int8)):
         assert torch.equal(fast_spike_counts(each), spike_counts(each))
@@ -52,7 +49,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr("lightning_accum.sparse.search.count_ones", lambda _: None)
 
 
-def plain(activity: Tensor) -> int | None:
+def plain(activity):
     binary = (activity == 0) | (activity == 1)
     return int(activity.sum()) if binary.all() else None
 

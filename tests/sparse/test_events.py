@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import itertools
 
@@ -31,17 +29,12 @@ def kernel(request):
         yield
 
 
-def generator(seed: int) -> torch.Generator:
+def generator(seed):
     return torch.Generator().manual_seed(seed)
 
 
 @quick
-@given(
-    **sizes,
-    weighted=st.booleans(),
-    prepared=st.booleans(),
-    seed=st.integers(0, 999),
-)
+@given(**sizes, weighted=st.booleans(), prepared=st.booleans(), seed=st.integers(0, 999))
 def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
     raster = torch.rand(k, e, generator=generator(seed)) < p
     rows = torch.randn(k, d, generator=generator(seed + 1), dtype=torch.float64)
@@ -88,11 +81,7 @@ def test_density_of_nothing():
 
 
 @quick
-@given(
-    **sizes,
-    prepared=st.booleans(),
-    seed=st.integers(0, 999),
-)
+@given(**sizes, prepared=st.booleans(), seed=st.integers(0, 999))
 def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(
     k, e, d, p, prepared, seed
 ):
@@ -131,7 +120,7 @@ def test_parts_are_the_events_of_parts(k, edges, seed):
 @turns("columns", [1, 7, 8, 701, 70_000])
 @turns("p", [0.0, 0.001, 0.02, 0.14, 0.16, 0.9])
 @turns("size", [2**12, 2**19])
-def test_every_search_finds_the_same(columns: int, p: float, size: int):
+def test_every_search_finds_the_same(columns, p, size):
     raster = torch.rand(size // columns + 3, columns, generator=generator(0)) < p
     raster[-1, -1] = True  # also behind the last word
     expected = raster.nonzero()
@@ -148,7 +137,7 @@ def test_every_search_finds_the_same(columns: int, p: float, size: int):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_no_sum_reads_beyond_its_tensors_by_what_was_written_to_events(dtype: torch.dtype):
+def test_no_sum_reads_beyond_its_tensors_by_what_was_written_to_events(dtype):
     raster = torch.rand(6, 4, generator=generator(0)) < 0.6
     table, rows = torch.ones(4, 33, dtype=dtype), torch.ones(6, 33, dtype=dtype)
     expected = raster.to(dtype) @ table, raster.to(dtype).T @ rows
@@ -167,7 +156,7 @@ def test_no_sum_reads_beyond_its_tensors_by_what_was_written_to_events(dtype: to
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 7), (7, 7)])
-def test_parts_are_of_rows_that_are_there(start: int, stop: int):
+def test_parts_are_of_rows_that_are_there(start, stop):
     with pytest.raises(ValueError, match="rows from 0 to 6"):
         Events(torch.ones(6, 4)).part(start, stop)
 

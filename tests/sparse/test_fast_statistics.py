@@ -1,13 +1,9 @@
 """The kernel's statistics of an update are those of plain torch."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from turns import turns
 
 from lightning_accum.functional.update_statistics import lost_change, update_statistics
@@ -21,7 +17,7 @@ shapes = pytest.mark.parametrize(
 )
 
 
-def an_update(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
+def an_update(shape, dtype):
     generator = torch.Generator().manual_seed(0)
     before, pos, neg = (torch.rand(shape, generator=generator, dtype=dtype) for _ in range(3))
     still = torch.rand(shape, generator=generator) < 0.3
@@ -29,7 +25,7 @@ def an_update(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
     return before, after, pos, neg
 
 
-def assert_same(found: Any, plain: Any) -> None:
+def assert_same(found, plain):
     if isinstance(found, tuple):  # of tensors, or the kernel's numbers
         found = tuple(map(torch.as_tensor, found))
     torch.testing.assert_close(
@@ -41,7 +37,7 @@ def assert_same(found: Any, plain: Any) -> None:
 @dtypes
 @limits
 @turns("given", [(True, True), (True, False), (False, True), (False, False)])
-def test_statistics_are_those_of_plain_torch(shape, dtype, limits, given) -> None:
+def test_statistics_are_those_of_plain_torch(shape, dtype, limits, given):
     before, after, *both = an_update(shape, dtype)
     parts = tuple(part if wanted else None for part, wanted in zip(both, given, strict=True))
     assert_same(
@@ -55,7 +51,7 @@ def test_statistics_are_those_of_plain_torch(shape, dtype, limits, given) -> Non
 
 @dtypes
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_counted_and_hides_nothing(dtype, value) -> None:
+def test_what_is_not_finite_is_counted_and_hides_nothing(dtype, value):
     for place in range(4):
         tensors = an_update((40,), dtype)
         tensors[place][37] = tensors[place][3] = value
@@ -65,7 +61,7 @@ def test_what_is_not_finite_is_counted_and_hides_nothing(dtype, value) -> None:
 
 
 @dtypes
-def test_what_has_no_kernel_is_left_to_plain_torch(dtype) -> None:
+def test_what_has_no_kernel_is_left_to_plain_torch(dtype):
     before, after, pos, neg = (each.t() for each in an_update((4, 5), dtype))
     assert_same(fast_statistics(before, after, pos), update_statistics(before, after, pos))
     assert_same(fast_lost_change(before, after, (pos, neg)), lost_change(before, after, (pos, neg)))
@@ -77,11 +73,11 @@ def test_what_has_no_kernel_is_left_to_plain_torch(dtype) -> None:
     assert_same(fast_statistics(empty, empty), update_statistics(empty, empty))
 
 
-def test_what_makes_no_sense_is_rejected() -> None:
+def test_what_makes_no_sense_is_rejected():
     w = torch.ones(3)
     with pytest.raises(ValueError, match="of one shape"):
         fast_statistics(w, torch.ones(2))
     with pytest.raises(TypeError, match="lower"):
-        fast_statistics(w, w, lower="0")  # type: ignore[arg-type]
+        fast_statistics(w, w, lower="0")
     with pytest.raises(TypeError, match="pos"):
-        fast_statistics(w, w, pos=[1.0])  # type: ignore[arg-type]
+        fast_statistics(w, w, pos=[1.0])

@@ -1,16 +1,13 @@
 """The signal of e-prop is folded where it is summed, and equals one that is folded first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 from compiled import needs_kernel, numbers, spikes, threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.engine import accumulate as run_module
@@ -29,7 +26,7 @@ decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
 T, B = 9, 3
 
 
-def folding(width: int = 6, classes: int = 2, dtype: torch.dtype = torch.float64) -> Folding:
+def folding(width=6, classes=2, dtype=torch.float64):
     errors, feedback = numbers(T, B, classes, seed=0, dtype=dtype), numbers(classes, width, seed=1)
     potential = Potential(numbers(T, B, width, seed=2, dtype=dtype), 0.25, Triangular(0.4, 0.8))
     return Folding(lambda: errors, errors, feedback.to(dtype), potential, (0.9, 0.3, 0.8))
@@ -46,11 +43,11 @@ def folding(width: int = 6, classes: int = 2, dtype: torch.dtype = torch.float64
     onto=st.booleans(), by_event=st.booleans(),
 )  # fmt: skip
 def test_a_sum_folds_on_the_way(
-    surrogate: Surrogate, dtype: torch.dtype, seed: int, width: int, kappa: float, rho: float,
-    beta: float, decay: float, classes: int, moves: bool, regularized: bool, lasting: bool,
-    goes_on: bool, onto: bool, by_event: bool,
-) -> None:  # fmt: skip
-    def make(*shape: int, plus: int) -> Tensor:
+    surrogate, dtype, seed, width, kappa, rho,
+    beta, decay, classes, moves, regularized, lasting,
+    goes_on, onto, by_event
+):  # fmt: skip
+    def make(*shape, plus):
         return numbers(*shape, seed=seed + plus, dtype=dtype)
 
     errors, feedback = (
@@ -88,15 +85,15 @@ def test_a_sum_folds_on_the_way(
 class Own(Surrogate):
     """A surrogate that is not compiled."""
 
-    def derivative(self, x: Tensor) -> Tensor:
+    def derivative(self, x):
         return torch.exp(-x.square())
 
 
 @needs_kernel
-def test_a_signal_is_folded_first_where_memory_is_not_as_the_kernel_reads_it() -> None:
+def test_a_signal_is_folded_first_where_memory_is_not_as_the_kernel_reads_it():
     good = folding()
     potential = good.potential
-    changes: list[dict[str, Any]] = [
+    changes = [
         {"errors": good.errors[1:]},
         {"errors": good.errors.float()},
         {"errors": good.errors.transpose(1, 2).contiguous().transpose(1, 2)},
@@ -117,7 +114,7 @@ def test_a_signal_is_folded_first_where_memory_is_not_as_the_kernel_reads_it() -
 
 
 @needs_kernel
-def test_rows_that_the_kernel_does_not_fold_are_left_to_torch() -> None:
+def test_rows_that_the_kernel_does_not_fold_are_left_to_torch():
     good, raster = folding(), Events(spikes(T * B, 5, seed=0))
     total = torch.full((6, 5), torch.nan, dtype=torch.float64)
     rows = Rows(good.potential.membrane, "reverse", 0.5, folding=good)
@@ -135,7 +132,7 @@ def test_rows_that_the_kernel_does_not_fold_are_left_to_torch() -> None:
 
 
 @needs_kernel
-def test_no_folded_sum_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_folded_sum_depends_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(library, "_SHARE", 64)
     good, raster = folding(300, 3), Events(spikes(T * B, 5, seed=0))
     source = Rows(good.potential.membrane, "reverse", 0.5, folding=good)
@@ -149,20 +146,18 @@ def test_no_folded_sum_depends_on_the_number_of_threads(monkeypatch: pytest.Monk
 class Doubled(Feedback):
     """Feedback that is more than a product with weights."""
 
-    def __init__(self, readout: nn.Linear) -> None:
+    def __init__(self, readout):
         super().__init__()
         self.weight = readout.weight.detach()
 
-    def matrix(self) -> Tensor:
+    def matrix(self):
         return self.weight
 
-    def forward(self, error: Tensor) -> Tensor:
+    def forward(self, error):
         return 2 * super().forward(error)
 
 
-def changes(
-    beta: float, feedback: type[Any], carry: bool = False, steps: int = 40, calls: int = 1
-) -> list[Tensor]:
+def changes(beta, feedback, carry=False, steps=40, calls=1):
     """The changes that e-prop makes of the input's and the recurrent weights."""
     torch.manual_seed(0)
     fc, readout = Linear(30, 50, bias=False), nn.Linear(50, 3)
@@ -189,7 +184,7 @@ def changes(
     return [_net(each) for each in found]
 
 
-def _net(pending: Any) -> Tensor:
+def _net(pending):
     parts = [torch.zeros(()) if part is None else part for part in (pending.pos, pending.neg)]
     return parts[0] - parts[1]
 
@@ -201,9 +196,9 @@ def _net(pending: Any) -> Tensor:
 )
 @pytest.mark.parametrize("elements", [1 << 30, 900])
 def test_a_rule_folds_on_the_way(
-    monkeypatch: pytest.MonkeyPatch, beta: float, feedback: type[Any], carry: bool, calls: int,
-    elements: int,
-) -> None:  # fmt: skip
+    monkeypatch, beta, feedback, carry, calls,
+    elements
+):  # fmt: skip
     with monkeypatch.context() as patch:
         patch.setenv(library.SWITCH, "0")
         patch.setattr(library, "_failures", {})

@@ -1,14 +1,10 @@
 """The compiled kernel is held to the plain form, and does nothing that it should not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +13,6 @@ from compiled import needs_kernel, numbers, spikes, threads
 from forms import evaluated_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightning_accum import STDP, Cell, nn
 from lightning_accum._compat import parallel_region
@@ -42,7 +37,7 @@ sizes = {
 }
 
 
-def close(found: Tensor, expected: Tensor) -> None:
+def close(found, expected):
     tolerance = 2e-5 if found.dtype == torch.float32 else 1e-12
     torch.testing.assert_close(found, expected.to(found.dtype), rtol=tolerance, atol=tolerance)
 
@@ -150,7 +145,7 @@ def test_a_sum_is_the_same_whether_rows_are_visited_in_spans_or_together(
     shares = numbers(*raster.shape, dtype=dtype, seed=seed) if weighted else None
     sources = [(0.5, Rows(values, "reverse", 0.8)), (-1.5, Rows(values, "cumulative", 0.9))]
 
-    def summed() -> Tensor:
+    def summed():
         total = torch.ones(*((inputs, outputs) if by_event else (outputs, inputs)), dtype=dtype)
         assert outer_sum_into(total, True, Events(raster), sources, shares, by_event)
         return total
@@ -163,7 +158,7 @@ def test_a_sum_is_the_same_whether_rows_are_visited_in_spans_or_together(
         torch.testing.assert_close(summed(), together, rtol=0, atol=0)
 
 
-def without_kernel(patch: pytest.MonkeyPatch) -> None:
+def without_kernel(patch):
     patch.setattr(library, "library", lambda dtype: None)
 
 
@@ -178,7 +173,7 @@ def without_kernel(patch: pytest.MonkeyPatch) -> None:
 def test_a_rule_learns_the_same_with_and_without(
     dtype, steps, batch, inputs, outputs, density, seed, mode, form, views
 ):
-    def learned(form: str, kernel: bool) -> Tensor:
+    def learned(form, kernel):
         with pytest.MonkeyPatch.context() as patch, evaluated_in(form) as backend:
             if not kernel:
                 without_kernel(patch)
@@ -215,7 +210,7 @@ def test_neurons_spike_the_same_with_and_without(dtype, adapts, spike_dtype):
     kind = nn.AdaptiveLIF if adapts else nn.LIF
     x = numbers(40, 3, 1030, dtype=dtype, seed=0).abs() * 0.3
 
-    def run() -> tuple[Tensor, Tensor]:
+    def run():
         neurons = kind(1030, tc_mem=10.0, **options).to(dtype)
         return torch.cat([neurons(x[:25]), neurons(x[25:])]), neurons.voltage
 
@@ -229,7 +224,7 @@ def test_neurons_spike_the_same_with_and_without(dtype, adapts, spike_dtype):
         close(voltage, other)
 
 
-def everything(dtype: torch.dtype) -> list[Tensor]:
+def everything(dtype):
     """What each loop that is divided among threads computes."""
     x = spikes(20, 3, 50, density=0.2, seed=0)
     y = spikes(20, 3, 300, density=0.2, seed=1)
@@ -245,7 +240,7 @@ def everything(dtype: torch.dtype) -> list[Tensor]:
 
 
 @pytest.fixture
-def own_threads() -> Iterator[None]:
+def own_threads():
     """Threads of the kernel's own, as after a fork."""
     kernels = list(library._kernels)
     for kernel in kernels:
@@ -256,7 +251,7 @@ def own_threads() -> Iterator[None]:
 
 
 @pytest.fixture(params=["torch's threads", "own threads"])
-def many_threads(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def many_threads(request, monkeypatch):
     """Threads for every piece of work, whoever starts them."""
     if request.param == "own threads":
         request.getfixturevalue("own_threads")
@@ -305,7 +300,7 @@ def test_a_process_that_was_forked_goes_on_without_the_threads_of_the_first():
 
 
 @pytest.mark.parametrize("wrong", [-1, 4, 2**30, -(2**31)])
-def test_events_outside_of_their_raster_are_refused(wrong: int):
+def test_events_outside_of_their_raster_are_refused(wrong):
     raster = torch.ones(6, 4, dtype=torch.bool)
     rows = [(1.0, Rows(torch.ones(6, 1, 33)))]
     for name in ("rows", "columns"):
@@ -370,7 +365,7 @@ def test_what_is_not_a_number_of_steps_is_far_away(dtype, age):
     events = Events(spikes(6, 5, density=0.5, seed=1))
     table = torch.tensor([1.0, 0.5, 0.25, 7.0], dtype=dtype)
 
-    def changed(before: float) -> list[Tensor]:
+    def changed(before):
         edges = (torch.full((2, 40), at, dtype=dtype) for at in (before, 0.0))
         sums = [torch.empty(5, 40, dtype=dtype) for _ in range(2)]
         visit = pairs.Visit(1.0, 0, table, by_spike=True)

@@ -1,9 +1,6 @@
 """Loops of neurons and folds of eligibility, compiled or in blocks, equal their plain forms."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +8,6 @@ import torch
 from compiled import needs_kernel, numbers, threads
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.functional.eligibility import fold_eligibility
@@ -27,7 +23,7 @@ betas = st.sampled_from([0.0, 0.3])
 
 
 @pytest.fixture(params=["compiled", "plain"])
-def either_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def either_form(request, monkeypatch):
     if request.param == "plain":
         monkeypatch.setenv(library.SWITCH, "0")
         monkeypatch.setattr(library, "_failures", {})
@@ -41,11 +37,11 @@ def either_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 class Own(Surrogate):
     """A surrogate that is not compiled."""
 
-    def derivative(self, x: Tensor) -> Tensor:
+    def derivative(self, x):
         return torch.exp(-x.square())
 
 
-def close(found: object, expected: object, dtype: torch.dtype) -> None:
+def close(found, expected, dtype):
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
@@ -60,9 +56,9 @@ def close(found: object, expected: object, dtype: torch.dtype) -> None:
     block=st.sampled_from([1, 5000, 1 << 16]),
 )  # fmt: skip
 def test_a_fold_in_blocks_equals_that_of_the_whole_window(
-    dtype: torch.dtype, surrogate: Surrogate, seed: int, steps: int, width: int, kappa: float,
-    beta: float, rho: float, moves: bool, regularized: bool, block: int,
-) -> None:  # fmt: skip
+    dtype, surrogate, seed, steps, width, kappa,
+    beta, rho, moves, regularized, block
+):  # fmt: skip
     signal, membrane, limits = (
         numbers(steps, 3, width, seed=seed + i, dtype=dtype) for i in range(3)
     )
@@ -79,7 +75,7 @@ def test_a_fold_in_blocks_equals_that_of_the_whole_window(
 
 
 @needs_kernel
-def test_a_fold_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it() -> None:
+def test_a_fold_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it():
     signal, membrane = numbers(4, 2, 6, seed=0), numbers(4, 2, 6, seed=1)
     out, behind = torch.full_like(signal, torch.nan), signal.new_zeros(2, 2, 6).unbind(0)
     constants = (0.5, 0.1, 0.9)
@@ -113,9 +109,9 @@ def test_a_fold_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it() ->
 @example(torch.float32, 0, 12, 2, 17, 0.3, False)
 @example(torch.float32, 0, 12, 2, 17, 0.0, False)
 def test_the_loop_of_neurons_equals_their_steps(
-    spike_dtype: torch.dtype | None, dtype: torch.dtype, seed: int, steps: int, batch: int,
-    size: int, beta: float, recurrent: bool,
-) -> None:  # fmt: skip
+    spike_dtype, dtype, seed, steps, batch,
+    size, beta, recurrent
+):  # fmt: skip
     torch.manual_seed(seed)
     neurons = SurrogateLIF(
         size, 5.0, beta=beta, recurrent=recurrent, time_dim=0, spike_dtype=spike_dtype
@@ -137,9 +133,7 @@ def test_the_loop_of_neurons_equals_their_steps(
 
 
 @needs_kernel
-def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(monkeypatch):
     current = numbers(9, 2, 6, seed=0)
     state = tuple(current.new_zeros(2, 6) for _ in range(3))
     membrane, raster = torch.full_like(current, torch.nan), torch.zeros(10, 2, 6).bool()
@@ -168,7 +162,7 @@ def test_the_loop_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it(
 
 
 @needs_kernel
-def test_no_result_depends_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_result_depends_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(library, "_SHARE", 64)
     found, current = [], numbers(12, 5, 2000, seed=0)
     for count, recurrent in itertools.product((1, 3), (False, True)):

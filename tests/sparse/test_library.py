@@ -1,13 +1,10 @@
 """The compiled kernel is loaded as it was built, or its absence says why; nothing is started."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +22,7 @@ needs_kernel = pytest.mark.skipif(BUILT is None, reason="needs the compiled kern
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(monkeypatch):
     """A process that has not asked for the kernel."""
     monkeypatch.setattr(library, "_failures", {})
     library.library.cache_clear()
@@ -35,7 +32,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(fresh, tmp_path, monkeypatch):
     """A copy of what was built, which is looked for there."""
     copied = tmp_path / "kernel"
     shutil.copytree(KERNEL, copied, ignore=shutil.ignore_patterns(".build-*"))
@@ -43,7 +40,7 @@ def folder(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return copied
 
 
-def found() -> str | None:
+def found():
     """What a sum over spikes, which plain torch can compute, says of the kernel."""
     raster, table = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 1)
     assert event_matmul(raster, table).tolist() == [[2], [2]]
@@ -59,9 +56,9 @@ def found() -> str | None:
     ],
 )
 def test_switched_off(
-    fresh: None, monkeypatch: pytest.MonkeyPatch, value: str, reason: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    fresh, monkeypatch, value, reason,
+    capsys
+):  # fmt: skip
     monkeypatch.setenv(library.SWITCH, value)
     assert reason in (found() or "")
     la.show_versions()
@@ -69,7 +66,7 @@ def test_switched_off(
 
 
 @needs_kernel
-def test_the_best_level_is_taken(fresh: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_level_is_taken(fresh, capsys):
     assert found() is None
     assert BUILT is not None
     la.show_versions()
@@ -82,10 +79,8 @@ def test_the_best_level_is_taken(fresh: None, capsys: pytest.CaptureFixture[str]
 @needs_kernel
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("level", ["baseline", "avx2", "avx512"])
-def test_levels_agree_with_plain_torch(
-    fresh: None, monkeypatch: pytest.MonkeyPatch, level: str, dtype: torch.dtype
-) -> None:
-    def learned(switch: str) -> tuple[torch.Tensor, ...]:
+def test_levels_agree_with_plain_torch(fresh, monkeypatch, level, dtype):
+    def learned(switch):
         monkeypatch.setenv(library.SWITCH, switch)
         library.library.cache_clear()
         torch.manual_seed(0)
@@ -110,7 +105,7 @@ def test_levels_agree_with_plain_torch(
         torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
 
-def flip(library: Path) -> None:
+def flip(library):
     data = bytearray(library.read_bytes())
     data[len(data) // 2] ^= 1
     library.write_bytes(data)
@@ -120,11 +115,7 @@ def flip(library: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "reason"),
     [
-        (
-            "kernel.so",
-            lambda file: os.truncate(file, 4096),
-            "its file is damaged; install the",
-        ),
+        ("kernel.so", lambda file: os.truncate(file, 4096), "its file is damaged; install the"),
         ("kernel.so", flip, "its file is damaged"),
         ("kernel.so", Path.unlink, "it could not be loaded"),
         ("kernel.json", Path.unlink, "it was not built; run `python scripts/build_kernel.py`"),
@@ -137,15 +128,13 @@ def flip(library: Path) -> None:
         ),
     ],
 )
-def test_what_is_damaged_is_not_loaded(
-    folder: Path, name: str, damage: Callable[[Path], object], reason: str
-) -> None:
+def test_what_is_damaged_is_not_loaded(folder, name, damage, reason):
     damage(folder / name)
     assert (found() or "").startswith(reason)
 
 
 @needs_kernel
-def test_installed_it_has_no_sources(folder: Path) -> None:
+def test_installed_it_has_no_sources(folder):
     for source in folder.glob("*.[ch]"):
         source.unlink()
     assert found() is None
@@ -173,14 +162,14 @@ print(library.library(torch.float32) is None, seen)
 """
 
 
-def test_nothing_is_started_or_written() -> None:
+def test_nothing_is_started_or_written():
     done = subprocess.run(
         [sys.executable, "-B", "-c", PROGRAM], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == (f"{BUILT is None} []\n", "")
 
 
-def build(root: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+def build(root, **environ):
     """Builds from a copy of the sources."""
     shutil.copytree(
         KERNEL, root / "lightning_accum/sparse/kernel", ignore=shutil.ignore_patterns(".build-*")
@@ -203,9 +192,9 @@ def build(root: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_without_a_compiler_it_is_not_built(
-    fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str,
-    reason: str,
-) -> None:  # fmt: skip
+    fresh, tmp_path, monkeypatch, variable, value,
+    reason
+):  # fmt: skip
     done = build(tmp_path, **{"CC": "", variable: value})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"The compiled kernel could not be built: {reason}.\n"
@@ -218,7 +207,7 @@ def test_without_a_compiler_it_is_not_built(
 
 @needs_kernel
 @pytest.mark.slow
-def test_built_by_hand(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_by_hand(fresh, tmp_path, monkeypatch):
     kernel = tmp_path / "lightning_accum/sparse/kernel"
     done = build(tmp_path, CFLAGS="-O0")
     if "no C compiler" in done.stderr:
@@ -229,7 +218,7 @@ def test_built_by_hand(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found() is None
 
 
-def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
+def test_without_a_compiler_the_wheel_is_pure(tmp_path):
     pytest.importorskip("hatchling")
     root = tmp_path / "tree"
     for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py", ".gitignore"):

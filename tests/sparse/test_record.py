@@ -1,7 +1,5 @@
 """Steps of spikes that the kernel keeps are those that plain torch would keep."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -19,7 +17,7 @@ others = pytest.mark.parametrize("value", [0.5, 2.0, -1.0, math.nan, math.inf])
 @needs_kernel
 @dtypes
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (255,), (2, 128), (257,), (32, 400), (0, 4)])
-def test_a_step_is_kept_and_counted(dtype, shape) -> None:
+def test_a_step_is_kept_and_counted(dtype, shape):
     step = (torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.3).to(dtype)
     raster = torch.full((3, *shape), True)
     assert SpikeRows(raster, dtype).write(1, step) == step.sum()
@@ -31,7 +29,7 @@ def test_a_step_is_kept_and_counted(dtype, shape) -> None:
 @needs_kernel
 @dtypes
 @others
-def test_another_value_is_found_wherever_it_is(dtype, value) -> None:
+def test_another_value_is_found_wherever_it_is(dtype, value):
     rows = SpikeRows(torch.zeros(1, 600, dtype=torch.bool), dtype)
     for place in (0, 255, 256, 511, 512, 599):
         step = torch.zeros(600, dtype=dtype)
@@ -39,7 +37,7 @@ def test_another_value_is_found_wherever_it_is(dtype, value) -> None:
         assert rows.write(0, step) == -1
 
 
-def same_events(found: Events | None, raster: torch.Tensor) -> bool:
+def same_events(found, raster):
     """Whether events are found, and are those that a search of the raster finds."""
     wanted = Events(raster.flatten(0, -2))
     return (
@@ -55,7 +53,7 @@ def same_events(found: Events | None, raster: torch.Tensor) -> bool:
 @needs_kernel
 @dtypes
 @pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 64), (2, 3, 70), (1, 129), (2, 0), (0, 3)])
-def test_events_are_found_on_the_way(dtype, shape) -> None:
+def test_events_are_found_on_the_way(dtype, shape):
     steps = torch.rand(20, *shape, generator=torch.Generator().manual_seed(2)) < 0.05
     raster = torch.zeros(25, *shape, dtype=torch.bool)
     rows = SpikeRows(raster, dtype)
@@ -67,7 +65,7 @@ def test_events_are_found_on_the_way(dtype, shape) -> None:
 
 
 @needs_kernel
-def test_events_of_a_step_that_is_rejected_do_not_count() -> None:
+def test_events_of_a_step_that_is_rejected_do_not_count():
     steps = torch.eye(4).repeat(6, 1, 1)
     rows = SpikeRows(torch.zeros(6, 4, 4, dtype=torch.bool), torch.float32)
     for i, step in enumerate(steps):
@@ -78,7 +76,7 @@ def test_events_of_a_step_that_is_rejected_do_not_count() -> None:
 
 @needs_kernel
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 1.0])
-def test_there_is_room_for_the_usual_events_only(share) -> None:
+def test_there_is_room_for_the_usual_events_only(share):
     steps = torch.rand(30, 8, 50, generator=torch.Generator().manual_seed(3)) < share
     raster = torch.zeros(30, 8, 50, dtype=torch.bool)
     rows = SpikeRows(raster, torch.float32)
@@ -90,7 +88,7 @@ def test_there_is_room_for_the_usual_events_only(share) -> None:
 
 
 @needs_kernel
-def test_events_of_a_window_are_known_only_if_the_kernel_wrote_each_step() -> None:
+def test_events_of_a_window_are_known_only_if_the_kernel_wrote_each_step():
     steps = (torch.rand(20, 4, 16, generator=torch.Generator().manual_seed(4)) < 0.05).float()
     recorder = WindowRecorder(spikes=True)
 
@@ -110,7 +108,7 @@ def test_events_of_a_window_are_known_only_if_the_kernel_wrote_each_step() -> No
     assert record(other[:1]) is None  # a search takes less than to keep them
 
 
-def test_what_has_no_kernel_is_not_written() -> None:
+def test_what_has_no_kernel_is_not_written():
     raster = torch.zeros(2, 4, 4, dtype=torch.bool)
     rows = SpikeRows(raster, torch.float32)
     ones = torch.ones(4, 4)
@@ -126,7 +124,7 @@ def test_what_has_no_kernel_is_not_written() -> None:
 
 @dtypes
 @others
-def test_a_rejected_step_leaves_the_window_as_it_was(dtype, value) -> None:
+def test_a_rejected_step_leaves_the_window_as_it_was(dtype, value):
     recorder, ones = WindowRecorder(spikes=True), torch.ones(8, 4, dtype=dtype)
     for _ in range(5):
         recorder(ones)
@@ -140,7 +138,7 @@ def test_a_rejected_step_leaves_the_window_as_it_was(dtype, value) -> None:
         assert recorder.window().sum() == 5 * 32
 
 
-def test_steps_of_any_memory_are_recorded_alike() -> None:
+def test_steps_of_any_memory_are_recorded_alike():
     steps = (torch.rand(40, 4, 6, generator=torch.Generator().manual_seed(1)) < 0.3).float()
     recorder = WindowRecorder(spikes=True)
     for window in range(2):

@@ -1,18 +1,15 @@
 """Products over synapses equal their plain forms, and those of matrices."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightning_accum.nn import SparseLinear
 from lightning_accum.sparse import synapses
 
 
-def side(shape: tuple[int, int], kind: str, share: float, dtype: torch.dtype) -> Tensor:
+def side(shape, kind, share, dtype):
     there = torch.rand(shape) < share
     return there if kind == "spikes" else torch.randn(shape, dtype=dtype) * there
 
@@ -28,9 +25,9 @@ def side(shape: tuple[int, int], kind: str, share: float, dtype: torch.dtype) ->
     seed=st.integers(0, 99),
 )
 def test_both_forms_are_products_of_matrices(
-    sizes: tuple[int, int, int], kinds: tuple[str, str], shares: tuple[float, float],
-    density: float, dtype: torch.dtype, threads: int, seed: int,
-) -> None:  # fmt: skip
+    sizes, kinds, shares,
+    density, dtype, threads, seed
+):  # fmt: skip
     torch.manual_seed(seed)
     rows, inputs, outputs = sizes
     connection = SparseLinear(inputs, outputs, density, bias=False).to(dtype)

@@ -4,8 +4,6 @@ Each child takes up the newest checkpoint that can be read, and is killed at a r
 last one is left to finish. What it ends with has to be what a fit without interruption ends with.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os
@@ -15,13 +13,12 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from callback_helpers import Resumable
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import BCM, STDP, CellSpec, attach_updater
@@ -35,7 +32,7 @@ BATCHES, BATCH, INPUTS, NEURONS, EPOCHS = 7, 4, 9, 6, 4
 class Model(pl.LightningModule):
     """Noise, thresholds that adapt, two rules, a backprop head, and a readout without gradient."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.encoder = PoissonEncoder(steps=12, max_rate=300.0, seed=5)
@@ -48,18 +45,18 @@ class Model(pl.LightningModule):
         self.readout = MaxRateClassifier(NEURONS, 3)
         attach_updater(self.fc, "weight").weight.fullbound("power", 1.0, 0.0, power=1.0)
 
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         time.sleep(0.01)  # so that moments within a batch are hit as well
         spikes = self.lif(self.fc(self.encoder(batch[0]).float()))
         rates = spikes.mean(0)
         self.readout.update(rates.detach(), batch[1])
         return nn.functional.cross_entropy(self.head(self.relu(self.rates(rates))), batch[1])
 
-    def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         time.sleep(0.004)
         self.relu(self.rates(batch[0][:, :NEURONS]))
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.head.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
         return {
@@ -76,10 +73,10 @@ class Saver(pl.Callback):
     it has.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, *_):
         if trainer.is_last_batch:
             return
         count = trainer.fit_loop.epoch_loop.total_batch_idx + 1
@@ -87,7 +84,7 @@ class Saver(pl.Callback):
         os.replace(self.folder / "unfinished", self.folder / f"{count:04}.ckpt")
 
 
-def fit(folder: Path, how: str) -> None:
+def fit(folder, how):
     """One life: from the newest checkpoint to the end, if nothing comes in between."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
@@ -122,13 +119,13 @@ def fit(folder: Path, how: str) -> None:
     trainer.save_checkpoint(folder / "end")
 
 
-def child(folder: Path, how: str) -> None:
+def child(folder, how):
     torch.set_num_threads(1)
     fit(folder, how)
     os._exit(0)
 
 
-def lives(folder: Path, kills: int, how: str, seed: int) -> int:
+def lives(folder, kills, how, seed):
     """Runs until a life is not cut short any more; how many were."""
     rng = random.Random(seed)
     context = multiprocessing.get_context("fork")  # everything is imported already

@@ -7,9 +7,7 @@ import gc
 import sys
 import tracemalloc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import lightning.pytorch as pl
 import pytest
@@ -31,17 +29,17 @@ from lightning_accum.optim import updates_as_gradients
 from lightning_accum.rules.stdp import PairRule
 
 PACKAGE = str(Path(lightning_accum.__file__).parent)
-BROKEN: set[str] = set()
+BROKEN = set()
 
 
-def stage(name: str) -> None:
+def stage(name):
     """Fails where a test has asked for it."""
     if name in BROKEN:
         raise OSError(f"on purpose: {name}")
 
 
 @pytest.fixture(autouse=True)
-def _whole() -> Iterator[None]:
+def _whole():
     yield
     BROKEN.clear()
     sys.settrace(None)
@@ -49,12 +47,12 @@ def _whole() -> Iterator[None]:
 
 # ---------------------------------------------------------------------------- every stage
 class Neurons(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lif = LIF(4, tc_mem=10.0, time_dim=0)
         self.time_dim = 0
 
-    def forward(self, x: Tensor) -> tuple[Tensor]:
+    def forward(self, x):
         stage("inside forward")
         self.lif.reset()
         return (self.lif(x),)  # in a tuple, for a picker to find
@@ -63,7 +61,7 @@ class Neurons(nn.Module):
 class Net(pl.LightningModule):
     """Learns weight and bias by a rule, and a head by backpropagation."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.save_hyperparameters()
         generator = torch.Generator().manual_seed(1)
@@ -76,38 +74,38 @@ class Net(pl.LightningModule):
         updater.weight.fullbound(bounded, 1.0, 0.0)
         updater.register_constraint(constrained, "weight")
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         stage("step")
         (spikes,) = self.neurons(self.fc(batch[0].transpose(0, 1)))
         loss = nn.functional.cross_entropy(self.head(spikes.mean(0)), batch[1])
         self.log("loss", loss)
         return loss
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         self.neurons(self.fc(batch[0].transpose(0, 1)))
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.head.parameters(), lr=self.lr)
 
-    def train_dataloader(self) -> DataLoader[Any]:
+    def train_dataloader(self):
         return loader(self.batch_size)
 
 
-def bounded(param: Tensor, pos: Tensor, neg: Tensor, max: float, min: float) -> Tensor:
+def bounded(param, pos, neg, max, min):
     stage("bound")
     return (max - param) * pos - (param - min) * neg
 
 
-def constrained(param: Tensor) -> None:
+def constrained(param):
     stage("constraint")
 
 
-def reduced(values: Tensor, dim: int) -> Tensor:
+def reduced(values, dim):
     stage("reduce")
     return values.mean(dim)
 
 
-def picked(value: Any) -> Tensor:
+def picked(value):
     stage("pick")
     return value[0]
 
@@ -115,28 +113,28 @@ def picked(value: Any) -> Tensor:
 class Rule(PairRule):
     """Pair STDP that fails on demand."""
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         stage("rule")
         return self.pairs(window, h)
 
-    def forget_samples(self) -> None:
+    def forget_samples(self):
         stage("exchange")  # ends with this, which is all of it in one process
         super().forget_samples()
 
 
 class Host(CellHost):
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self):
         stage("state")
         return super().state_dict()
 
 
 class Logger(DummyLogger):
-    def log_metrics(self, *args: Any, **kwargs: Any) -> None:
+    def log_metrics(self, *args, **kwargs):
         stage("log")
 
 
 class Disk(TorchCheckpointIO):
-    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+    def save_checkpoint(self, *args, **kwargs):
         stage("save")
         super().save_checkpoint(*args, **kwargs)
 
@@ -144,27 +142,27 @@ class Disk(TorchCheckpointIO):
 class Notes(pl.Callback):
     """Notes the weights after every batch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seen: list[tuple[Tensor, Tensor]] = []
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer, pl_module):
         self.seen.append(parameters(pl_module))
 
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+    def on_train_batch_end(self, *args, **kwargs):
         self.seen.append(parameters(args[1]))
 
 
-def parameters(net: Any) -> tuple[Tensor, Tensor]:
+def parameters(net):
     return net.fc.weight.detach().clone(), net.fc.bias.detach().clone()
 
 
-def loader(batch_size: int = 4) -> DataLoader[Any]:
+def loader(batch_size=4):
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(12, 5, 6, generator=generator) < 0.4).float()
     return DataLoader(TensorDataset(x, torch.arange(12) % 2), batch_size=batch_size)
 
 
-def callback(**options: Any) -> CellTrainerCallback:
+def callback(**options):
     rule = Rule(0.02, -0.015, time_dim=0, batch_reduction=reduced, picker=picked)
     cells = {"enc": CellSpec("fc", "neurons", ("weight", "bias"))}
     use = CellTrainerCallback(rule, cells, summary=False, **options)
@@ -172,28 +170,28 @@ def callback(**options: Any) -> CellTrainerCallback:
     return use
 
 
-def fit(run: pl.Trainer, net: Net) -> None:
+def fit(run, net):
     run.fit(net, loader(), loader(6))
 
 
-def is_clean(net: nn.Module, use: CellTrainerCallback) -> bool:
+def is_clean(net, use):
     """Whether no hook or reference of ours is left."""
     return hooks(net) == 0 and use._fit is None
 
 
-def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def same(one, other):
     pairs = zip(one, other, strict=True)
     return all(torch.equal(a, b) if isinstance(a, Tensor) else a is b for a, b in pairs)
 
 
-def reference(folder: Path, net: Net) -> list[tuple[Tensor, Tensor]]:
+def reference(folder, net):
     """The weights before and after every batch of a fit that nothing disturbs."""
     seen = Notes()
     fit(trainer(folder, callback(), seen), copy.deepcopy(net))
     return seen.seen
 
 
-def fits_again(folder: Path, net: Net, use: CellTrainerCallback) -> None:
+def fits_again(folder, net, use):
     """What has been through a failure learns as what has not."""
     net.train()
     expected = reference(folder, net)
@@ -210,12 +208,12 @@ STAGES += ["exchange", "bound", "constraint", "log", "save", "state"]
 
 @pytest.mark.parametrize("name", STAGES)
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_stage_that_fails(name: str, at: int, tmp_path: Path) -> None:
+def test_a_stage_that_fails(name, at, tmp_path):
     net, use = Net(), callback()
     states = reference(tmp_path, net)
 
     class Breaks(pl.Callback):
-        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, i: int) -> None:
+        def on_train_batch_start(self, trainer, module, batch, i):
             if i == at:
                 BROKEN.add(name)
 
@@ -239,23 +237,21 @@ def test_a_stage_that_fails(name: str, at: int, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------- line by line
-Place: TypeAlias = tuple[str, str, int]  # a file, a function and a line
+Place = tuple[str, str, int]  # a file, a function and a line
 
 
 class Interrupts:
     """Raises when the n-th line of the package runs, or of one place; a trace function."""
 
-    def __init__(
-        self, n: int = sys.maxsize, error: type[BaseException] = KeyError, at: Place | None = None
-    ) -> None:
+    def __init__(self, n=sys.maxsize, error=KeyError, at=None):
         self.left, self.error, self.at = n, error, at
         self.seen: dict[Place, None] = {}
         self.where: Place | None = None
 
-    def __call__(self, frame: Any, event: str, arg: Any) -> Any:
+    def __call__(self, frame, event, arg):
         return self.line if frame.f_code.co_filename.startswith(PACKAGE) else None
 
-    def line(self, frame: Any, event: str, arg: Any) -> Any:
+    def line(self, frame, event, arg):
         place = frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno
         if event == "line":
             self.seen.setdefault(place)
@@ -267,7 +263,7 @@ class Interrupts:
         return self.line
 
 
-def ends(run: Callable[[], Any], tracer: Interrupts) -> bool:
+def ends(run, tracer):
     """Whether an interrupt ended a run."""
     sys.settrace(tracer)
     try:
@@ -282,7 +278,7 @@ def ends(run: Callable[[], Any], tracer: Interrupts) -> bool:
 
 
 @pytest.fixture
-def _no_collector() -> Iterator[None]:
+def _no_collector():
     """Keeps the garbage collector, whose exceptions nobody sees, from running lines of ours."""
     gc.collect()
     gc.disable()
@@ -297,16 +293,14 @@ FILES = ["health/probes", "health/watch", "cells/trainer", "engine/vjp", "update
 
 @pytest.mark.usefixtures("_no_collector")
 @pytest.mark.parametrize("lines", [*range(4), *FILES])
-def test_a_fit_that_is_interrupted_at_any_line(
-    lines: int | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fit_that_is_interrupted_at_any_line(lines, tmp_path, caplog):
     states, counter = reference(tmp_path, Net()), Interrupts()
     net, use = Net(), callback()
     ends(lambda: fit(trainer(tmp_path, use), net), counter)
     if isinstance(lines, int):
         total = sys.maxsize - counter.left
         end = total - total // 50  # a second fit may run a few lines less than the first one
-        points: list[Any] = [(n,) for n in range(1 + lines * total // 40, end, total // 10)]
+        points = [(n,) for n in range(1 + lines * total // 40, end, total // 10)]
     else:
         points = [(1, place) for place in counter.seen if place[0] == f"{PACKAGE}/{lines}.py"]
     assert points
@@ -329,15 +323,15 @@ def test_a_fit_that_is_interrupted_at_any_line(
             fits_again(tmp_path, net, use)
 
 
-def by_sum(updater: Updater) -> None:
+def by_sum(updater):
     updater.weight, updater.bias = torch.full((2, 3), 0.25), torch.full((2,), 0.25)
 
 
-def by_product(updater: Updater) -> None:
+def by_product(updater):
     updater.weight.accumulate_outer(torch.full((1, 2), 0.5), torch.full((1, 3), 0.5))
 
 
-def in_parts(updater: Updater) -> None:
+def in_parts(updater):
     updater(scale={"weight": 0.5, "bias": 2.0})
 
 
@@ -345,10 +339,10 @@ def in_parts(updater: Updater) -> None:
 @pytest.mark.parametrize("pend", [by_sum, by_product])
 @pytest.mark.parametrize("apply", [Updater.__call__, in_parts, updates_as_gradients])
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_apply_that_is_interrupted_at_any_line(pend: Any, apply: Any, error: Any) -> None:
+def test_an_apply_that_is_interrupted_at_any_line(pend, apply, error):
     """All parameters of an updater change and nothing is pending, or all is and none changes."""
 
-    def fresh() -> nn.Linear:
+    def fresh():
         fc = nn.Linear(3, 2)
         nn.init.constant_(fc.weight, 0.5)
         nn.init.constant_(fc.bias, 0.5)
@@ -358,7 +352,7 @@ def test_an_apply_that_is_interrupted_at_any_line(pend: Any, apply: Any, error: 
             updater.register_constraint(Clamp(0.0, 10.0))
         return fc
 
-    def state(fc: nn.Linear) -> list[Any]:
+    def state(fc):
         updater = attach_updater(fc)
         found = [None if x is None else x.clone() for p in fc.parameters() for x in (p, p.grad)]
         return [updater.weight.empty, updater.bias.empty, *found]
@@ -380,7 +374,7 @@ def test_an_apply_that_is_interrupted_at_any_line(pend: Any, apply: Any, error: 
 
 
 # ---------------------------------------------------------------------------- lives of other things
-def test_the_same_trainer_goes_on_after_a_failure(tmp_path: Path) -> None:
+def test_the_same_trainer_goes_on_after_a_failure(tmp_path):
     net, use = Net(), callback()
     run = trainer(tmp_path, use, max_epochs=2)
     BROKEN.add("rule")
@@ -396,9 +390,9 @@ def test_the_same_trainer_goes_on_after_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Cell `enc` is dropped:RuntimeWarning")
-def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path: Path) -> None:
+def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path):
     class Replaces(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
+        def training_step(self, batch, batch_idx):
             loss = super().training_step(batch, batch_idx)
             if batch_idx == 1:
                 self.fc = nn.Linear(6, 4).requires_grad_(False)
@@ -412,17 +406,17 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path: Path) -
     fits_again(tmp_path, fresh, use)
 
 
-def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) -> None:
+def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
     """What one model and one callback hold does not grow; nor does what this package allocates."""
 
-    def held() -> tuple[int, int, int]:
+    def held():
         gc.collect()
         kinds = [type(thing) for thing in gc.get_objects()]
         tensors = sum(issubclass(kind, Tensor) for kind in kinds)
         monitors = sum(issubclass(kind, Monitor) for kind in kinds)
         return hooks(net), monitors, tensors
 
-    def allocated() -> int:
+    def allocated():
         gc.collect()
         ours = tracemalloc.Filter(True, f"{PACKAGE}/*")
         statistics = tracemalloc.take_snapshot().filter_traces([ours]).statistics("filename")
@@ -441,7 +435,7 @@ def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path: Path) 
         tracemalloc.stop()
 
 
-def test_a_model_dropped_in_a_failing_fit_is_gone(tmp_path: Path) -> None:
+def test_a_model_dropped_in_a_failing_fit_is_gone(tmp_path):
     use, net = callback(), Net()
     BROKEN.add("bound")
     run = trainer(tmp_path, use)
@@ -457,7 +451,7 @@ def test_a_model_dropped_in_a_failing_fit_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*could not find a suggestion:UserWarning")
 @pytest.mark.parametrize("what", ["rate", "batch size"])
-def test_the_tuner_leaves_no_trace(what: str, tmp_path: Path) -> None:
+def test_the_tuner_leaves_no_trace(what, tmp_path):
     net, use = Net(), callback()
     before = parameters(net)
     tuner = Tuner(trainer(tmp_path, use))

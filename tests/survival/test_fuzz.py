@@ -16,7 +16,6 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from math import inf, nan
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ import torch
 from contract import CASES, inputs_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import accumulators, callbacks, functional, metrics, observe, optim
@@ -43,7 +42,7 @@ fuzz = settings(
 PACKAGES = (la, observe, functional, lann, optim, accumulators, metrics, callbacks)
 
 # Made anew for every call, for what is called may write to them.
-HOSTILE: list[Callable[[], Any]] = [
+HOSTILE = [
     functools.partial(copy.copy, value)
     for value in [
         *(None, True, False, 0, 1, 2, -1, 0.5, -0.5, 1e-320, nan, inf, -inf, 1e308, 2**63),
@@ -90,32 +89,32 @@ pytestmark = [
 
 
 class Spike(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return (x > 0.4).to(x.dtype)
 
 
 class Writer:
-    def add_scalar(self, name: str, value: float, step: int) -> None:
+    def add_scalar(self, name, value, step):
         pass
 
 
-KEPT: deque[nn.Module] = deque(maxlen=9)
+KEPT = deque(maxlen=9)
 
 
-def kept(module: nn.Module) -> nn.Module:
+def kept(module):
     """What is held weakly has to be held by someone."""
     KEPT.append(module)
     return module
 
 
-def weight() -> nn.Parameter:
+def weight():
     return nn.Parameter(torch.full((2, 2), 0.5))
 
 
-ONLINE: list[la.Serial] = []
+ONLINE = []
 
 
-def online() -> la.Rule:
+def online():
     """A rule; the layer that it learns is the last of ``ONLINE``."""
     layer, rule = la.Serial(nn.Linear(3, 2, bias=False), lann.LIF(2)), la.STDP(0.1, -0.1)
     rule.register_cell("cell", layer.cell)
@@ -124,7 +123,7 @@ def online() -> la.Rule:
 
 
 # What to begin from where there is no default: by class and argument, or by argument alone.
-GOOD: dict[str, Callable[[], Any]] = {
+GOOD = {
     key: make
     for make, keys in [
         (lambda: "running_var", "StateMonitor.attr"),
@@ -231,7 +230,7 @@ GOOD: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 # Keywords of any name.
-OTHERS: dict[str, dict[str, Any]] = {"Select": {"value": 0}}
+OTHERS = {"Select": {"value": 0}}
 
 
 class Argument(NamedTuple):
@@ -241,9 +240,9 @@ class Argument(NamedTuple):
     place: Any = inspect.Parameter.empty  # where it comes only by place: its default
 
 
-def arguments(function: Any) -> dict[str, Argument]:
+def arguments(function):
     """Those of a signature; a class's ``**options`` are the keywords of its bases."""
-    found: dict[str, Argument] = {}
+    found = {}
     bases = [function]
     if inspect.isclass(function):
         bases = [base for base in function.__mro__ if "__init__" in vars(base) and ours(base)]
@@ -262,11 +261,11 @@ def arguments(function: Any) -> dict[str, Argument]:
     return found
 
 
-def ours(thing: Any) -> bool:
+def ours(thing):
     return str(getattr(thing, "__module__", "")).startswith("lightning_accum")
 
 
-def good(owner: str, argument: Argument) -> dict[str, Any]:
+def good(owner, argument):
     """What to begin from: nothing, where there is a default."""
     name, owners = argument.name, (owner, owner.split(".")[0], owner.split(".")[-1])
     for key in (*(f"{each}.{name}" for each in owners), name if argument.required else ""):
@@ -276,19 +275,19 @@ def good(owner: str, argument: Argument) -> dict[str, Any]:
     return {}
 
 
-def start(owner: str, found: dict[str, Argument]) -> dict[str, Any]:
+def start(owner, found):
     given = {k: v for argument in found.values() for k, v in good(owner, argument).items()}
     return {**given, **OTHERS.get(owner, {})}
 
 
-def make_good(target: type) -> Any:
+def make_good(target):
     found = arguments(target)
     return invoke(target, found, start(target.__name__, found))
 
 
-def invoke(function: Any, found: dict[str, Argument], given: dict[str, Any]) -> Any:
+def invoke(function, found, given):
     """Calls with arguments by name, but for those that are only by place."""
-    places: list[Any] = []
+    places = []
     names = dict(given)
     for name in (name for name, argument in found.items() if argument.many and name in given):
         values = names.pop(name)
@@ -307,9 +306,7 @@ TORCHS = (
 )
 
 
-def refused(
-    call: Callable[[], Any], names: list[str], strict: bool, thin: bool = False
-) -> tuple[bool, Any]:
+def refused(call, names, strict, thin=False):
     """Whether a call is refused in words, or what it gives; any other error gets through.
 
     Args:
@@ -337,10 +334,10 @@ def refused(
 
 
 @pytest.fixture(autouse=True)
-def _no_hang() -> Iterator[None]:
+def _no_hang():
     """Nothing may take longer than all of it should; every warning is seen each time."""
 
-    def stop(*_: Any) -> None:
+    def stop(*_):
         raise AssertionError("hangs")
 
     before, always = signal.signal(signal.SIGALRM, stop), torch.is_warn_always_enabled()
@@ -366,7 +363,7 @@ MADE = {
 }  # fmt: skip
 
 
-def run_reducer(reducer: observe.Reducer) -> None:
+def run_reducer(reducer):
     for _ in range(3):
         reducer(torch.eye(2))
     assert reducer.peek() is not None
@@ -375,15 +372,15 @@ def run_reducer(reducer: observe.Reducer) -> None:
     assert reducer.peek() is None
 
 
-def run_monitor(monitor: observe.Monitor) -> None:
+def run_monitor(monitor):
     module = monitor.module
     module(torch.rand(3, 2))
     monitor.peek()
     monitor.deregister()
 
 
-def run_rule(rule: la.CellTrainer) -> None:
-    neuron: nn.Module = Spike()
+def run_rule(rule):
+    neuron = Spike()
     if isinstance(rule, (la.Clopath, la.EProp, la.OTTT, la.STLLR)):
         neuron = lann.SurrogateLIF(2, gradient="step", time_dim=rule.defaults.time_dim)
     layer = la.Serial(nn.Linear(3, 2, bias=False), neuron)
@@ -404,7 +401,7 @@ def run_rule(rule: la.CellTrainer) -> None:
     assert torch.isfinite(layer.connection.weight).all()
 
 
-def run_optimizer(optimizer: torch.optim.Optimizer) -> None:
+def run_optimizer(optimizer):
     if type(optimizer) is optim.GenericAdaptiveOptimizer:
         return  # whose step a subclass defines
     for group in optimizer.param_groups:
@@ -416,18 +413,18 @@ def run_optimizer(optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
 
 
-def run_neurons(neurons: nn.Module) -> None:
+def run_neurons(neurons):
     spikes = neurons(torch.full((2, *((2,) if neurons.time_dim == 0 else ()), 3), 0.7))
     assert ((spikes == 0) | (spikes == 1)).all()
 
 
-def run_stream(stream: Any) -> None:
+def run_stream(stream):
     stream.update(2.0)
     stream.compute()
 
 
 # How an object is used, by its class: what is accepted has to work.
-USES: list[tuple[type, Callable[[Any], None]]] = [
+USES = [
     (observe.Reducer, run_reducer),
     (observe.Monitor, run_monitor),
     (la.Rule, run_rule),
@@ -452,18 +449,18 @@ USES: list[tuple[type, Callable[[Any], None]]] = [
 ]
 
 
-def use(thing: Any) -> None:
+def use(thing):
     for kind, run in USES:
         if isinstance(thing, kind):
             run(thing)
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_good_is_accepted(name: str):
+def test_what_is_good_is_accepted(name):
     use(make_good(MADE[name]))
 
 
-def drawn(data: st.DataObject, found: dict[str, Argument]) -> tuple[str, Any]:
+def drawn(data, found):
     """The name of an argument, and something hostile for it."""
     which = data.draw(st.sampled_from(sorted(found)))
     hostile = data.draw(st.sampled_from(HOSTILE))()
@@ -473,7 +470,7 @@ def drawn(data: st.DataObject, found: dict[str, Argument]) -> tuple[str, Any]:
 @pytest.mark.parametrize("name", [name for name, t in MADE.items() if arguments(t)])
 @fuzz
 @given(data=st.data())
-def test_constructors(name: str, data: st.DataObject):
+def test_constructors(name, data):
     target = MADE[name]
     found = arguments(target)
     which, hostile = drawn(data, found)
@@ -523,15 +520,15 @@ class Method(NamedTuple):
     name: str
 
 
-def part_of(root: Any, part: str) -> Any:
+def part_of(root, part):
     for name in part.split(".") if part else ():
         root = la.get_updater(root) if name == "()" else getattr(root, name)
     return root
 
 
-def methods() -> dict[str, Method]:
+def methods():
     """Every public method and property of what the table of the contract makes."""
-    known: dict[str, Method] = {}
+    known = {}
     for case, make in MAKERS.items():
         root = make()
         children = [n for n, _ in root.named_children()] if isinstance(root, nn.Module) else []
@@ -557,7 +554,7 @@ FUNCTIONS = {n: f for n, f in PUBLIC.items() if inspect.isfunction(f) and ours(f
 @pytest.mark.parametrize("name", [*FUNCTIONS, *METHODS])
 @fuzz
 @given(data=st.data())
-def test_calls(name: str, data: st.DataObject):
+def test_calls(name, data):
     root, call, found = prepared(name)
     which, hostile = drawn(data, found)
     given = {**start(name, found), which: hostile}
@@ -581,7 +578,7 @@ REFUSES = {
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, *METHODS])
-def test_calls_take_good_arguments(name: str):
+def test_calls_take_good_arguments(name):
     """Where even these do not get in, hostile ones never would."""
     _, call, found = prepared(name)
     context = pytest.raises(Exception, match=REFUSES[name]) if name in REFUSES else nullcontext()
@@ -589,7 +586,7 @@ def test_calls_take_good_arguments(name: str):
         invoke(call, found, start(name, found))
 
 
-def prepared(name: str) -> tuple[Any, Any, dict[str, Argument]]:
+def prepared(name):
     if name in FUNCTIONS:
         return None, FUNCTIONS[name], arguments(FUNCTIONS[name])
     case, path, attribute = METHODS[name]
@@ -602,7 +599,7 @@ def prepared(name: str) -> tuple[Any, Any, dict[str, Argument]]:
     return root, method, arguments(method)
 
 
-def weights(root: Any) -> list[Tensor]:
+def weights(root):
     found = root.parameters() if isinstance(root, nn.Module) else ()
     return [param.detach().nan_to_num(7.0).clone() for param in found]
 
@@ -615,11 +612,11 @@ paths = st.one_of(
 
 
 class Net(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc, self.lif = nn.Linear(3, 2, bias=False), Spike()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.lif(self.fc(x))
 
 
@@ -631,13 +628,13 @@ class Net(nn.Module):
 @example(connection="fc", neuron="lif", param="__class__")
 @example(connection="fc", neuron="lif", param="forward")
 @example(connection="fc", neuron="lif", param="training")
-def test_a_spec_leads_to_modules_and_parameters_alone(connection: str, neuron: str, param: str):
+def test_a_spec_leads_to_modules_and_parameters_alone(connection, neuron, param):
     net = Net()
     known = {path for path, _ in net.named_modules()}
     spec = la.CellSpec(connection, neuron, params=(param,))
     rule = la.STDP(0.1, -0.1)
 
-    def once() -> la.Cell:
+    def once():
         cell = spec.find(net)
         rule.register_cell("cell", cell, params=spec.params)
         return cell
@@ -656,7 +653,7 @@ def test_a_spec_leads_to_modules_and_parameters_alone(connection: str, neuron: s
 @example(attr="__class__")
 @example(attr="__dict__")
 @example(attr="lif.forward.__globals__")
-def test_what_is_watched_is_a_module(attr: str):
+def test_what_is_watched_is_a_module(attr):
     net = Net()
     refused(lambda: observe.OutputMonitor(net, attr), ["attr"], True)
     assert sum(len(m._forward_hooks) for m in net.modules()) == 0  # the monitor is gone again
@@ -665,11 +662,11 @@ def test_what_is_watched_is_a_module(attr: str):
 class Exchange(nn.Module):
     """A connection that takes any dtype, as its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.full((3, 3), 0.5))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x @ self.weight.to(x.dtype) if x.dtype != torch.bool else x.flip(-1)
 
 
@@ -685,15 +682,13 @@ DTYPES = [torch.float32, torch.float64, torch.bool, torch.complex64]
     kind=st.sampled_from([la.STDP, la.Hebb, la.Oja, la.BCM, la.MSTDP]),
     reward=st.one_of(st.floats(), st.none(), st.sampled_from(["good", torch.ones(7)])),
 )
-def test_activity_of_any_kind(
-    values: list[float], dtype: Any, spikes: bool, kind: Any, reward: Any
-):
+def test_activity_of_any_kind(values, dtype, spikes, kind, reward):
     layer = la.Serial(Exchange(), Spike() if spikes else nn.Identity())
     rule = make_good(kind)
     rule.register_cell("cell", layer.cell)
     before = layer.connection.weight.detach().clone()
 
-    def once() -> None:
+    def once():
         layer(torch.tensor(values, dtype=torch.float64).reshape(2, 3).to(dtype))
         rule(reward=reward)
         rule.update()

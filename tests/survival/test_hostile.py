@@ -1,12 +1,8 @@
 """Configurations and checkpoints that somebody else has written."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys
-from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -33,12 +29,12 @@ trainer:
 
 
 class Net(pl.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc, self.relu = nn.Linear(2, 2), nn.ReLU()
 
 
-def cli(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> LightningCLI:
+def cli(folder, monkeypatch, config):
     (folder / "config.yaml").write_text(config)
     monkeypatch.setattr(sys, "argv", ["program", f"--config={folder / 'config.yaml'}"])
     return LightningCLI(Net, run=False, save_config_callback=None, seed_everything_default=False)
@@ -56,9 +52,7 @@ def cli(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> Lightning
         ("connection: fc", "connection: !!python/object/apply:os.getcwd []"),
     ],
 )
-def test_a_configuration_that_names_what_is_no_such_class(
-    right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_configuration_that_names_what_is_no_such_class(right, wrong, tmp_path, monkeypatch):
     made = cli(tmp_path, monkeypatch, CONFIG)
     assert any(isinstance(c, CellTrainerCallback) for c in made.trainer.callbacks)
     assert CONFIG.count(right) == 1
@@ -69,15 +63,15 @@ def test_a_configuration_that_names_what_is_no_such_class(
 class Payload:
     """Makes a folder when it is unpickled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, (str(self.path),)
 
 
 @pytest.mark.parametrize("place", ["top", "callback", "weight"])
-def test_a_checkpoint_with_code_in_it_is_refused(place: str, tmp_path: Path) -> None:
+def test_a_checkpoint_with_code_in_it_is_refused(place, tmp_path):
     path, mark = tmp_path / "evil.ckpt", tmp_path / "executed"
     use = CellTrainerCallback(STDP(0.1, -0.1), {"enc": CellSpec("fc", "relu")})
     net = Net()
@@ -85,7 +79,7 @@ def test_a_checkpoint_with_code_in_it_is_refused(place: str, tmp_path: Path) -> 
     checkpoint = {"state_dict": net.state_dict(), "callbacks": {use.state_key: use.state_dict()}}
     torch.save(checkpoint, path)
     assert torch.load(path, weights_only=True).keys() == checkpoint.keys()
-    within: Any = {
+    within = {
         "top": checkpoint,
         "callback": checkpoint["callbacks"][use.state_key]["host"]["trainer"],
         "weight": checkpoint["state_dict"],
@@ -98,7 +92,7 @@ def test_a_checkpoint_with_code_in_it_is_refused(place: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["torch", "__builtins__", "", "power.__globals__"])
-def test_a_state_names_bounds_of_this_package_alone(name: str) -> None:
+def test_a_state_names_bounds_of_this_package_alone(name):
     accumulator = Accumulator()
     accumulator.fullbound("power", 1.0, 0.0)
     state = accumulator.get_extra_state()

@@ -3,16 +3,12 @@
 ``LIGHTNING_ACCUM_FUZZ=100000`` tries all of them.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import math
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import contract
 import optimizer_cases
@@ -31,10 +27,10 @@ GONE = object()
 MORE = object()
 
 
-def filled(value: float) -> Callable[[Any], Any]:
+def filled(value):
     """What replaces the numbers of a tensor by one, as far as its dtype has it; or a number."""
 
-    def fill(old: Any) -> Any:
+    def fill(old):
         if isinstance(old, Tensor) and (old.dtype.is_floating_point or value == -1):
             return torch.full_like(old, value, dtype=old.dtype)
         return value
@@ -42,7 +38,7 @@ def filled(value: float) -> Callable[[Any], Any]:
     return fill
 
 
-def first_nan(old: Any) -> Any:
+def first_nan(old):
     if not isinstance(old, Tensor) or not old.is_floating_point() or not old.numel():
         return math.nan
     new = old.clone()
@@ -50,11 +46,11 @@ def first_nan(old: Any) -> Any:
     return new
 
 
-def cast(dtype: torch.dtype) -> Callable[[Any], Any]:
+def cast(dtype):
     return lambda old: old.to(dtype) if isinstance(old, Tensor) else torch.ones(2, dtype=dtype)
 
 
-HOSTILE: list[Callable[[Any], Any]] = [
+HOSTILE = [
     lambda old: GONE,
     lambda old: MORE,
     *(filled(value) for value in (math.nan, math.inf, -math.inf, -1, 1e30)),
@@ -87,7 +83,7 @@ HOSTILE: list[Callable[[Any], Any]] = [
 ]
 
 
-def places(state: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(state, at=()):
     """The paths to everything in a state, itself excluded."""
     keys = state.keys() if isinstance(state, dict) else range(len(state))
     for key in keys:
@@ -96,10 +92,10 @@ def places(state: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from places(state[key], (*at, key))
 
 
-def spoilt(state: Any, at: tuple[Any, ...], how: Callable[[Any], Any]) -> Any:
+def spoilt(state, at, how):
     """A state with something else at a path, without it, or with more beside it."""
     key, *rest = at
-    made: Any = state.copy() if isinstance(state, dict) else list(state)
+    made = state.copy() if isinstance(state, dict) else list(state)
     new = spoilt(state[key], tuple(rest), how) if rest else how(state[key])
     if new is GONE:
         del made[key]
@@ -110,7 +106,7 @@ def spoilt(state: Any, at: tuple[Any, ...], how: Callable[[Any], Any]) -> Any:
     return tuple(made) if isinstance(state, tuple) else made
 
 
-def shown(state: Any) -> str:
+def shown(state):
     """What tells whether a state is the same."""
     if isinstance(state, Tensor):
         return f"{state.dtype} {tuple(state.shape)} {state.flatten().tolist()}"
@@ -125,15 +121,15 @@ def shown(state: Any) -> str:
 class Optimizer:
     """An optimizer with its parameters."""
 
-    def __init__(self, make: Callable[..., torch.optim.Optimizer]) -> None:
+    def __init__(self, make):
         self.params = optimizer_cases.parameters(shapes=((2, 2), (3,)))
         self.optimizer = make(self.params)
 
-    def run(self, i: int) -> None:
+    def run(self, i):
         optimizer_cases.run(self.optimizer, self.params, 1, i)
 
 
-def parts_of(root: Any) -> list[Any]:
+def parts_of(root):
     """The outermost objects of this package that have a state."""
     if isinstance(root, (Optimizer, contract.Optimized)):
         return [root.optimizer]
@@ -144,7 +140,7 @@ def parts_of(root: Any) -> list[Any]:
     return [part for _, part in root.named_children() if isinstance(part, CheckedState)]
 
 
-def cases() -> Iterator[tuple[str, Case]]:
+def cases():
     yield from contract.CASES.items()
     carried = functools.partial(learn, carry=True)
     for name, case in contract.CASES.items():
@@ -159,7 +155,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield f"stream {name}", Case(stream.make, add)
 
 
-def add(stream: Metric, i: int) -> None:
+def add(stream, i):
     stream.update(contract.rand(i, 2))
     stream.compute()
 
@@ -171,7 +167,7 @@ CASES = {
 }
 
 
-def running(case: Any) -> Any:
+def running(case):
     made = case.make()
     for i in range(3):
         case.run(made, i)
@@ -183,7 +179,7 @@ def running(case: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:The weight decay of:UserWarning")
 @pytest.mark.filterwarnings("ignore:.Variance.* should have more than:UserWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_a_state_is_taken_whole_and_works_or_is_refused(name: str) -> None:
+def test_a_state_is_taken_whole_and_works_or_is_refused(name):
     case = CASES[name]
     for part, found in enumerate(parts_of(running(case))):
         state = found.state_dict()
@@ -192,7 +188,7 @@ def test_a_state_is_taken_whole_and_works_or_is_refused(name: str) -> None:
             check(case, part, spoilt(state, at, how), f"{at}: {how(value_at(state, at))!r:.60}")
 
 
-def check(case: Case, part: int, bad: Any, what: str) -> None:
+def check(case, part, bad, what):
     """Loads a state into a running object, and goes on."""
     fresh = running(case)
     loaded = parts_of(fresh)[part]
@@ -225,7 +221,7 @@ TOLD = re.compile(
 )
 
 
-def value_at(state: Any, at: tuple[Any, ...]) -> Any:
+def value_at(state, at):
     for key in at:
         state = state[key]
     return state

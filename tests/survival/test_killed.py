@@ -3,8 +3,6 @@
 `make crash` kills fifty times; the tests a few.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -18,7 +16,7 @@ CUTS = int(os.environ.get("LIGHTNING_ACCUM_CUTS", "4"))
 
 
 @pytest.mark.parametrize("how", ["KILL", "TERM"])
-def test_it_ends_with_every_bit_of_a_run_left_alone(how: str, tmp_path: Path):
+def test_it_ends_with_every_bit_of_a_run_left_alone(how, tmp_path):
     done = Forked(SCRIPT, [tmp_path, CUTS, how]).wait()
     assert done.returncode == 0, done.stderr
     assert f"{CUTS} cuts" in done.stdout

@@ -1,10 +1,5 @@
 """A list or a number where a tensor belongs is refused by the argument's name."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -18,7 +13,7 @@ from lightning_accum.functional.update_statistics import spike_counts
 from lightning_accum.observe.reducer import Latest
 
 W, S = torch.ones(2, 2), torch.ones(5, 2, 3)
-ENTRIES: dict[str, Callable[[Any], Any]] = {
+ENTRIES = {
     "x of poisson_encode": lambda bad: functional.poisson_encode(bad, 5, 0.1),
     "x of PoissonEncoder": lambda bad: lann.PoissonEncoder(5, 100.0)(bad),
     "x of LIF": lambda bad: lann.LIF(3)(bad),
@@ -46,14 +41,14 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
 
 @turns("entry", ENTRIES)
 @turns("bad", [[1.0, 2.0], 1.5])
-def test_it_is_refused_by_name(entry: str, bad: object) -> None:
+def test_it_is_refused_by_name(entry, bad):
     name = entry.split()[0]
     with pytest.raises(TypeError, match=rf"Argument `{name}` should be a tensor"):
         ENTRIES[entry](bad)
 
 
 @pytest.mark.parametrize("bad", [1.5, [nn.Linear(2, 2)], None])
-def test_updaters_and_models_are_what_they_are_called(bad: object) -> None:
+def test_updaters_and_models_are_what_they_are_called(bad):
     with pytest.raises(TypeError, match="Argument `updaters` should hold Updaters"):
         optim.updates_as_gradients(bad)
     with pytest.raises(TypeError, match=r"Argument `model` should be a torch.nn.Module"):

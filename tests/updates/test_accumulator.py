@@ -1,15 +1,12 @@
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from turns import turns
 
 from lightning_accum import Accumulator
@@ -18,15 +15,15 @@ quick = settings(deadline=None, derandomize=True, max_examples=40)
 STREAMING = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
 
 
-def middle(stacked: Tensor, dim: int) -> Tensor:
+def middle(stacked, dim):
     return stacked.median(dim).values
 
 
-def last(stacked: Tensor, dim: int) -> Tensor:
+def last(stacked, dim):
     return stacked.select(dim, -1)
 
 
-def rand(*shape: int, seed: int) -> Tensor:
+def rand(*shape, seed):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -157,7 +154,7 @@ def test_a_wrong_shape_where_none_is_known():
             )
 
 
-def holding(*shape: int, fn: Any = None, product: bool = False) -> dict[str, Any]:
+def holding(*shape, fn=None, product=False):
     """The state of an accumulator that has something pending."""
     acc = Accumulator(torch.Size(shape))
     acc.reduction(fn)

@@ -1,19 +1,16 @@
 """Products that are all that is pending wait, and are added to the parameter itself."""
 
-from __future__ import annotations
-
 import copy
 import io
 import math
 import pickle
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
@@ -22,19 +19,19 @@ from lightning_accum.updates.part import Part
 SHAPE = (20, 30)  # of a weight that is larger than the sides of products of a few rows
 
 
-def linear() -> nn.Linear:
+def linear():
     fc = nn.Linear(30, 20, bias=False)
     nn.init.constant_(fc.weight, 0.5)
     return fc
 
 
-def sides(rows: int, seed: int, boolean: bool = False) -> tuple[Tensor, Tensor]:
+def sides(rows, seed, boolean=False):
     generator = torch.Generator().manual_seed(seed)
     post, pre = (torch.rand(rows, n, generator=generator) for n in SHAPE)
     return post, pre > 0.5 if boolean else pre
 
 
-def waits(updater: Updater) -> bool:
+def waits(updater):
     return bool(updater.weight.deferred)
 
 
@@ -47,9 +44,7 @@ def waits(updater: Updater) -> bool:
     reduction=st.sampled_from(["sum", "mean"]),
     calls=st.integers(1, 2),
 )
-def test_is_the_change_by_its_parts(
-    up: int, down: int, scale: float, boolean: bool, reduction: str, calls: int
-):
+def test_is_the_change_by_its_parts(up, down, scale, boolean, reduction, calls):
     fc = linear()
     updater = Updater(fc, reduction=reduction)
     expected = torch.full(SHAPE, 0.5, dtype=torch.float64)
@@ -152,7 +147,7 @@ def test_beside_another_parameter_all_change_or_none():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e38])
-def test_what_is_not_finite(value: float):
+def test_what_is_not_finite(value):
     fc = linear()
     post, pre = sides(2, 0)
     pre[0, 3] = value
@@ -214,7 +209,7 @@ def test_a_parameter_that_was_replaced_is_told():
     torch.testing.assert_close(fc.weight.detach(), expected.double())
 
 
-def saved(updater: Updater) -> Updater:
+def saved(updater):
     made = Updater(linear())
     made.load_state_dict(updater.state_dict())
     return made
@@ -223,7 +218,7 @@ def saved(updater: Updater) -> Updater:
 @pytest.mark.parametrize(
     "survive", [saved, copy.deepcopy, lambda updater: pickle.loads(pickle.dumps(updater))]
 )
-def test_waits_on_in_a_copy(survive: Callable[[Updater], Updater]):
+def test_waits_on_in_a_copy(survive):
     original, model = linear(), linear()
     updater = Updater(original)
     updater.weight.accumulate_outer(*sides(3, 0))
@@ -281,17 +276,17 @@ def test_from_inference_mode_into_the_parameter():
 class Looks(TorchDispatchMode):
     """Counts how often the extremes of a tensor are computed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.count = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.count += func is torch.ops.aten.aminmax.default
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(("policy", "looks"), [("ignore", 0), ("raise", 2), ("skip", 2)])
-def test_only_a_policy_that_acts_looks_at_the_elements(policy: str, looks: int) -> None:
+def test_only_a_policy_that_acts_looks_at_the_elements(policy, looks):
     fc = linear()
     updater = Updater(fc, nonfinite=policy)
     updater.weight.accumulate_outer(*sides(2, 0), 1.0)

@@ -1,7 +1,5 @@
 """Constraints and bounds: what holds after an update, and which limits are refused."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -21,7 +19,7 @@ from lightning_accum import (
 )
 
 
-def linear() -> nn.Linear:
+def linear():
     fc = nn.Linear(2, 2)
     with torch.no_grad():
         fc.weight.fill_(0.5)
@@ -276,7 +274,7 @@ def test_memory_that_is_kept_is_not_copied():
 
 
 @pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1), (0, -1), (-1, 0)])
-def test_what_is_negative_in_one_part_counts_for_the_other(signs: tuple[int, int]) -> None:
+def test_what_is_negative_in_one_part_counts_for_the_other(signs):
     generator = torch.Generator().manual_seed(0)
     w = torch.rand(50, generator=generator)
     pos, neg = (s * torch.rand(50, generator=generator) if s else None for s in signs)
@@ -299,7 +297,7 @@ def test_what_is_negative_in_one_part_counts_for_the_other(signs: tuple[int, int
         assert torch.allclose(acc.update(w), up - down)
 
 
-def test_nan_in_a_bounded_part_is_still_seen() -> None:
+def test_nan_in_a_bounded_part_is_still_seen():
     acc = Accumulator()
     acc.fullbound("power", 1.0, 0.0, power=1.0)
     acc.pos = torch.tensor([torch.nan, -1.0])
@@ -321,7 +319,7 @@ def test_a_full_bound_may_return_what_it_was_given(which, view):
     assert [t.tolist() for t in (param, acc.pos, acc.neg)] == [[3.0] * 2, [1.0] * 2, [2.0] * 2]
 
 
-def test_other_bounds_than_those_that_are_loaded_are_told() -> None:
+def test_other_bounds_than_those_that_are_loaded_are_told():
     saved, other, same, fresh = (Accumulator(name="weight") for _ in range(4))
     for acc, limit in ((saved, 1.0), (other, 0.5), (same, 1.0)):
         acc.upperbound("power", limit, power=2.0)
@@ -338,7 +336,7 @@ def test_other_bounds_than_those_that_are_loaded_are_told() -> None:
 
 @pytest.mark.parametrize("top", [-0.5, 0.0])
 @pytest.mark.parametrize("first", ["upper", "lower"])
-def test_an_upper_limit_that_is_not_above_the_lower_one(first: str, top: float) -> None:
+def test_an_upper_limit_that_is_not_above_the_lower_one(first, top):
     limits = {"upper": top, "lower": 0.0}
     second = "lower" if first == "upper" else "upper"
     acc = Accumulator(name="weight")
@@ -352,7 +350,7 @@ def test_an_upper_limit_that_is_not_above_the_lower_one(first: str, top: float) 
     acc.upperbound("power", -3.0)
 
 
-def test_a_state_whose_upper_limit_is_not_above_the_lower_one() -> None:
+def test_a_state_whose_upper_limit_is_not_above_the_lower_one():
     acc = Accumulator(name="weight")
     acc.upperbound("power", 1.0)
     acc.lowerbound("power", 0.0)
@@ -363,7 +361,7 @@ def test_a_state_whose_upper_limit_is_not_above_the_lower_one() -> None:
     assert acc.limits == (0.0, 1.0)
 
 
-def test_limits_by_name() -> None:
+def test_limits_by_name():
     ends = []
     for by_name in (False, True):
         acc = Accumulator()
@@ -379,7 +377,7 @@ def test_limits_by_name() -> None:
     assert acc.limits == (-2.0, 2.0)
 
 
-def test_a_bound_that_returns_what_it_was_given() -> None:
+def test_a_bound_that_returns_what_it_was_given():
     fc = nn.Linear(2, 2, bias=False)
     updater = attach_updater(fc)
     updater.weight.upperbound(lambda param, update, limit: update, 1.0)
@@ -393,7 +391,7 @@ def test_a_bound_that_returns_what_it_was_given() -> None:
     assert torch.equal(change, kept)
 
 
-def test_a_bound_that_forgets_to_return() -> None:
+def test_a_bound_that_forgets_to_return():
     acc = Accumulator()
     acc.upperbound(lambda param, update, limit: None, 1.0)
     acc.pos = torch.ones(1, 1)

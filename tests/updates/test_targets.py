@@ -1,12 +1,10 @@
 """Which modules and parameters an updater takes, and what it says of others."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import lightning_accum as la
@@ -14,13 +12,13 @@ from lightning_accum import Normalize, Updater, attach_updater, get_updater
 from lightning_accum.updates.attached import set_updater
 
 
-def linear() -> nn.Linear:
+def linear():
     fc = nn.Linear(3, 2, bias=False)
     nn.init.ones_(fc.weight)
     return fc
 
 
-def learned(module: nn.Module, weight: nn.Module | None = None) -> bool:
+def learned(module, weight=None):
     """Whether a rule trains the connection."""
     neuron = nn.Identity()
     rule = la.Hebb(0.1)
@@ -166,10 +164,10 @@ def test_a_trainer_rejects_a_keyword_only_if_none_of_its_updaters_takes_it():
 
 
 def test_the_keywords_of_bounds_go_to_those_that_take_them():
-    def gentle(param: Tensor, update: Tensor, limit: float, /, share: float = 1.0) -> Tensor:
+    def gentle(param, update, limit, /, share=1.0):
         return share * update
 
-    def greedy(param: Tensor, update: Tensor, limit: float, **kw: float) -> Tensor:
+    def greedy(param, update, limit, **kw):
         return update * kw.get("share", 1.0) + kw.get("other", 0.0)
 
     acc = la.Accumulator()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -11,19 +9,19 @@ from lightning_accum import Updatable, Updater, attach_updater, get_updater
 
 
 class Scale(Updatable, nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(2))
         self.shift = nn.Parameter(torch.zeros(2))
 
 
-def scale() -> Scale:
+def scale():
     module = Scale()
     module.updater = module.defaultupdater()
     return module
 
 
-def plain() -> nn.Linear:
+def plain():
     module = nn.Linear(2, 2, bias=False)
     attach_updater(module, "weight")
     return module

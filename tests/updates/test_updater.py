@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import gc
 import pickle
@@ -15,7 +13,7 @@ from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.updates.attached import claim, release
 
 
-def linear(dtype: torch.dtype = torch.float32) -> nn.Linear:
+def linear(dtype=torch.float32):
     fc = nn.Linear(3, 2, dtype=dtype)
     with torch.no_grad():
         fc.weight.zero_()
@@ -228,7 +226,7 @@ def test_plus_equals_on_a_part_is_rejected():
 
 
 class Noted(Events):
-    def __init__(self, fc: nn.Linear) -> None:
+    def __init__(self, fc):
         self.fc, self.seen = fc, []
 
     def applying(self, updater, names):
@@ -267,14 +265,14 @@ def test_an_observer_is_told_of_what_is_applied_and_exported():
         assert other.events is SILENT
 
 
-def test_subclasses_have_attributes_of_their_own() -> None:
+def test_subclasses_have_attributes_of_their_own():
     class Named(Updater):
-        def __init__(self, module: nn.Module) -> None:
+        def __init__(self, module):
             super().__init__(module)
             self.note = "mine"
 
     class Counted(Accumulator):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.times = 0
 
@@ -283,7 +281,7 @@ def test_subclasses_have_attributes_of_their_own() -> None:
     assert (updater.note, accumulator.times) == ("yours", 1)
 
 
-def test_the_state_of_a_replaced_parameter_goes_along() -> None:
+def test_the_state_of_a_replaced_parameter_goes_along():
     fc = nn.Linear(2, 2, bias=False)
     updater = Updater(fc)
     optimizer = UpdateOptimizer(fc.parameters())
