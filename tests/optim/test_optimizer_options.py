@@ -136,7 +136,6 @@ def rectifying(params, **options):
 
 
 NEVER = {"betas": (0.9, 0.5), "degenerate_to_sgd": False}
-COMPILED = {"compile": True}
 REFUSED = [
     *((make, {"defaults": 3}, TypeError, "`defaults`") for make in DEFAULTS),
     *((make, {"defaults": {"lr": 1.0, "note": 1, "eps": 1.0}}, ValueError,

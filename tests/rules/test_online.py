@@ -220,65 +220,66 @@ def test_no_steps_change_nothing():
     assert torch.equal(layer.connection.weight, before)
 
 
-def unsuited():
-    """Layers, rules and inputs that do not suit the compiled loop, by the reason."""
-    x = raster(6, 2, 5).double()
-    cases = {}
-    layer = layer_of(5, LIF(3), 3)
-    rule = learner_of(layer)
-    layer.neuron.register_forward_hook(lambda *args: None)
-    cases["something else watches"] = layer, rule, x
-    layer = layer_of(5, LIF(3), 3)
+def another_bound(layer):
     own = la.attach_updater(layer.connection, "weight").weight
     own.upperbound(lambda w, u, limit: u * (w < limit), 1.0)  # which the loop does not know
-    cases["a bound"] = layer, learner_of(layer), x
-    layer = layer_of(5, LIF(3), 3)
-    la.attach_updater(layer.connection, "weight").register_constraint(la.Normalize(1.0))
-    cases["another constraint"] = layer, learner_of(layer), x
-    layer = layer_of(5, LIF(3), 3)
-    la.attach_updater(layer.connection, "weight").register_constraint(la.Clamp(0.2, 0.3))
-    cases["weights outside the limits"] = layer, learner_of(layer), x
-    layer = layer_of(5, LIF(3, inhibition=LateralInhibition(0.1)), 3)
-    cases["another inhibition"] = layer, learner_of(layer), x
-    layer = layer_of(5, LIF(3), 3, bias=True)
-    cases["a bias that learns"] = layer, learner_of(layer, params=("weight", "bias")), x
-    layer = layer_of(5, nn.ReLU(), 3)
+
+
+def constraint(made):
+    return lambda layer: la.attach_updater(layer.connection, "weight").register_constraint(made)
+
+
+def hebb(layer):
     rule = la.Hebb(0.01)
     rule.register_cell("cell", layer.cell)
-    cases["another rule and neuron"] = layer, rule, x
-    layer = layer_of(5, LIF(3), 3)
-    cases["another reduction"] = layer, learner_of(layer, batch_reduction=torch.amax), x
-    layer = layer_of(5, LIF(3), 3)
+    return rule
+
+
+def watched(layer):
     rule = learner_of(layer)
-    layer(x[0])
-    cases["steps that no call has evaluated"] = layer, rule, x
-    return cases
+    layer.neuron.register_forward_hook(lambda *args: None)
+    return rule
 
 
-WHY = {
-    "something else watches": "something else watches the layer",
-    "a bound": "bounds of this package only",
-    "another constraint": "no constraint but `Clamp`",
-    "weights outside the limits": "outside the limits",
-    "another inhibition": "`WinnerTakeAll`",
-    "a bias that learns": "the weight only",
-    "another rule and neuron": "`LIF` or `AdaptiveLIF`",
-    "another reduction": "no reduction but the sum and the mean",
-    "steps that no call has evaluated": "steps are recorded",
-}
+def recorded(layer):
+    rule = learner_of(layer)
+    layer(raster(6, 2, 5).double()[0])
+    return rule
 
 
-@pytest.mark.parametrize("reason", unsuited())
+def nothing(layer):
+    pass
+
+
+# What does not suit the compiled loop, by what is said of it: neurons, what is set, and the rule.
+UNSUITED = {
+    "something else watches the layer": (LIF(3), nothing, watched),
+    "bounds of this package only": (LIF(3), another_bound, learner_of),
+    "no constraint but `Clamp`": (LIF(3), constraint(la.Normalize(1.0)), learner_of),
+    "outside the limits": (LIF(3), constraint(la.Clamp(0.2, 0.3)), learner_of),
+    "`WinnerTakeAll`": (LIF(3, inhibition=LateralInhibition(0.1)), nothing, learner_of),
+    "the weight only": (LIF(3), nothing, partial(learner_of, params=("weight", "bias"))),
+    "`LIF` or `AdaptiveLIF`": (nn.ReLU(), nothing, hebb),
+    "no reduction but the sum and the mean": (
+        LIF(3), nothing, partial(learner_of, batch_reduction=torch.amax)
+    ),
+    "steps are recorded": (LIF(3), nothing, recorded),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", UNSUITED)
 def test_what_does_not_suit_is_called_step_by_step(compiled, reason):
-    layer, rule, x = unsuited()[reason]
-    torch.manual_seed(0)
-    other, twin, _ = unsuited()[reason]
-    other.load_state_dict(layer.state_dict())
-    assert torch.equal(learn_online(rule, layer, x), step_by_step(twin, other, x))
+    neuron, prepare, learner, x = *UNSUITED[reason], raster(6, 2, 5).double()
+    layer = layer_of(5, copy.deepcopy(neuron), 3, bias=reason == "the weight only")
+    other, asked = copy.deepcopy(layer), copy.deepcopy(layer)
+    for each in (layer, other, asked):
+        prepare(each)
+    assert torch.equal(
+        learn_online(learner(layer), layer, x), step_by_step(learner(other), other, x)
+    )
     torch.testing.assert_close(layer.state_dict(), other.state_dict(), rtol=0, atol=0)
     assert compiled == [False]
-    layer, rule, x = unsuited()[reason]
-    assert WHY[reason] in str(why_step_by_step(rule, layer, x))
+    assert reason in str(why_step_by_step(learner(asked), asked, x))
 
 
 def test_a_layer_in_evaluation_mode_learns_nothing():
