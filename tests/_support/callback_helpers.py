@@ -24,6 +24,14 @@ INPUTS, OUTPUTS, STEPS, BATCH = 6, 4, 7, 5
 RULE: dict[str, Any] = {"lr_post": 0.02, "lr_pre": -0.015, "tc_post": 8.0, "tc_pre": 12.0}
 
 
+# The hooks of a fit, in which a callback may fail or be copied.
+HOOKS = [
+    "setup", "on_fit_start", "on_sanity_check_start", "on_train_start", "on_train_batch_start",
+    "on_train_batch_end", "on_validation_start", "on_validation_batch_end", "on_validation_end",
+    "on_train_epoch_end", "on_train_end", "on_fit_end", "teardown",
+]  # fmt: skip
+
+
 def spikes(samples: int, seed: int = 0) -> Tensor:
     """Input spikes ``[N, T, inputs]``, as a loader gives them: the batch first."""
     generator = torch.Generator().manual_seed(seed)

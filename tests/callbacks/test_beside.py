@@ -23,10 +23,8 @@ from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
-    LearningRateMonitor,
     StochasticWeightAveraging,
 )
-from lightning.pytorch.loggers import CSVLogger
 from test_three_ways import WAYS, Automatic, AutomaticHead
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -52,15 +50,6 @@ def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path):
         trainer(tmp_path, *learners, tunes, Rates(), max_epochs=4).fit(Backbone(), loader(2))
         found.append(rates)
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_rates_and_weight_decay_are_monitored(way, tmp_path):
-    monitor, (make, _) = LearningRateMonitor(log_weight_decay=True), WAYS[way]
-    run = trainer(tmp_path, callback(), monitor, logger=CSVLogger(tmp_path))
-    run.fit(make(), loader(2))
-    known = "head" in way or way.endswith("own")
-    assert any(name.startswith("lr-") for name in run.callback_metrics) == known
 
 
 class Tuned(AutomaticHead):

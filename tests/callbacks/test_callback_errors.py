@@ -10,7 +10,6 @@ from callback_helpers import (
     OUTPUTS,
     RULE,
     Net,
-    Noting,
     callback,
     clean,
     close,
@@ -49,11 +48,6 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
     expected = fit_by_hand(net, list(loader(2)))[-1]
     trainer(tmp_path, callback(rule)).fit(net, loader(2))  # the same rule, spelled right
     assert close(net.fc.weight, expected)
-
-
-def test_no_cells(tmp_path):
-    with pytest.raises(ValueError, match=r"at least one cell\. Found none"):
-        trainer(tmp_path, callback(cells=None)).fit(Net(), loader(1))
 
 
 @pytest.mark.parametrize(
@@ -101,17 +95,6 @@ def test_a_shape_that_does_not_fit(tmp_path):
     expected = fit_by_hand(net, list(loader(3)))[-1]
     trainer(tmp_path, use).fit(net, loader(3))
     assert close(net.fc.weight, expected)
-
-
-def test_half_a_cell_in_evaluation_mode(tmp_path):
-    class Half(Net):
-        def on_train_start(self):
-            self.lif.eval()
-
-    net = Half()
-    with pytest.raises(ValueError, match=r"7 steps of .* a LIF, is in evaluation mode"):
-        trainer(tmp_path, callback()).fit(net, loader(1))
-    assert clean(net)
 
 
 class Poisoned(STDP):
@@ -162,36 +145,10 @@ def test_nan_may_be_ignored(tmp_path):
     assert hooks(net) == 0
 
 
-class Rewarded(Noting):
-    """Scales its change by a reward."""
-
-    def terms(self, window, h):
-        return [
-            Term(term.rate * float(window.inputs["reward"]), term.post, term.pre)
-            for term in super().terms(window, h)
-        ]
-
-
 class Rewarding(Net):
     def training_step(self, batch, batch_idx):
         self(batch[0])
         return {"score": torch.tensor(0.5)}
-
-
-def test_the_reward_comes_from_the_step(tmp_path):
-    net, data = Rewarding(), loader(3)
-    expected = fit_by_hand(net, list(data), lr=0.5)[-1]
-    trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "score"})).fit(net, data)
-    assert close(net.fc.weight, expected)
-
-
-@pytest.mark.parametrize(
-    ("net", "found"), [(Rewarding(), r"and \['score'\]"), (Net(), r"and \[\]")]
-)
-def test_a_reward_that_is_not_there(net, found, tmp_path):
-    with pytest.raises(KeyError, match=f"`input_keys` should hold keys .*'gain'.*{found}"):
-        trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "gain"})).fit(net, loader(1))
-    assert clean(net)
 
 
 class Own(Net):
@@ -201,22 +158,42 @@ class Own(Net):
         return UpdateOptimizer(self.fc.parameters())
 
 
-def test_no_reward_for_an_optimizer_that_is_stepped_before_it(tmp_path):
-    net = Own()
-    with pytest.raises(ValueError, match="`input_keys` should be empty"):
-        trainer(tmp_path, callback(Rewarded(), input_keys={"reward": "score"})).fit(net, loader(1))
+class HalfOwn(Own):
+    def __init__(self):
+        super().__init__()
+        self.fc2, self.lif2 = Net().fc, Net().lif
+
+
+class HalfEvaluated(Net):
+    def on_train_start(self):
+        self.lif.eval()
+
+
+TWO = {"enc": CellSpec("fc", "lif"), "two": CellSpec("fc2", "lif2")}
+GAIN, KEYS = {"input_keys": {"reward": "gain"}}, "`input_keys` should hold keys .*'gain'.*and "
+REFUSED = {
+    "no cells": (Net, {"cells": None}, ValueError, r"at least one cell\. Found none"),
+    "half a cell in evaluation mode": (
+        HalfEvaluated, {}, ValueError, r"7 steps of .* a LIF, is in evaluation mode"
+    ),
+    "another reward": (Rewarding, GAIN, KeyError, KEYS + r"\['score'\]"),
+    "no reward": (Net, GAIN, KeyError, KEYS + r"\[\]"),
+    "an optimizer that is stepped before the reward is there": (
+        Own, {"input_keys": {"reward": "score"}}, ValueError, "`input_keys` should be empty"
+    ),
+    "an optimizer that leaves out a cell": (
+        HalfOwn, {"cells": TWO}, ValueError, r"every parameter.*cell two\): weight"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_fit_that_cannot_be(case, tmp_path):
+    model, options, error, words = REFUSED[case]
+    net = model()
+    with pytest.raises(error, match=words):
+        trainer(tmp_path, callback(**options)).fit(net, loader(1))
     assert clean(net)
-
-
-def test_an_optimizer_that_leaves_out_a_cell(tmp_path):
-    class Half(Own):
-        def __init__(self):
-            super().__init__()
-            self.fc2, self.lif2 = Net().fc, Net().lif
-
-    cells = {"enc": CellSpec("fc", "lif"), "two": CellSpec("fc2", "lif2")}
-    with pytest.raises(ValueError, match=r"every parameter.*cell two\): weight"):
-        trainer(tmp_path, callback(cells=cells)).fit(Half(), loader(1))
 
 
 def test_two_of_a_name_are_told_by_lightning(tmp_path):

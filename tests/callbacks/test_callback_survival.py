@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import (
+    HOOKS,
     RULE,
     Net,
     Noting,
@@ -84,22 +85,6 @@ def test_two_callbacks_with_two_trainers(every, tmp_path):
     assert close(net.fc2.weight, second)
     assert run.global_step == sum(i % every[0] == 0 or i % every[1] == 0 for i in range(1, 7))
     assert clean(net)
-
-
-HOOKS = [
-    "setup",
-    "on_fit_start",
-    "on_sanity_check_start",
-    "on_train_start",
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_validation_start",
-    "on_validation_end",
-    "on_train_epoch_end",
-    "on_train_end",
-    "on_fit_end",
-    "teardown",
-]
 
 
 def by_pickle(thing):
@@ -279,16 +264,6 @@ def test_cells_of_one_name_are_logged_apart(tmp_path):
 
 
 def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path):
-    class Two(Net):
-        def __init__(self):
-            super().__init__()
-            self.fc2, self.lif2 = copy.deepcopy(self.fc), copy.deepcopy(self.lif)
-
-        def training_step(self, batch, batch_idx):
-            super().training_step(batch, batch_idx)
-            self.lif2.reset()
-            self.lif2(self.fc2(batch[0].transpose(0, 1)))
-
     def learners():
         cells = {"two": CellSpec("fc2", "lif2")}
         schedule = functools.partial(StepLR, step_size=2, gamma=0.5)
@@ -296,11 +271,11 @@ def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path):
 
     path = tmp_path / "net.ckpt"
     run = trainer(tmp_path, *learners())
-    run.fit(Two(), loader(2))
+    run.fit(TwoCells(), loader(2))
     run.save_checkpoint(path)
     found = {}
     for name, order in {"same": [0, 1], "other": [1, 0], "one": [1]}.items():
-        net = Two()
+        net = TwoCells()
         use = [learners()[i] for i in order]
         run = trainer(tmp_path, *use, max_epochs=2)
         run.fit(net, loader(2), ckpt_path=path)

@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import (
+    HOOKS,
     RULE,
     Net,
     Noting,
@@ -41,23 +42,7 @@ class FailsInStep(Net):
             fail()
 
 
-@pytest.mark.parametrize(
-    "hook",
-    [
-        "setup",
-        "on_fit_start",
-        "on_sanity_check_start",
-        "on_train_start",
-        "on_train_batch_start",
-        "on_train_batch_end",
-        "on_validation_start",
-        "on_validation_batch_end",
-        "on_train_epoch_end",
-        "on_train_end",
-        "on_fit_end",
-        "teardown",
-    ],
-)
+@pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("first", [True, False])
 def test_after_another_callback_fails(hook, first, tmp_path):
     net, use, other = Validated(), callback(), Probe(hook, fail)

@@ -97,15 +97,6 @@ class StepByStep(Net):
         return torch.stack([self.layer(step) for step in x.unbind(1)])
 
 
-def test_a_compiled_layer_step_by_step(tmp_path):
-    rule, net, data = Noting(time_dim=None), StepByStep(), loader(3)
-    expected = fit_by_hand(Net(), list(data))[-1]
-    trainer(tmp_path, callback(rule)).fit(net, data)
-    assert same_windows(rule.windows, list(data))
-    assert close(net.fc.weight, expected)
-    assert clean(net)
-
-
 class Rates(Validated):
     """Rates alone, in a graph that torch differentiates."""
 

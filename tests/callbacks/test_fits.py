@@ -28,10 +28,15 @@ from callback_helpers import (
     spikes,
     trainer,
 )
+from test_callback_errors import Rewarding
+from test_compiled import StepByStep
+from test_handing_over import Stepping
 from test_three_ways import Automatic, AutomaticHead
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
+
+from lightning_accum import Term
 
 OTHER, NO_VALIDATION = spikes(5, seed=7), pl.LightningModule.validation_step
 
@@ -304,6 +309,23 @@ class Checkpointed(AutomaticHead):
         return loss
 
 
+class Rewarded(Noting):
+    """Scales its change by a reward."""
+
+    def terms(self, window, h):
+        reward = float(window.inputs["reward"])
+        return [Term(t.rate * reward, t.post, t.pre) for t in super().terms(window, h)]
+
+
+FITS |= {
+    "a reward from the step": Fit(
+        Rewarding, Rewarded, {"input_keys": {"reward": "score"}}, by_hand={"lr": 0.5}
+    ),
+    "updates as gradients of another optimizer": Fit(
+        Stepping, data=lambda: loader(4, last=3), by_hand={"lr": 0.5}, steps=4
+    ),
+    "a compiled layer step by step": Fit(StepByStep, lambda: Noting(time_dim=None)),
+}
 FITS |= {f"{kind.__name__}": Fit(kind, calls=6) for kind in (ByLBFGS, ManualByLBFGS, Twice)}
 FITS |= {
     f"activation checkpointing, {reentrant}, {manual}": Fit(

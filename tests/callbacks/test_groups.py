@@ -20,6 +20,7 @@ from callback_helpers import (
     weights_after_each_batch,
 )
 from lightning.pytorch.callbacks import ModelCheckpoint
+from test_resume import Streaming
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
@@ -30,13 +31,6 @@ from lightning_accum.optim import UpdateOptimizer
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Using ModelCheckpoint with manual optimization:UserWarning"
 )
-
-
-class Streaming(Net):
-    """Takes batches as pieces of one stream."""
-
-    def forward(self, x):
-        return self.lif(self.fc(x.transpose(0, 1)))
 
 
 def test_groups_and_the_partial_one_of_an_epoch(tmp_path):

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 import torch
-from callback_helpers import Net, Probe, callback, clean, close, fit_by_hand, loader, trainer
+from callback_helpers import Net, Probe, callback, close, loader, trainer
 
 from lightning_accum import MSTDP, STDP, CellSpec, Clamp, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
@@ -25,16 +25,6 @@ class Stepping(Net):
         (own,) = (c for c in self.trainer.callbacks if isinstance(c, CellTrainerCallback))
         own.updates_as_gradients()
         optimizer.step()
-
-
-def test_in_a_trainer(tmp_path):
-    net, data = Stepping(), loader(4, last=3)
-    expected = fit_by_hand(Net(), list(data), lr=0.5)[-1]
-    run = trainer(tmp_path, callback())
-    run.fit(net, data)
-    assert close(net.fc.weight, expected)
-    assert run.global_step == 4
-    assert clean(net)
 
 
 def test_an_optimizer_that_maximizes_is_rejected(tmp_path):

@@ -141,16 +141,17 @@ def test_other_inputs_are_one_image(tmp_path):
     assert (image(event) - scaled(weight)).abs().max() < 1.01 / 255
 
 
+class Deep(Net):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(OUTPUTS, 9, dtype=torch.float64)
+        self.end = nn.Hardtanh(0, 1)
+
+    def training_step(self, batch, batch_idx):
+        self.end((self.out(self(batch[0])) > 0).double())
+
+
 def test_two_callbacks_and_the_most_neurons(tmp_path):
-    class Deep(Net):
-        def __init__(self):
-            super().__init__()
-            self.out = nn.Linear(OUTPUTS, 9, dtype=torch.float64)
-            self.end = nn.Hardtanh(0, 1)
-
-        def training_step(self, batch, batch_idx):
-            self.end((self.out(self(batch[0])) > 0).double())
-
     second = CellTrainerCallback(
         STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end", params=("weight", "bias"))}
     )
@@ -167,19 +168,10 @@ def test_two_callbacks_and_the_most_neurons(tmp_path):
 
 
 def test_one_that_does_not_log_is_left_out(tmp_path):
-    class Wide(Net):
-        def __init__(self):
-            super().__init__()
-            self.out = nn.Linear(OUTPUTS, 2, dtype=torch.float64)
-            self.end = nn.Hardtanh(0, 1)
-
-        def training_step(self, batch, batch_idx):
-            self.end((self.out(self(batch[0])) > 0).double())
-
     second = CellTrainerCallback(
         STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end")}, log=False
     )
-    found = fit(Wide(), tmp_path, callback(), second, UpdatePictures(1), batches=1)
+    found = fit(Deep(), tmp_path, callback(), second, UpdatePictures(1), batches=1)
     assert set(found.Tags()["images"]) == IMAGES
 
 
@@ -282,28 +274,20 @@ def test_weights_with_nan_are_drawn(tmp_path):
 
 
 # ---------------------------------------------------------------------------- misuse, survival
-@pytest.mark.parametrize("learners", [0, 1])
-def test_needs_one_that_measures(learners, tmp_path):
-    others = [callback(log=False)] * learners
-    with pytest.raises(ValueError, match=r"with `log=True`.* Found no such"):
-        fit(Net(), tmp_path, UpdatePictures(), *others)
-
-
-def test_shapes_are_of_cells(tmp_path):
-    pictures = UpdatePictures(shapes={"enc": (2, 3), "fc": (2, 3)})
-    with pytest.raises(ValueError, match=r"which are \['enc'\]\. Found \['fc'\]"):
-        fit(Net(), tmp_path, callback(), pictures)
-
-
-def test_shapes_fit(tmp_path):
-    with pytest.raises(ValueError, match=r"of 6 inputs\. Found `\(2, 2\)`"):
-        fit(Net(), tmp_path, callback(), UpdatePictures(1, shapes={"enc": (2, 2)}))
-
-
-@pytest.mark.parametrize("options", [{"every_n_logs": 0}, {"most": -1}])
-def test_numbers_are_positive(options):
-    with pytest.raises(ValueError, match=r"should be a positive integer\. Found `"):
-        UpdatePictures(**options)
+@pytest.mark.parametrize(
+    ("options", "learners", "words"),
+    [
+        ({}, [], r"with `log=True`.* Found no such"),
+        ({}, [{"log": False}], r"with `log=True`.* Found no such"),
+        ({"shapes": {"enc": (2, 3), "fc": (2, 3)}}, [{}], r"which are \['enc'\]\. Found \['fc'\]"),
+        ({"every_n_logs": 1, "shapes": {"enc": (2, 2)}}, [{}], r"of 6 inputs\. Found `\(2, 2\)`"),
+        ({"every_n_logs": 0}, [{}], r"should be a positive integer\. Found `"),
+        ({"most": -1}, [{}], r"should be a positive integer\. Found `"),
+    ],
+)
+def test_pictures_that_cannot_be(options, learners, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        fit(Net(), tmp_path, UpdatePictures(**options), *(callback(**each) for each in learners))
 
 
 def test_copies_in_the_midst_of_a_fit(tmp_path):

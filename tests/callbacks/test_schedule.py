@@ -10,7 +10,7 @@ from callback_helpers import Net, Resumable, callback, loader, spikes, trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from test_resume import SaveAt
-from test_three_ways import WithHead
+from test_three_ways import AutomaticHead
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
     ExponentialLR,
@@ -26,15 +26,6 @@ from lightning_accum import LocalLearningWarning
 from lightning_accum.optim import UpdateOptimizer
 
 halve = functools.partial(ExponentialLR, gamma=0.5)
-
-
-class Automatic(WithHead):
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = True
-
-    def training_step(self, batch, batch_idx):
-        return self.losses(batch)[0]
 
 
 def lrs(folder, model, **options):
@@ -54,7 +45,7 @@ def lrs(folder, model, **options):
     return seen
 
 
-@pytest.mark.parametrize("model", [Net, Automatic])
+@pytest.mark.parametrize("model", [Net, AutomaticHead])
 def test_by_update_and_by_epoch(model, tmp_path):
     by_update = lrs(tmp_path, model(), lr_scheduler=halve)
     assert by_update == [0.5**i for i in range(8)]
@@ -87,7 +78,7 @@ def test_a_modules_own_optimizer_has_its_own_schedule(tmp_path):
 
 
 def test_a_schedule_that_needs_a_metric_is_refused(tmp_path):
-    model, plateau = Automatic(), ReduceLROnPlateau
+    model, plateau = AutomaticHead(), ReduceLROnPlateau
     before = model.fc.weight.detach().clone()
     with pytest.raises(ValueError, match=r"takes no metric\. Found a `ReduceLROnPlateau`"):
         trainer(tmp_path, callback(lr_scheduler=plateau)).fit(model, loader(2))
