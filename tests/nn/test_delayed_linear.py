@@ -27,7 +27,7 @@ def connection(*sizes, time_dim=0, **options):
     return DelayedLinear(*sizes, time_dim=time_dim, **options).double()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     shape=st.tuples(*[st.integers(0, 6)] + 3 * [st.integers(1, 4)]),
     max_delay=st.sampled_from([0.0, 0.8, 2.0, 3.7]),

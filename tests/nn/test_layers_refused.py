@@ -15,6 +15,7 @@ from lightning_accum.nn import (
     LeakyIntegrator,
     PoissonEncoder,
     RewardBaseline,
+    ShortTermPlasticity,
     SurrogateLIF,
     WinnerTakeAll,
 )
@@ -123,6 +124,18 @@ REFUSED = [
         ],
     ),
     (
+        ShortTermPlasticity,
+        {"size": 3},
+        [
+            ({"release": 0.0}, "`release` should be a share"),
+            ({"release": 1.5}, "`release` should be a share"),
+            ({"tc_recovery": 0.0}, "`tc_recovery` should be a positive"),
+            ({"tc_facilitation": -1.0}, "`tc_facilitation` should be a positive"),
+            ({"dt": 0.0}, "`dt` should be a positive"),
+            ({"time_dim": 1}, "`time_dim` should be"),
+        ],
+    ),
+    (
         RewardBaseline,
         {},
         [
@@ -154,6 +167,7 @@ def test_inputs():
         (lambda: LeakyIntegrator(5, time_dim=0)(x(3, 5)), r"\[T, B, 5\]"),
         (lambda: LeakyIntegrator(5, time_dim=0)(x(4, 3, 6)), r"\[T, B, 5\]"),
         (lambda: Competition(nn.Identity(), 3)(x(2, 4)), r"should have shape \[B, 3\]"),
+        (lambda: ShortTermPlasticity(3)(x(2, 4)), r"\[B, 3\]"),
         (lambda: PoissonEncoder(2, 5.0)(2 * x(1)), "Argument `x`"),
         (lambda: RewardBaseline(contexts=2)(x(1)), "if and only if.* Found none"),
         (lambda: RewardBaseline()(x(1), torch.tensor([0])), "Found a tensor, with"),

@@ -59,7 +59,7 @@ def naive(
     return spikes, v, theta
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     shape=SHAPES,
     seed=st.integers(0, 2**31),

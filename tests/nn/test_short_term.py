@@ -141,24 +141,6 @@ def test_a_rule_on_spikes_says_what_to_pass():
         layer(ShortTermPlasticity(3)(torch.ones(1, 3)))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"release": 0.0}, "`release` should be a share"),
-        ({"release": 1.5}, "`release` should be a share"),
-        ({"tc_recovery": 0.0}, "`tc_recovery` should be a positive"),
-        ({"tc_facilitation": -1.0}, "`tc_facilitation` should be a positive"),
-        ({"dt": 0.0}, "`dt` should be a positive"),
-        ({"time_dim": 1}, "`time_dim` should be"),
-    ],
-)
-def test_what_makes_no_sense_is_rejected(options, words):
-    with pytest.raises(ValueError, match=words):
-        ShortTermPlasticity(3, **options)
-    with pytest.raises(ValueError, match=r"\[B, 3\]"):
-        ShortTermPlasticity(3)(torch.ones(2, 4))
-
-
 @pytest.mark.parametrize("value", [float("nan"), 2.0, -1.0])
 def test_a_value_that_is_no_probability_is_rejected_before_anything_changes(value):
     synapses = ShortTermPlasticity(2)
