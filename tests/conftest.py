@@ -3,10 +3,15 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 from lightning_accum.sparse.kernel_library import REBUILD, library, why_not
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 SUPPORT = Path(__file__).parent / "_support"
 os.environ["PYTHONPATH"] = os.pathsep.join(

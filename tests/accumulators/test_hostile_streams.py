@@ -71,7 +71,7 @@ def flat(found):
     "ignore:.Variance.* should have more than 1 values"
 )  # a count of 1 is one
 @pytest.mark.parametrize("name", MAKE)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_state_is_taken_whole_or_not_at_all(name, data):
     metric, saved = fed(MAKE[name](), 3), dict(fed(MAKE[name]()).state_dict())

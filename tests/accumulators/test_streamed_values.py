@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from streams import CASES, SHAPES, ema, stacked, stream
 from torch.testing import assert_close
@@ -11,15 +11,12 @@ from turns import turns
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
 
 counts, shapes, seeds = st.integers(1, 9), st.sampled_from(SHAPES), st.integers(0, 99)
-# How long an example takes depends on what else the machine does.
-untimed = settings(deadline=None)
 names = pytest.mark.parametrize("name", CASES)
 merging = pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Variance", "Variance0"])
 
 
 @pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
 @names
-@untimed
 @given(count=counts, shape=shapes, seed=seeds)
 def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, seed):
     case, values = CASES[name], stream(count, shape, seed)
@@ -33,7 +30,6 @@ def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, s
 
 @pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
 @merging
-@untimed
 @given(count=counts, shape=shapes, seed=seeds, data=st.data())
 def test_merged_in_any_parts_and_order_it_is_one_stream(name, count, shape, seed, data):
     case, values = CASES[name], stream(count, shape, seed)
@@ -49,7 +45,6 @@ def test_merged_in_any_parts_and_order_it_is_one_stream(name, count, shape, seed
     assert first.update_count == count
 
 
-@untimed
 @given(count=counts, shape=shapes, seed=seeds, data=st.data())
 def test_a_weighted_mean_is_that_of_the_stacked_values(count, shape, seed, data):
     values = stream(count, shape, seed)
@@ -98,7 +93,6 @@ def test_a_mask_is_a_weight_for_each_element():
         assert math.isnan(Mean()(1.0, weight=0))
 
 
-@untimed
 @given(count=counts, length=st.integers(1, 10), seed=seeds)
 def test_a_window_is_of_the_last_values(count, length, seed):
     values = torch.stack(stream(count, (2,), seed))
@@ -119,7 +113,6 @@ def test_merged_windows_hold_both_until_the_next_value():
     assert first(8.0) == 7.0
 
 
-@untimed
 @given(decay=st.floats(0.01, 0.99), count=counts, seed=seeds)
 def test_an_ema_has_no_bias_at_its_start(decay, count, seed):
     values = stream(count, (2,), seed)

@@ -60,10 +60,7 @@ class Model(pl.LightningModule):
         return None
 
 
-def fit(
-    feedback, rank, ranks, reset, save = None,
-    resume = None
-):  # fmt: skip
+def fit(feedback, rank, ranks, reset, save=None, resume=None):
     """What a process ends with: all of its model, and what its callbacks keep."""
     model = Model(reset)
     if rank:  # the first process' weights count

@@ -63,10 +63,7 @@ def modulated(how):
     return la.MSTDPET(0.3, -0.2, time_dim=0, batch_reduction=how, reward=dopamine)
 
 
-def fit(
-    path, rank, ranks, resume, noise,
-    make = stdp
-):  # fmt: skip
+def fit(path, rank, ranks, resume, noise, make=stdp):
     """What a process ends with: all of its model, and what its callback keeps."""
     model = Model(10 + rank if noise else None)
     how = "mean" if noise else "sum"

@@ -17,7 +17,7 @@ from lightning_accum.sparse.costs import Form, Forms
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
 MODES = ("cumulative", "nearest")
 exact = {"rtol": 1e-10, "atol": 1e-10}
-quick = settings(deadline=None, derandomize=True, max_examples=25)
+quick = settings(derandomize=True, max_examples=25)
 
 
 def middle(stacked, dim):

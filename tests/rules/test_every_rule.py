@@ -15,7 +15,7 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(
     calls=st.integers(1, 3),
     length=st.integers(1, 3),

@@ -108,7 +108,7 @@ def same_everywhere(ours, plain):
 
 
 @pytest.mark.filterwarnings("ignore::lightning_accum.LocalLearningWarning")  # without spikes
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.tuples(*(st.integers(1, most) for most in (20, 4, 20, 9))),
     share=st.sampled_from([0.0, 0.05, 0.4, 1.0]),

@@ -104,7 +104,7 @@ def naive(made, rule, inputs):
 
 @pytest.mark.filterwarnings("ignore::lightning_accum.LocalLearningWarning")  # without spikes
 @pytest.mark.filterwarnings("ignore:`tc_pre` of cell")  # of which nothing is left after a step
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     steps=st.integers(1, 40),
     delay=st.sampled_from([1, 3, {(s, t): 1 + 2 * (s > t) for s in SIZES for t in SIZES}]),

@@ -14,7 +14,7 @@ def linear(inputs, outputs):
     return Serial(nn.Linear(inputs, outputs, bias=False, dtype=torch.float64), nn.Identity())
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(
     steps=st.integers(1, 4),
     batch=st.integers(1, 3),

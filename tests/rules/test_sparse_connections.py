@@ -61,10 +61,7 @@ def connections():
     return dense, sparse
 
 
-def trained(
-    connection, neuron, rule, given,
-    pre, post
-):  # fmt: skip
+def trained(connection, neuron, rule, given, pre, post):
     """The weights as a matrix, after windows of 4 and 3 steps, each of which is applied."""
     unit = rule.register_cell("cell", la.Cell(connection, neuron))
     updater = unit.cell.updater

@@ -35,7 +35,7 @@ KERNELS = {
 
 
 @needs_kernel
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     dtype=st.sampled_from([torch.float32, torch.float64]),
     steps=st.integers(1, 40),
@@ -193,7 +193,7 @@ def naive(pre, post, delay):
     return parts
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     steps=st.integers(1, 6),
     batch=st.integers(1, 3),

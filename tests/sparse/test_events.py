@@ -18,7 +18,7 @@ sizes = {
     "d": st.integers(1, 5),
     "p": st.sampled_from([0.0, 0.1, 0.5, 1.0]),
 }
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 
 
 @pytest.fixture(params=["with the kernel", "without"], autouse=True, scope="module")

@@ -21,7 +21,7 @@ from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events
 
-quick = settings(deadline=None, derandomize=True, max_examples=30)
+quick = settings(derandomize=True, max_examples=30)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
 T, B = 9, 3
 

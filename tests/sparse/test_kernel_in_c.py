@@ -26,7 +26,7 @@ from lightning_accum.sparse.events import Events
 CPU = torch.device("cpu")
 pytestmark = needs_kernel
 REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-quick = settings(deadline=None, derandomize=True, max_examples=25)
+quick = settings(derandomize=True, max_examples=25)
 sizes = {
     "steps": st.integers(1, 6),
     "batch": st.integers(0, 4),

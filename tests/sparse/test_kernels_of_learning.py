@@ -17,7 +17,7 @@ from lightning_accum.sparse import neurons
 from lightning_accum.sparse.eligibility import Potential, fold_in_blocks, fold_steps
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
 
-quick = settings(deadline=None, derandomize=True, max_examples=25)
+quick = settings(derandomize=True, max_examples=25)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
 betas = st.sampled_from([0.0, 0.3])
 
@@ -56,9 +56,8 @@ def close(found, expected, dtype):
     block=st.sampled_from([1, 5000, 1 << 16]),
 )  # fmt: skip
 def test_a_fold_in_blocks_equals_that_of_the_whole_window(
-    dtype, surrogate, seed, steps, width, kappa,
-    beta, rho, moves, regularized, block
-):  # fmt: skip
+    dtype, surrogate, seed, steps, width, kappa, beta, rho, moves, regularized, block
+):
     signal, membrane, limits = (
         numbers(steps, 3, width, seed=seed + i, dtype=dtype) for i in range(3)
     )
@@ -109,9 +108,8 @@ def test_a_fold_is_left_to_torch_where_memory_is_not_as_the_kernel_reads_it():
 @example(torch.float32, 0, 12, 2, 17, 0.3, False)
 @example(torch.float32, 0, 12, 2, 17, 0.0, False)
 def test_the_loop_of_neurons_equals_their_steps(
-    spike_dtype, dtype, seed, steps, batch,
-    size, beta, recurrent
-):  # fmt: skip
+    spike_dtype, dtype, seed, steps, batch, size, beta, recurrent
+):
     torch.manual_seed(seed)
     neurons = SurrogateLIF(
         size, 5.0, beta=beta, recurrent=recurrent, time_dim=0, spike_dtype=spike_dtype

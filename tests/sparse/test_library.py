@@ -55,10 +55,7 @@ def found():
         pytest.param("avx3", "should be 0, 1 or one of baseline", marks=needs_kernel),
     ],
 )
-def test_switched_off(
-    fresh, monkeypatch, value, reason,
-    capsys
-):  # fmt: skip
+def test_switched_off(fresh, monkeypatch, value, reason, capsys):
     monkeypatch.setenv(library.SWITCH, value)
     assert reason in (found() or "")
     la.show_versions()
@@ -191,10 +188,7 @@ def build(root, **environ):
         ("PATH", "/nowhere", "no C compiler was found"),
     ],
 )
-def test_without_a_compiler_it_is_not_built(
-    fresh, tmp_path, monkeypatch, variable, value,
-    reason
-):  # fmt: skip
+def test_without_a_compiler_it_is_not_built(fresh, tmp_path, monkeypatch, variable, value, reason):
     done = build(tmp_path, **{"CC": "", variable: value})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"The compiled kernel could not be built: {reason}.\n"

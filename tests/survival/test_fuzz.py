@@ -35,7 +35,6 @@ EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "40"))
 fuzz = settings(
     derandomize=True,
     max_examples=EXAMPLES,
-    deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -11,7 +11,7 @@ from turns import turns
 
 from lightning_accum import Accumulator
 
-quick = settings(deadline=None, derandomize=True, max_examples=40)
+quick = settings(derandomize=True, max_examples=40)
 STREAMING = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
 
 

@@ -35,7 +35,7 @@ def waits(updater):
     return bool(updater.weight.deferred)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     up=st.integers(0, 3),
     down=st.integers(0, 3),
