@@ -62,18 +62,6 @@ def test_it_is_the_formula(winners, training):
     assert 0 < (out != 0).double().mean() < 1
 
 
-@pytest.mark.parametrize("pieces", [[20], [1] * 20, [7, 0, 13]])
-def test_a_sequence_is_its_steps(pieces):
-    x = currents(20, 3, 5)
-    whole, cut = layer(time_dim=0), layer(time_dim=0)
-    stepped = layer()
-    expected = whole(x)
-    assert torch.equal(torch.cat([cut(piece) for piece in x.split(pieces)]), expected)
-    assert torch.equal(torch.stack([stepped(step) for step in x]), expected)
-    for other in (cut, stepped):
-        assert torch.equal(other.theta, whole.theta)
-
-
 def test_winners_tire_so_that_all_get_their_turn():
     favoured = torch.tensor([[1.0, 1.1, 1.2, 1.3]]).repeat(400, 1, 1)
     fresh = Competition(nn.Identity(), 4, theta_plus=0.0, time_dim=0)
@@ -105,14 +93,6 @@ def test_layers_of_any_shape_and_batches_of_any_size():
         assert torch.equal(shaped(x.view(7, batch, 2, 3)).flatten(2), flat(x))
         assert torch.equal(shaped.theta.flatten(), flat.theta)
         assert flat.theta.isfinite().all()
-
-
-def test_reset_begins_from_rest():
-    compete = layer(theta_plus=0.0, tc_drive=100.0, time_dim=0)
-    first = compete(currents(9, 2, 5))
-    assert not torch.equal(compete(currents(9, 2, 5)), first)
-    compete.reset()
-    assert torch.equal(compete(currents(9, 2, 5)), first)
 
 
 def test_gradients_pass_through_winners_only():

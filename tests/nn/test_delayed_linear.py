@@ -82,15 +82,6 @@ def test_gradients_do_not_pass_to_the_call_before():
     assert layer.weight.grad.item() == 1.0  # of the first input, which arrives now
 
 
-def test_a_batch_of_another_size_starts_with_nothing_on_its_way():
-    layer = connection(2, 1, 1.0, delay=1.0, time_dim=None)
-    assert layer(torch.ones(3, 2).double()).eq(0).all()
-    assert layer(torch.ones(2, 2).double()).eq(0).all()
-    assert layer(torch.ones(2, 2).double()).ne(0).all()
-    layer.reset()
-    assert layer(torch.ones(2, 2).double()).eq(0).all()
-
-
 def test_delays_that_leave_the_range_count_as_its_ends():
     layer = connection(3, 1, 2.0, delay=1.0)
     nn.init.ones_(layer.weight)

@@ -119,13 +119,6 @@ def test_any_layer_shape():
     assert torch.equal(image.voltage.flatten(1), flat.voltage)
 
 
-def test_another_batch_size_starts_from_rest():
-    current = currents(20, 3, 5, seed=3)
-    used, fresh = LIF(5, time_dim=0), LIF(5, time_dim=0)
-    used(current)
-    assert torch.equal(used(current[:, :2]), fresh(current[:, :2]))
-
-
 def test_output_is_not_shared_with_the_state():
     lif, current = LIF(5, time_dim=0), currents(4, 3, 5, seed=4)
     first = lif(current)

@@ -43,6 +43,7 @@ def test_it_is_the_equations_from_spike_to_spike(make):
                     u = made.release + u * (1 - made.release) * left(made.tc_facilitation, apart)
                 expected[t, b, i], last = u * x, t
     torch.testing.assert_close(made(spikes), expected, rtol=1e-12, atol=1e-13)
+    assert torch.equal(make(time_dim=0)(spikes.bool()), make(time_dim=0)(spikes.float()))
 
 
 @pytest.mark.parametrize("every", [1, 20])
@@ -58,21 +59,6 @@ def test_a_regular_train_settles(make, every):
     for _ in range(12):
         found = made(spikes.flatten(0, 1))[-every, 0, 0]
     assert found.item() == pytest.approx(u * x, rel=1e-9, abs=1e-12)
-
-
-@each_preset
-def test_steps_pieces_and_sequences_are_alike_until_it_is_reset(make):
-    spikes = raster()
-    whole, steps, pieces = make(time_dim=0), make(), make(time_dim=0)
-    expected = whole(spikes)
-    assert torch.equal(torch.stack([steps(each) for each in spikes]), expected)
-    assert torch.equal(torch.cat([pieces(each) for each in spikes.split((0, 7, 53))]), expected)
-    assert torch.equal(make(time_dim=0)(spikes.bool()), make(time_dim=0)(spikes.float()))
-    assert not torch.equal(whole(spikes), expected)
-    whole.reset()
-    assert torch.equal(whole(spikes), expected)
-    assert whole(raster(batch=4)).shape == (60, 4, 3)  # from rest
-    assert torch.equal(whole(spikes), expected)
 
 
 def test_gradients_are_the_equations_derivative_within_a_call():
