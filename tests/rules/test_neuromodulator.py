@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -159,38 +160,26 @@ def test_a_baseline_multiplies_where_nothing_is_released():
     torch.testing.assert_close(resting, change(MSTDP(**PAIR), *[{"reward": 0.5}] * 2))
 
 
-@pytest.mark.parametrize("name", ["reward", "dopamine"])
-def test_learns_online_from_what_is_released_step_by_step(name):
-    results, released = [], torch.randn(20, 2)
-    for online in (True, False):
-        torch.manual_seed(0)
-        model = la.Serial(torch.nn.Linear(3, 2, bias=False), la.nn.LIF(2, v_threshold=0.1))
-        rule = Both() if name == "dopamine" else MSTDPET(0.3, -0.1, reward=DOPAMINE)
-        rule.register_cell("cell", model.cell)
-        inputs = raster(20, 2, 3).float()
-        if online:
-            learn_online(rule, model, inputs, **{name: released})
-        for step, each in () if online else zip(inputs, released, strict=True):
-            model(step)
-            rule(**{name: each})
-            rule.update()
-        results.append(model.connection.weight.detach())
-    assert torch.equal(*results)
-
-
-def test_learns_online_from_what_each_call_releases():
+@pytest.mark.parametrize(
+    ("make", "name", "released"),
+    [
+        (partial(MSTDPET, 0.3, -0.1, reward=DOPAMINE), "reward", torch.randn(20, 2)),
+        (partial(MSTDPET, 0.3, -0.1, reward=Neuromodulator(5.0)), "reward", 0.5),
+        (Both, "dopamine", torch.randn(20, 2)),
+    ],
+)
+def test_learns_online_from_what_is_released(make, name, released):
     results = []
     for online in (True, False):
         torch.manual_seed(0)
         model = la.Serial(torch.nn.Linear(3, 2, bias=False), la.nn.LIF(2, v_threshold=0.1))
-        rule = MSTDPET(0.3, -0.1, reward=Neuromodulator(5.0))
+        rule, inputs = make(), raster(20, 2, 3).float()
         rule.register_cell("cell", model.cell)
-        inputs = raster(20, 2, 3).float()
         if online:
-            learn_online(rule, model, inputs, reward=0.5)
-        for step in () if online else inputs:
+            learn_online(rule, model, inputs, **{name: released})
+        for t, step in () if online else enumerate(inputs):
             model(step)
-            rule(reward=0.5)
+            rule(**{name: released if isinstance(released, float) else released[t]})
             rule.update()
         results.append(model.connection.weight.detach())
     assert torch.equal(*results)
