@@ -3,6 +3,7 @@ import sys
 
 import pytest
 import torch
+from turns import turns
 
 from lightning_accum.metrics import MaxRateClassifier
 
@@ -127,45 +128,43 @@ def test_an_empty_batch_changes_nothing():
     assert readout.assignments.tolist() == ASSIGNED
 
 
-@pytest.mark.parametrize(
-    ("rates", "labels", "error", "match"),
+TWO, NO_RATES = torch.ones(2, 4), r"`rates` should be finite and not negative.*Found"
+
+
+def with_one(value):
+    rates = RATES.float()
+    rates[1, 2] = value
+    return rates
+
+
+@turns(
+    "call, error, match",
     [
-        (torch.ones(2, 3), LABELS[:2], ValueError, r"`rates` should have shape \[B, 4\]"),
-        (torch.ones(5, 2, 4), LABELS[:2], ValueError, "sum or average spikes over time"),
-        (torch.ones(2, 4), LABELS, ValueError, r"`labels` should have shape \[2\]"),
-        (torch.ones(2, 4), torch.tensor([0.0, 1.0]), TypeError, "`labels` should be integers"),
-        (torch.ones(2, 4), torch.tensor([True, False]), TypeError, "`labels` should be integers"),
-        (torch.ones(2, 4), torch.tensor([0, 3]), ValueError, "between 0 and 2. Found .* 0 to 3"),
-        (torch.ones(2, 4), torch.tensor([-1, 0]), ValueError, "between 0 and 2. Found .* -1 to 0"),
+        (lambda readout: readout.update(torch.ones(2, 3), LABELS[:2]), ValueError,
+         r"`rates` should have shape \[B, 4\]"),
+        (lambda readout: readout.update(torch.ones(5, 2, 4), LABELS[:2]), ValueError,
+         "sum or average spikes over time"),
+        (lambda readout: readout.update(TWO, LABELS), ValueError,
+         r"`labels` should have shape \[2\]"),
+        *((lambda readout, wrong=wrong: readout.update(TWO, torch.tensor(wrong)), TypeError,
+           "`labels` should be integers") for wrong in ([0.0, 1.0], [True, False])),
+        *((lambda readout, wrong=wrong: readout.update(TWO, torch.tensor(wrong)), ValueError,
+           f"between 0 and 2. Found .* {wrong[0]} to {wrong[1]}") for wrong in ([0, 3], [-1, 0])),
+        *((lambda readout, wrong=wrong: readout.update(with_one(wrong), LABELS), ValueError,
+           NO_RATES) for wrong in (float("nan"), float("inf"), -0.5)),
+        *((lambda readout, wrong=wrong: readout.predict(with_one(wrong)), ValueError,
+           NO_RATES) for wrong in (float("nan"), float("inf"), -0.5)),
+        (lambda _: MaxRateClassifier(0, 3), ValueError, "`num_neurons = 0`"),
+        (lambda _: MaxRateClassifier(4, -1), ValueError, "`num_classes = -1`"),
+        (lambda _: MaxRateClassifier(4, 3, vote="loudest"), ValueError, "`vote = 'loudest'`"),
+        (lambda readout: readout.predict(torch.ones(4)), ValueError, "`rates` should have shape"),
     ],
-)
-def test_wrong_samples_are_refused(rates, labels, error, match):
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(call, error, match):
     readout = fitted()
     with pytest.raises(error, match=match):
-        readout.update(rates, labels)
+        call(readout)
     assert readout.assignments.tolist() == ASSIGNED
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.5])
-def test_rates_that_are_no_rates_are_refused(value):
-    readout, rates = fitted(), RATES.float()
-    rates[1, 2] = value
-    with pytest.raises(ValueError, match=r"`rates` should be finite and not negative.*Found"):
-        readout.update(rates, LABELS)
-    with pytest.raises(ValueError, match=r"`rates` should be finite and not negative.*Found"):
-        readout.predict(rates)
-    assert readout.assignments.tolist() == ASSIGNED
-
-
-def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="`num_neurons = 0`"):
-        MaxRateClassifier(0, 3)
-    with pytest.raises(ValueError, match="`num_classes = -1`"):
-        MaxRateClassifier(4, -1)
-    with pytest.raises(ValueError, match="`vote = 'loudest'`"):
-        MaxRateClassifier(4, 3, vote="loudest")
-    with pytest.raises(ValueError, match="`rates` should have shape"):
-        fitted().predict(torch.ones(4))
 
 
 def test_plot_draws_the_neurons_of_each_class():
