@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -85,9 +86,13 @@ class Plain(la.IndependentCellTrainer):
 
 
 # ---------------------------------------------------------------------------- updates
-def accumulator() -> la.Accumulator:
+def middle(stacked: Tensor, dim: int) -> Tensor:
+    return stacked.median(dim).values
+
+
+def accumulator(reduction: Any = "mean") -> la.Accumulator:
     acc = la.Accumulator()
-    acc.reduction("mean")
+    acc.reduction(reduction)
     acc.fullbound("power", 1.0, 0.0, power=2.0)
     return acc
 
@@ -311,6 +316,10 @@ def send(source: accumulators.Source, i: int) -> list[Any]:
 SEQUENCE = (5, 2, 3)
 CASES: dict[str, Case] = {
     "Accumulator": Case(accumulator, accumulate),
+    **{
+        f"Accumulator, {name}": Case(partial(accumulator, fn), accumulate)
+        for name, fn in {"sum": "sum", "amax": "amax", "own": middle}.items()
+    },
     "Updater": Case(gate, update),
     "Updatable": Case(Gate, forward((2, 2))),
     "Clamp": Case(lambda: constrained(la.Clamp(0.2, 0.8)), update),

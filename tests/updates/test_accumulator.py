@@ -233,27 +233,6 @@ def test_clearing_leaves_settings_and_no_trace():
     assert acc(torch.full((2, 1), 0.5)).tolist() == [[1.0], [1.0]]
 
 
-@pytest.mark.parametrize("fn", ["sum", "amax", middle])
-@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state"])
-def test_copies_between_adding_and_applying(fn, way):
-    acc = Accumulator(torch.Size((2,)))
-    acc.reduction(fn)
-    acc.fullbound("power", 1.0, 0.0, power=2.0)
-    acc.pos, acc.neg = torch.tensor([0.2, 0.4]), torch.tensor([0.1, 0.0])
-    if way == "state":
-        other = Accumulator(torch.Size((2,)))
-        other.reduction(fn)
-        other.load_state_dict(acc.state_dict())
-    else:
-        other = copy.deepcopy(acc) if way == "deepcopy" else pickle.loads(pickle.dumps(acc))
-    for each in (acc, other):
-        each.pos = torch.tensor([1.0, 0.0])
-    w = torch.tensor([0.5, 0.5])
-    assert torch.equal(acc(w), other(w))
-    other.clear()
-    assert acc.pos is not None
-
-
 def test_bounds_of_the_users_own_are_not_in_the_state_and_stay():
     acc, other = Accumulator(), Accumulator()
     for each in (acc, other):
