@@ -1,9 +1,6 @@
 """What every public object has to survive, in the middle of whatever it does."""
 
 import copy
-import io
-import pickle
-import warnings
 
 import pytest
 import torch
@@ -12,6 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_map_only
 from turns import turns
+from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, CellTrainer, Updater
 from lightning_accum.observe import Monitor
@@ -20,18 +18,9 @@ cases = turns("case", CASES.values())
 items = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 COPIES = {
     "deepcopy": copy.deepcopy,
-    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
-    "save": lambda x: saved(x, weights_only=False),
+    "pickle": by_pickle,
+    "save": lambda x: by_file(x, weights_only=False),
 }
-
-
-def saved(obj, weights_only):
-    buffer = io.BytesIO()
-    torch.save(obj, buffer)
-    buffer.seek(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return torch.load(buffer, weights_only=weights_only)
 
 
 def same(found, expected):
@@ -96,7 +85,7 @@ def test_a_running_object_keeps_its_keys_and_parameters_and_its_saved_states(cas
         keys, names = list(obj.state_dict()), [name for name, _ in obj.named_parameters()]
         for i in range(2):
             case.run(obj, i)
-            assert list(saved(obj.state_dict(), weights_only=True)) == keys
+            assert list(by_file(obj.state_dict())) == keys
             assert list(obj.state_dict()) == keys
             assert [name for name, _ in obj.named_parameters()] == names
             if i == 0:
@@ -115,7 +104,7 @@ def test_a_state_loads_into_a_fresh_object_that_goes_on(case, steps):
         for i in range(steps):
             case.run(original, i)
         fresh = case.make()
-        kept = saved(original.state_dict(), weights_only=True)
+        kept = by_file(original.state_dict())
         fresh.load_state_dict(kept)
         found = [case.run(fresh, i) for i in range(steps, steps + 2)]
         same([case.run(original, i) for i in range(steps, steps + 2)], found)

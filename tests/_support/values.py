@@ -1,10 +1,13 @@
-"""Nested values, compared bit by bit."""
+"""Nested values, compared bit by bit, and what a file gives back."""
 
 from __future__ import annotations
 
+import io
+import pickle
+import warnings
 from typing import Any
 
-from torch import Tensor, equal
+from torch import Tensor, equal, load, save
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 
@@ -19,3 +22,17 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.dtype == other.dtype and equal(one.nan_to_num(7), other.nan_to_num(7))
     return type(one) is type(other) and bool(one == other)
+
+
+def by_file(value: Any, weights_only: bool = True) -> Any:
+    """Saves a value and loads it, without a warning."""
+    file = io.BytesIO()
+    save(value, file)
+    file.seek(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return load(file, weights_only=weights_only)
+
+
+def by_pickle(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))

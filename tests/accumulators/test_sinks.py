@@ -6,6 +6,7 @@ import pytest
 import torch
 from streams import written
 from torch.utils.tensorboard import SummaryWriter
+from values import by_pickle
 
 from lightning_accum.accumulators import Log, Mean, Pipe, Scalar, Select, Source, Split, Sum
 
@@ -86,7 +87,7 @@ def test_scalars_stand_in_a_real_event_file(tmp_path):
     assert written(tmp_path) == {"train/loss": [(0, 1.5), (1, 5.0)]}
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
 def test_a_copy_writes_into_the_same_folder_with_a_writer_of_its_own(tmp_path, copied):
     writer = SummaryWriter(str(tmp_path))
     pipe = Mean() ** Scalar(writer, "loss")

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import io
 import pickle
 
 import lightning.pytorch as pl
@@ -28,6 +27,7 @@ from callback_helpers import (
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
+from values import by_file, by_pickle
 
 from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
 from lightning_accum.callbacks import UpdatePictures
@@ -87,15 +87,7 @@ def test_two_callbacks_with_two_trainers(every, tmp_path):
     assert clean(net)
 
 
-def by_pickle(thing):
-    return pickle.loads(pickle.dumps(thing))
-
-
-def by_torch(thing):
-    file = io.BytesIO()
-    torch.save(thing, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
+by_torch = functools.partial(by_file, weights_only=False)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_torch])

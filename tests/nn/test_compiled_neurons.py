@@ -4,11 +4,11 @@ It is compiled where there is no kernel: the tests take it away.
 """
 
 import copy
-import pickle
 
 import pytest
 import torch
 from compiled import currents, threads
+from values import by_pickle
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast
 from lightning_accum.nn._fast import BLOCK, SERIAL
@@ -151,7 +151,7 @@ def test_theta_is_changed_in_place_and_autograd_knows():
         product.backward()
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
 def test_a_copy_continues(copied):
     compiled, eager = _pair(AdaptiveLIF, 5, theta_plus=0.3)
     current = currents(BLOCK + 4, 3, 5)

@@ -2,12 +2,12 @@
 
 import copy
 import io
-import pickle
 
 import pytest
 import torch
 from compiled import currents, needs_kernel
 from torch import Tensor
+from values import by_pickle
 
 from lightning_accum.nn import LIF, AdaptiveLIF, WinnerTakeAll
 
@@ -113,9 +113,7 @@ def test_into_and_out_of_inference_mode():
     pair.steps(seed=4)
 
 
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda neurons: pickle.loads(pickle.dumps(neurons))]
-)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, by_pickle])
 def test_a_copy_and_its_original_go_on_apart(copied):
     pair = Pair()
     pair.steps()

@@ -2,8 +2,6 @@
 
 import copy
 import gc
-import io
-import pickle
 import weakref
 
 import pytest
@@ -11,22 +9,16 @@ import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
 from torch import nn
 from turns import turns
+from values import by_file, by_pickle
 
 from lightning_accum.sparse.tensor_lists import CHUNK
 
 BUILTINS = (int, float, bool, str, type(None))
 
 
-def through_a_file(value):
-    file = io.BytesIO()
-    torch.save(value, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
 # ---------------------------------------------------------------------- copies and checkpoints
 @turns("make", CASES.values())
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
 def test_a_copy_goes_on_by_itself(make, copied):
     params = parameters()
     optimizer = make(params)
@@ -45,7 +37,7 @@ def test_a_checkpoint_resumes_bit_for_bit(make, dtype):
     optimizer = make(params, lr=0.02)
     absent = lambda step: (step % 3,)  # noqa: E731
     run(optimizer, params, 11, absent=absent)
-    saved = through_a_file({"params": params, "optimizer": optimizer.state_dict()})
+    saved = by_file({"params": params, "optimizer": optimizer.state_dict()})
     fresh = [nn.Parameter(p) for p in saved["params"]]
     resumed = make(fresh, lr=5.0)
     resumed.load_state_dict(saved["optimizer"])
@@ -324,7 +316,7 @@ def test_a_capturable_step_counts_in_a_tensor(make_own):
     assert addresses == [[v.data_ptr() for v in optimizer.state[p].values()] for p in params]
     assert {optimizer.state[p]["step"].item() for p in params} == {8.0}
     # and a checkpoint of it goes on without graphs
-    saved = through_a_file(optimizer.state_dict())
+    saved = by_file(optimizer.state_dict())
     saved["param_groups"][0]["capturable"] = False
     resumed = make_own(params)
     resumed.load_state_dict(saved)

@@ -1,13 +1,13 @@
 """What the optimizers' document says of decays and of new optimizers."""
 
 import copy
-import pickle
 
 import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, parameters, run, same
 from torch import nn
 from turns import turns
+from values import by_pickle
 
 from lightning_accum.optim import Adam, AdamWarmup, GenericAdaptiveOptimizer, WeightDecay
 
@@ -48,7 +48,7 @@ def carried(pair):
 
 @turns("decay", [L1(0.1), WeightDecay(0.1), WeightDecay(0.1, False)])
 def test_a_decay_survives_copies_and_checkpoints(decay):
-    for way in (carried, copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))):
+    for way in (carried, copy.deepcopy, by_pickle):
         params = parameters()
         optimizer = Adam(params, lr=0.1, weight_decay=decay)
         run(optimizer, params, 3)

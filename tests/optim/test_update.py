@@ -1,12 +1,12 @@
 """UpdateOptimizer alone: rates, groups, schedulers, closures, copies."""
 
 import copy
-import pickle
 
 import pytest
 import torch
 from torch import nn
 from turns import turns
+from values import by_pickle
 
 from lightning_accum import Clamp, NonFiniteUpdateError, attach_updater
 from lightning_accum.optim import UpdateOptimizer
@@ -174,7 +174,7 @@ def test_an_updater_counts_once_however_often_it_is_attached():
     assert value(fc.weight) == 1.25
 
 
-@turns("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+@turns("copied", [copy.deepcopy, by_pickle])
 def test_a_copy_is_of_other_parameters_and_attached_anew(copied):
     fc, updater = layer("weight")
     optimizer = UpdateOptimizer([fc.weight], 0.5, [updater])

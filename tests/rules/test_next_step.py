@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 
 import pytest
 import torch
 from compiled import needs_kernel
 from torch import Tensor, nn
+from values import by_file
 
 import lightning_accum as la
 from lightning_accum.cells.trainer import Undo
@@ -147,12 +147,9 @@ def restored(net):
 
 def saved(net):
     net.learn(1, every=2)
-    file = io.BytesIO()
     updater = net.rule.updater_of("cell0")
-    torch.save((net.rule.state_dict(), updater.state_dict()), file)
-    file.seek(0)
+    rule, change = by_file((net.rule.state_dict(), updater.state_dict()))
     net.learn(2)
-    rule, change = torch.load(file, weights_only=True)
     net.rule.load_state_dict(rule)
     updater.load_state_dict(change)
 
@@ -180,10 +177,8 @@ def registered(net):
 
 def copied(net):
     net.learn(1, every=2)  # and nothing applied
-    file = io.BytesIO()
-    torch.save((net.rule, net.layers), file)
-    file.seek(0)
-    for clone in (copy.deepcopy, lambda _: torch.load(file, weights_only=False)):
+    loaded = by_file((net.rule, net.layers), weights_only=False)
+    for clone in (copy.deepcopy, lambda _: loaded):
         net.rule, net.layers = clone((net.rule, net.layers))
         net.rule.register_cell("cell0", la.Cell(*net.layers[0]))
         net.learn(1, every=2)

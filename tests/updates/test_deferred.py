@@ -1,7 +1,6 @@
 """Products that are all that is pending wait, and are added to the parameter itself."""
 
 import copy
-import io
 import math
 import pickle
 
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum.updates.part import Part
@@ -215,9 +215,7 @@ def saved(updater):
     return made
 
 
-@pytest.mark.parametrize(
-    "survive", [saved, copy.deepcopy, lambda updater: pickle.loads(pickle.dumps(updater))]
-)
+@pytest.mark.parametrize("survive", [saved, copy.deepcopy, by_pickle])
 def test_waits_on_in_a_copy(survive):
     original, model = linear(), linear()
     updater = Updater(original)
@@ -246,11 +244,8 @@ def test_a_copy_is_as_small_as_what_waits():
 def test_a_state_is_read_without_trust_whatever_number_the_rate_is():
     updater = Updater(linear())
     updater.weight.accumulate_outer(*sides(2, 0), np.float64(0.5))
-    file = io.BytesIO()
-    torch.save(updater.state_dict(), file)
-    file.seek(0)
     other = Updater(linear())
-    other.load_state_dict(torch.load(file, weights_only=True))
+    other.load_state_dict(by_file(updater.state_dict()))
     assert torch.equal(other.weight.pos, updater.weight.pos)
 
 

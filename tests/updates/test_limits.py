@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 from turns import turns
+from values import by_pickle
 
 from lightning_accum import (
     Accumulator,
@@ -74,7 +75,7 @@ def test_one_that_raises_does_not_apply_the_update_again():
     assert fc.bias.tolist() == [1.5, 1.5]
 
 
-@pytest.mark.parametrize("through", [copy.deepcopy, lambda u: pickle.loads(pickle.dumps(u))])
+@pytest.mark.parametrize("through", [copy.deepcopy, by_pickle])
 def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypatch):
     updater = Updater(linear(), "weight")
     monkeypatch.setattr(RemovableHandle, "next_id", 0)

@@ -1,9 +1,9 @@
 import copy
-import pickle
 
 import pytest
 import torch
 from torch import nn
+from values import by_pickle
 
 from lightning_accum import Updatable, Updater, attach_updater, get_updater
 
@@ -90,7 +90,7 @@ def test_the_state_dict_and_the_modules_do_not_show_it(make):
 
 
 @pytest.mark.parametrize("make", [scale, plain])
-@pytest.mark.parametrize("through", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("through", [copy.deepcopy, by_pickle])
 def test_a_copy_and_its_updater_belong_together(make, through):
     module = make()
     name = get_updater(module).names[0]
