@@ -1,6 +1,7 @@
 """Learning after every step: one compiled loop, and the calls step by step that it replaces."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
