@@ -17,9 +17,9 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from lightning_accum._checks import check_strings
 from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum._state import COUNT, shown
-from lightning_accum.accumulators.stage import Parameters, Stage, parameters
+from lightning_accum.accumulators.pipe_stage import Parameters, Stage, parameters
 from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
-from lightning_accum.sparse.attributes import assign
+from lightning_accum.sparse.module_attributes import assign
 
 State = dict[str, Any]
 

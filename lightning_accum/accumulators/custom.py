@@ -14,7 +14,7 @@ from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
-from lightning_accum.accumulators.stage import Parameters, parameters
+from lightning_accum.accumulators.pipe_stage import Parameters, parameters
 
 _VERBS = ("forward", "calculate", "reset")
 # The verbs of a subclass have names that torchmetrics uses otherwise, so they move.

@@ -23,7 +23,7 @@ from typing_extensions import Self
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import synchronize
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
-from lightning_accum.accumulators.stage import Ends, Function, Stage, as_stage
+from lightning_accum.accumulators.pipe_stage import Ends, Function, Stage, as_stage
 
 _MANY = 8  # items that wait for an end, before a warning
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torchmetrics.utilities import rank_zero_warn
 
-from lightning_accum.accumulators.stage import Stage
+from lightning_accum.accumulators.pipe_stage import Stage
 
 _logger = logging.getLogger("lightning_accum")
 

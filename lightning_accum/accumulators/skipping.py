@@ -16,7 +16,7 @@ from lightning_accum._compat import is_synchronised, known_keywords
 from lightning_accum._state import shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
-from lightning_accum.accumulators.stage import Parameters, as_stage
+from lightning_accum.accumulators.pipe_stage import Parameters, as_stage
 
 
 class Except(StreamAccumulator):

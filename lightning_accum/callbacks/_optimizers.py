@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from lightning_accum._compat import attempt, count_steps, step_is_watched
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.health.facts import By
 from lightning_accum.optim import UpdateOptimizer

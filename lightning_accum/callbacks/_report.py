@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import LogOptions, is_logging_step, log_is_near, log_values
 from lightning_accum.distributed.shards import whole
 from lightning_accum.distributed.world import (

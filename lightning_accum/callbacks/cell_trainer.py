@@ -13,8 +13,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning_accum._checks import names_in
 from lightning_accum._compat import attempt, skips_backward
 from lightning_accum._state import MAPPING
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
-from lightning_accum.callbacks._host import CellHost
 from lightning_accum.callbacks._logging import LogOptions, logger, own_state, remove_lent
 from lightning_accum.callbacks._optimizers import (
     Appliers,
@@ -33,7 +33,7 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import processes
 from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.updates.changes import NonFinite
+from lightning_accum.updates.atomic_changes import NonFinite
 
 
 class CellTrainerCallback(Callback):

@@ -13,13 +13,13 @@ from torch import nn
 
 from lightning_accum._checks import check_factor
 from lightning_accum._events import End
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.health.watch import Health, switched_off
-from lightning_accum.updates.changes import NonFinite
+from lightning_accum.updates.atomic_changes import NonFinite
 
 
 class FabricCellTrainer:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping, check_value
 from lightning_accum._compat import batches_that_stepped, logs_hyperparameters
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks._report import Activity, Before, Values, Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in

@@ -14,7 +14,7 @@ from lightning_accum._compat import version
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.optim._states import checked_parts
 from lightning_accum.updates import Updater
-from lightning_accum.updates.changes import call_uninterrupted
+from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 
 class UpdateOptimizer(torch.optim.Optimizer):

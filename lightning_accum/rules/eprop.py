@@ -15,7 +15,7 @@ from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
+from lightning_accum.rules._folded_eligibility import FoldConstants, FoldedWindow, SharedFolds
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.third_factor import PotentialRule
 

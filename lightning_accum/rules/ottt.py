@@ -16,7 +16,7 @@ from lightning_accum.functional.numbers import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._error import LearningSignal
-from lightning_accum.rules._folded import FoldConstants, FoldedWindow, SharedFolds
+from lightning_accum.rules._folded_eligibility import FoldConstants, FoldedWindow, SharedFolds
 from lightning_accum.rules._recorded_signals import StateSource
 from lightning_accum.rules.third_factor import PotentialRule
 

@@ -1,6 +1,6 @@
 """The kernel's loops over the steps of neurons, of which one also learns by pairs of spikes.
 
-The plain forms are each neuron's own step, and :func:`lightning_accum.rules.online.learn_online`.
+The plain forms are each step of a neuron, and :func:`lightning_accum.rules.learn_online`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A parameter's pending change: accumulators, updaters, and modules that carry them."""
 
 from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.atomic_changes import NonFiniteUpdateError
 from lightning_accum.updates.attached import Updatable, attach_updater, get_updater
-from lightning_accum.updates.changes import NonFiniteUpdateError
 from lightning_accum.updates.constraints import Clamp, Normalize
 from lightning_accum.updates.updater import Updater
 

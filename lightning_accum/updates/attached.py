@@ -10,7 +10,7 @@ from torch import nn
 from lightning_accum._checks import check_module, check_type
 from lightning_accum._compat import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.updates.changes import NonFinite
+from lightning_accum.updates.atomic_changes import NonFinite
 from lightning_accum.updates.updater import Updater
 
 # The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled

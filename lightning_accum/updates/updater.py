@@ -18,7 +18,7 @@ from lightning_accum._state import REAL, CheckedState, Kind, check_that, named
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
-from lightning_accum.updates.changes import (
+from lightning_accum.updates.atomic_changes import (
     Change,
     NonFinite,
     NonFiniteGuard,

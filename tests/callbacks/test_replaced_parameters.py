@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import ModelPruning
 from torch import nn
 
 from lightning_accum import CellSpec, Clopath, get_updater
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.optim import UpdateOptimizer
 
 

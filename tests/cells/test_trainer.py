@@ -20,7 +20,7 @@ from lightning_accum import (
     Serial,
     get_updater,
 )
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF
 
 PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)

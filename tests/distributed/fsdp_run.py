@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF
 from lightning_accum.optim import AdaBelief, Noam, RAdam, UpdateOptimizer, updates_as_gradients
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import lightning_accum as la
 from lightning_accum import Cell, CellSpec, Rule, Serial, Term, attach_updater, get_updater
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.engine import CustomChange
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.nn import LIF, AdaptiveLIF, DelayedLinear, SurrogateLIF

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightning_accum
 from lightning_accum import CellSpec, Clamp, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.callbacks._host import CellHost
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import updates_as_gradients

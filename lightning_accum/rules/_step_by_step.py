@@ -12,7 +12,7 @@ from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.accumulate import Terms
-from lightning_accum.engine.fixed_terms import FixedStep, FixedTerms
+from lightning_accum.engine.cached_terms import FixedStep, FixedTerms
 from lightning_accum.engine.recording import BOTH_SIDES, Recorded, Target
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
