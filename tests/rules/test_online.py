@@ -113,7 +113,8 @@ def same_everywhere(ours, plain):
 @given(
     shape=st.tuples(*(st.integers(1, most) for most in (20, 4, 20, 9))),
     share=st.sampled_from([0.0, 0.05, 0.4, 1.0]),
-    rates=st.tuples(*[st.sampled_from([0.05, -0.03, 0.0])] * 2),
+    # so small that a step never takes more than the room, which would multiply rounding
+    rates=st.tuples(*[st.sampled_from([0.003, -0.002, 0.0])] * 2),
     kind=st.sampled_from(FAMILY),
     reward=st.sampled_from(["number", "sample", "step"]),
     rule=st.fixed_dictionaries(
