@@ -258,10 +258,10 @@ def bind_anew(world: World) -> None:
 
 
 # ---------------------------------------------------------------------------- modules
-def forward(shape: tuple[int, ...]) -> Callable[[nn.Module, int], Tensor]:
+def forward(shape: tuple[int, ...], most: float = 2.0) -> Callable[[nn.Module, int], Tensor]:
     def run(module: nn.Module, i: int) -> Tensor:
         dtype = next((t.dtype for t in module.state_dict().values() if isinstance(t, Tensor)), None)
-        return module(2 * rand(i, *shape).to(dtype))
+        return module(most * rand(i, *shape).to(dtype))
 
     return run
 
@@ -432,7 +432,7 @@ CASES: dict[str, Case] = {
     ),
     "RecurrentLinear": Case(lambda: lann.RecurrentLinear(3), forward((4, 3))),
     "ShortTermPlasticity": Case(
-        lambda: lann.ShortTermPlasticity(3, 0.3, 30.0, 50.0, time_dim=0), forward(SEQUENCE)
+        lambda: lann.ShortTermPlasticity(3, 0.3, 30.0, 50.0, time_dim=0), forward(SEQUENCE, most=1.0)
     ),
     "LeakyIntegrator": Case(lambda: lann.LeakyIntegrator(3, time_dim=0), forward(SEQUENCE)),
     **{

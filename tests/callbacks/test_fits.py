@@ -340,6 +340,7 @@ FITS |= {
 @pytest.mark.filterwarnings("ignore:You requested to overfit")
 @pytest.mark.filterwarnings("ignore:.*training_step. returned .None.")
 @pytest.mark.filterwarnings("ignore:Each fit should have training batches:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile
 @pytest.mark.parametrize("name", FITS)
 def test_learns_the_training_steps_as_a_loop_by_hand(name, tmp_path):
     case, called = FITS[name], list[int]()
