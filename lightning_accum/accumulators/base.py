@@ -19,7 +19,7 @@ from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum._state import COUNT, shown
 from lightning_accum.accumulators.pipe_stage import Parameters, Stage, parameters
 from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
-from lightning_accum.sparse.module_attributes import assign
+from lightning_accum.sparse.attribute_assignment import assign
 
 State = dict[str, Any]
 

@@ -14,7 +14,7 @@ from lightning_accum._checks import check_integers
 from lightning_accum.accumulators.arithmetic import add, by_parts
 from lightning_accum.accumulators.base import State
 from lightning_accum.accumulators.elementwise import ElementWise, as_tensor, double
-from lightning_accum.sparse.module_attributes import assign
+from lightning_accum.sparse.attribute_assignment import assign
 
 
 class _Summing(ElementWise):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum._checks import quoted
 from lightning_accum.callbacks._cell_trainer_host import CellHost
-from lightning_accum.callbacks._report import Before, Report, Values, Watcher
+from lightning_accum.callbacks._measurements import Before, Report, Values, Watcher
 from lightning_accum.cells.state import rates_in
 from lightning_accum.health.watch import Health
 from lightning_accum.optim import UpdateOptimizer

@@ -16,6 +16,7 @@ from lightning_accum._state import MAPPING
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
 from lightning_accum.callbacks._logging import LogOptions, logger, own_state, remove_lent
+from lightning_accum.callbacks._measurements import Report, Watcher
 from lightning_accum.callbacks._optimizers import (
     Appliers,
     apply_now,
@@ -25,7 +26,6 @@ from lightning_accum.callbacks._optimizers import (
     scales_gradients,
 )
 from lightning_accum.callbacks._processes import ProcessStates, check_processes_agree
-from lightning_accum.callbacks._report import Report, Watcher
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.callbacks._summary import Summary, summary_lines
 from lightning_accum.cells.cell import CellSpec

@@ -19,7 +19,7 @@ from lightning_accum._checks import check_integers, check_mapping, check_value
 from lightning_accum._compat import batches_that_stepped, logs_hyperparameters
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
-from lightning_accum.callbacks._report import Activity, Before, Values, Watcher
+from lightning_accum.callbacks._measurements import Activity, Before, Values, Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.plot.fields import mosaic, receptive_fields

@@ -18,7 +18,7 @@ from lightning_accum._state import CheckedState
 from lightning_accum.nn._arguments import check_sizes
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.kernel_library import has_kernel
-from lightning_accum.sparse.synapses import Synapses, transmit
+from lightning_accum.sparse.synapse_products import Synapses, transmit
 from lightning_accum.updates import Updatable
 
 _BUILD_BYTES = 32  # of a synapse, that it takes to draw and sort them, beyond what is kept

@@ -18,7 +18,7 @@ from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.observe import Monitor
-from lightning_accum.rules._step_by_step import StepPlanner
+from lightning_accum.rules._single_steps import StepPlanner
 from lightning_accum.rules.neuromodulator import modulators_of
 from lightning_accum.sparse.costs import Forms
 from lightning_accum.updates import Updater

@@ -15,7 +15,7 @@ from lightning_accum._compat import compiled_from, is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
-from lightning_accum.cells.independent import IndependentCellTrainer, RegisteredCell
+from lightning_accum.cells.independent_trainer import IndependentCellTrainer, RegisteredCell
 from lightning_accum.engine.accumulate import (
     Backend,
     Evaluation,

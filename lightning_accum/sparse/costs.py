@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum.sparse.fold import widest
 from lightning_accum.sparse.kernel_library import has_kernel
-from lightning_accum.sparse.products import Factor, Product, Side, weighs_rows
+from lightning_accum.sparse.product_interfaces import Factor, Product, Side, weighs_rows
 from lightning_accum.sparse.search import density
 
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]

@@ -24,7 +24,14 @@ from lightning_accum.functional.traces import TraceMode, reverse_trace, trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import Scratch, has_kernel
-from lightning_accum.sparse.products import Factor, LinearMap, Product, Side, Sink, weighs_rows
+from lightning_accum.sparse.product_interfaces import (
+    Factor,
+    LinearMap,
+    Product,
+    Side,
+    Sink,
+    weighs_rows,
+)
 
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
 

@@ -432,7 +432,8 @@ CASES: dict[str, Case] = {
     ),
     "RecurrentLinear": Case(lambda: lann.RecurrentLinear(3), forward((4, 3))),
     "ShortTermPlasticity": Case(
-        lambda: lann.ShortTermPlasticity(3, 0.3, 30.0, 50.0, time_dim=0), forward(SEQUENCE, most=1.0)
+        lambda: lann.ShortTermPlasticity(3, 0.3, 30.0, 50.0, time_dim=0),
+        forward(SEQUENCE, most=1.0),
     ),
     "LeakyIntegrator": Case(lambda: lann.LeakyIntegrator(3, time_dim=0), forward(SEQUENCE)),
     **{

@@ -26,7 +26,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from lightning_accum import STDP, CellSpec, attach_updater, get_updater
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.callbacks._report import Before
+from lightning_accum.callbacks._measurements import Before
 from lightning_accum.optim import UpdateOptimizer
 
 

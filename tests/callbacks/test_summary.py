@@ -12,7 +12,7 @@ from callback_helpers import RULE, Net, callback, fit_by_hand, loader, trainer, 
 
 from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.callbacks._report import Before
+from lightning_accum.callbacks._measurements import Before
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.functional.update_statistics import update_statistics
 from lightning_accum.nn import SurrogateLIF

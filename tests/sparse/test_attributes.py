@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from lightning_accum.sparse.module_attributes import assign
+from lightning_accum.sparse.attribute_assignment import assign
 
 
 def test_assign_equals_one_setattr_for_each():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_accum.nn import SparseLinear
-from lightning_accum.sparse import synapses
+from lightning_accum.sparse import synapse_products
 
 
 def side(shape, kind, share, dtype):
@@ -35,16 +35,18 @@ def test_both_forms_are_products_of_matrices(sizes, kinds, shares, density, dtyp
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synapses, "threads_among", lambda pieces, _: min(pieces, threads))
-        patch.setattr(synapses, "_CHUNK", 7)
-        found = synapses.transmit(pre, weight, connection.by_input, targets)
-        sums = synapses.sum_pairs(post, pre, targets, connection.by_input, dtype)
-        plain = synapses.plain_sum_pairs(post.to(dtype), pre.to(dtype), connection.by_input)
-        across = synapses.plain_sum_pairs(pre.to(dtype), post.to(dtype), targets)
+        patch.setattr(synapse_products, "threads_among", lambda pieces, _: min(pieces, threads))
+        patch.setattr(synapse_products, "_CHUNK", 7)
+        found = synapse_products.transmit(pre, weight, connection.by_input, targets)
+        sums = synapse_products.sum_pairs(post, pre, targets, connection.by_input, dtype)
+        plain = synapse_products.plain_sum_pairs(post.to(dtype), pre.to(dtype), connection.by_input)
+        across = synapse_products.plain_sum_pairs(pre.to(dtype), post.to(dtype), targets)
     torch.set_num_threads(before)
     expected = pre.to(dtype) @ connection.dense().detach().T
     torch.testing.assert_close(found, expected, **near)
-    torch.testing.assert_close(synapses.plain_transmit(pre, weight, targets), expected, **near)
+    torch.testing.assert_close(
+        synapse_products.plain_transmit(pre, weight, targets), expected, **near
+    )
     matrix = post.to(dtype).T @ pre.to(dtype)
     for each in (sums, plain, across):
         torch.testing.assert_close(each, matrix[connection.indices.long().unbind()], **near)

@@ -24,7 +24,7 @@ from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.neuromodulator import modulators_of
-from lightning_accum.rules.populations_simulation import only_rule_watches, run_populations, suited
+from lightning_accum.rules.online_populations import only_rule_watches, run_populations, suited
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse.events import SpikeRows
 from lightning_accum.sparse.neurons import (
