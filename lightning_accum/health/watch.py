@@ -101,8 +101,10 @@ def _guarded(event: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
         if self.broken:
             return
         try:
-            with torch.no_grad():
-                event(self, *args, **kwargs)
+            if torch.is_grad_enabled():  # in the pipe it is not, and entering takes a microsecond
+                with torch.no_grad():
+                    return event(self, *args, **kwargs)
+            event(self, *args, **kwargs)
         except Warning:
             raise  # the user has made errors of warnings
         except Exception:
