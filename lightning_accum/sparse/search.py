@@ -25,6 +25,7 @@ from lightning_accum.sparse.kernel_library import (
     kernel_for,
     pointer,
     pointers,
+    threads_among,
 )
 
 AT_ONCE = 4  # events that the kernel writes at a time
@@ -95,10 +96,11 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     kernel = kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
     if kernel is not None:
         starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
+        threads = Int(max(1, threads_among(len(raster), raster.numel() // 8)))
         while True:  # a second time if there are more than usual
             row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
-            places = pointers(row, column, starts)
-            count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places, Int(room))
+            places = *pointers(row, column, starts), Int(room), threads
+            count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places)
             if count <= room:
                 return row[:count], column[:count], starts
             room = count

@@ -385,3 +385,17 @@ def test_nothing_is_at_an_address_too(inputs):
     none = torch.empty(0, dtype=torch.int32)
     ordered, starts, order = search.order_events(none, none, inputs, True)
     assert (len(ordered), starts.tolist(), len(order)) == (0, [0] * inputs, 0)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.11, 0.9])
+@pytest.mark.parametrize("where", ["everywhere", "in the last rows"])
+def test_threads_find_the_same_spikes_in_the_same_order(density, where):
+    raster = spikes(5003, 131, density=density, seed=0)
+    if where == "in the last rows":  # more than the share of a thread
+        raster[:-700] = False
+    rows, columns = raster.nonzero().int().unbind(1)
+    starts = search.first_of_each(rows, len(raster))
+    for number in (1, 2, 3):
+        with threads(number):
+            found = search.find(raster)
+        assert all(map(torch.equal, found, (rows, columns, starts))), number

@@ -31,21 +31,53 @@ int64_t count_ones(const REAL *values, int64_t length)
     return count;
 }
 
-/* Writes the row and the column of each non-zero byte of [K, E] and the place of each row's first
-   one to `starts` [K], and returns their number. Those from `room` on are only counted; there is
-   room for AT_ONCE more. */
-int64_t find_events(const uint8_t *raster, int64_t K, int64_t E, int32_t *rows, int32_t *columns,
-                    int32_t *starts, int64_t room)
+typedef struct {
+    const uint8_t *raster;
+    int64_t K, E, parts, share; /* each part of the rows has a share of the room */
+    int32_t *rows, *columns, *starts;
+    int64_t *counts;
+} search;
+
+static int64_t find_between(const search *s, int64_t begin, int64_t end, int64_t from, int64_t room)
 {
+    int32_t *rows = s->rows + from, *columns = s->columns + from;
     int64_t n = 0;
-    for (int64_t k = 0; k < K; k++) {
-        starts[k] = (int32_t)n;
-        for (int64_t e = 0; e < E; e += 64) {
-            uint64_t found = nonzero_of(raster + k * E + e, E - e);
+    for (int64_t k = begin; k < end; k++) {
+        s->starts[k] = (int32_t)n;
+        for (int64_t e = 0; e < s->E; e += 64) {
+            uint64_t found = nonzero_of(s->raster + k * s->E + e, s->E - e);
             int64_t next = n + __builtin_popcountll(found);
             write_events(found, k, e, n, next, room, rows, columns);
             n = next;
         }
+    }
+    return n;
+}
+
+static void find_parts(const void *task, int64_t begin, int64_t end, void *memory)
+{
+    const search *s = task;
+    for (int64_t p = begin; p < end; p++)
+        s->counts[p] = find_between(s, s->K * p / s->parts, s->K * (p + 1) / s->parts,
+                                    p * s->share, s->share - AT_ONCE);
+}
+
+/* Writes the row and the column of each non-zero byte of [K, E] and the place of each row's first
+   one to `starts` [K], and returns their number. Those from `room` on are only counted; there is
+   room for AT_ONCE more. Threads search parts of the rows, whose events are then put together. */
+int64_t find_events(const uint8_t *raster, int64_t K, int64_t E, int32_t *rows, int32_t *columns,
+                    int32_t *starts, int64_t room, int64_t threads)
+{
+    int64_t counts[MOST_THREADS], n = 0, fits = threads > 1;
+    const search s = {raster, K, E, threads, room / threads, rows, columns, starts, counts};
+    if (fits) divide(find_parts, &s, threads, 0, 0, (int)threads);
+    for (int64_t p = 0; fits && p < threads; p++) fits = counts[p] <= s.share - AT_ONCE;
+    if (!fits) return find_between(&s, 0, K, 0, room);
+    for (int64_t p = 0; p < threads; n += counts[p++]) {
+        const size_t bytes = (size_t)counts[p] * sizeof(int32_t);
+        memmove(rows + n, rows + p * s.share, bytes);
+        memmove(columns + n, columns + p * s.share, bytes);
+        for (int64_t k = K * p / threads; k < K * (p + 1) / threads; k++) starts[k] += (int32_t)n;
     }
     return n;
 }
