@@ -121,7 +121,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (
         r"py:class",
-        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|products\.Write|synapses\.Synapses)",
+        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|product_interfaces\.Write|synapse_products\.Synapses)",
     ),
     (r"py:class", r"lightning_accum\.functional\.(kernels\.Coefficients|reductions\.Reduction)"),
     (r"py:class", r"lightning_accum\.metrics\.update_statistics\.AdditiveMetric"),
@@ -129,7 +129,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.cells\.cell\.CellRegistry"),
     # What trainers make of cells and keep of them; users never make one.
     (r"py:class", r"lightning_accum\.cells\.state\.CellState"),
-    (r"py:class", r"lightning_accum\.cells\.independent\.RegisteredCell"),
+    (r"py:class", r"lightning_accum\.cells\.independent_trainer\.RegisteredCell"),
     (r"py:class", r"lightning_accum\.observe\.monitor\.MonitorConstructor"),
     (r"py:class", r"lightning_accum\.health\.watch\.Clock"),
     # Files that are private to their folder, which name the types of methods that nobody calls.
