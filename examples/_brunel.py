@@ -18,7 +18,7 @@ from lightning_accum.nn import LIF, SparseLinear
 from lightning_accum.rules import learn_online
 
 SHARE, DENSITY = 0.8, 0.1  # of excitatory neurons; of the neurons of a kind that a neuron hears
-PIECE = 250  # steps that are drawn and simulated at a time
+PIECE = 500  # steps that are drawn and simulated at a time
 
 
 @dataclass(frozen=True)
