@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lightning_accum.functional.bounds import FullBounding, HalfBounding, function_of
+from lightning_accum.functional.bounds import FullBounding, HalfBounding, bound_named
 from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
 from lightning_accum.functional.spikes import (
     ArcTan,
@@ -34,4 +34,4 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Returns a bound of the package as a function, such as ``bound_upper_power``."""
-    return function_of(name)
+    return bound_named(name)

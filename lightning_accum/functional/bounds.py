@@ -10,10 +10,9 @@ further out. The formula without a clamp would change the sign, or give NaN for 
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import torch
@@ -116,28 +115,26 @@ def rooms_of(
     )
 
 
-def function_of(name: str) -> Callable[..., Tensor]:
+class NamedBound(NamedTuple):
+    """A bound of this package as a function of the parameter, its parts and their limits."""
+
+    kind: str
+    side: str  # "full", "upper" or "lower"
+
+    def __call__(self, param: Tensor, *args: Any, **options: float) -> Tensor:
+        """Returns the bounded part, or for both sides the change: parts come first, then limits."""
+        count = 2 if self.side == "full" else 1
+        parts, limits = args[:count], args[count:]
+        names = ("pos", "neg") if count == 2 else ("update",)
+        check_tensors(param=param, **dict(zip(names, parts, strict=True)))
+        rooms = rooms_of(self.kind, limits, options)
+        first = rooms[0].bounded(param, parts[0], self.side != "lower")
+        return first - rooms[1].bounded(param, parts[1], False) if count == 2 else first
+
+
+def bound_named(name: str) -> NamedBound:
     """Returns the function of a name such as ``bound_power`` or ``bound_upper_power``."""
     named = re.fullmatch(rf"bound_(?:(upper|lower)_)?({'|'.join(KINDS)})", name)
     if named is None:
         raise AttributeError(f"module 'lightning_accum.functional' has no attribute '{name}'")
-    side, kind = named.groups()
-    function = _full if side is None else functools.partial(_half, side == "upper")
-    return functools.partial(function, kind)
-
-
-# Both take positions only, so that a keyword is an option.
-def _half(
-    upper: bool, kind: str, param: Tensor, update: Tensor, limit: float, /, **options: float
-) -> Tensor:
-    check_tensors(param=param, update=update)
-    (room,) = rooms_of(kind, (limit,), options)
-    return room.bounded(param, update, upper)
-
-
-def _full(
-    kind: str, param: Tensor, pos: Tensor, neg: Tensor, max: float, min: float, /, **options: float
-) -> Tensor:
-    check_tensors(param=param, pos=pos, neg=neg)
-    upper, lower = rooms_of(kind, (max, min), options)
-    return upper.bounded(param, pos, True) - lower.bounded(param, neg, False)
+    return NamedBound(named[2], named[1] or "full")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_finite, name_of, nearest
 from lightning_accum._state import ANYTHING, MAPPING, TEXT, check_state, check_that, list_of
-from lightning_accum.functional.bounds import KINDS, Room, options_of, rooms_of
+from lightning_accum.functional.bounds import KINDS, NamedBound, Room, options_of, rooms_of
 
 Side: TypeAlias = Literal["full", "upper", "lower"]
 _LIMITS: dict[Side, tuple[str, ...]] = {
@@ -85,6 +85,13 @@ def _made(
 
 def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[str, Any]) -> Bound:
     """Returns a bound, if it can be applied."""
+    if isinstance(fn, NamedBound):
+        if fn.side != side:
+            raise ValueError(
+                f"Argument `bound` of the {side} bound should be one for the {side} side. Found one"
+                f" for the {fn.side} side: pass {fn.kind!r}, or set it by `{fn.side}bound`."
+            )
+        fn = fn.kind
     if not callable(fn) and not (isinstance(fn, str) and fn in KINDS):
         found = f"{fn!r}{nearest(fn, KINDS)}" if isinstance(fn, str) else f"`{type(fn).__name__}`."
         raise (ValueError if isinstance(fn, str) else TypeError)(

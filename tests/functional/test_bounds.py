@@ -113,3 +113,18 @@ def test_options_that_are_not_positive_are_rejected(value):
         options = {"range": 1.0} if len(limits) == 1 else {}
         with pytest.raises((TypeError, ValueError), match=f"`{name}` should be"):
             rooms_of("scaled_power", limits, {**options, name: value})
+
+
+@pytest.mark.parametrize("side", ["full", "upper", "lower"])
+def test_a_function_is_the_bound_of_its_name_and_of_its_side_only(side):
+    by_word, by_function = Accumulator(), Accumulator()
+    limits = (HI, LO) if side == "full" else (HI,)
+    part = "" if side == "full" else f"{side}_"
+    getattr(by_word, f"{side}bound")("power", *limits, power=MU)
+    getattr(by_function, f"{side}bound")(
+        getattr(functional, f"bound_{part}power"), *limits, power=MU
+    )
+    assert by_function.get_extra_state() == by_word.get_extra_state()  # a state names it
+    other = functional.bound_lower_power if side == "upper" else functional.bound_upper_power
+    with pytest.raises(ValueError, match=f"{side} side. Found one for the"):
+        getattr(Accumulator(), f"{side}bound")(other, *limits, power=MU)
