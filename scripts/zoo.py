@@ -305,8 +305,8 @@ def page(kept: dict[str, dict[str, Any]]) -> str:
     commands = "\n".join(
         f"{n.command} --split 0" if n.splits > 1 else n.command for n in ZOO.values()
     )
-    on = f"Measured on {'; '.join(machines) or '–'}; one thread. The commands, with splits 0, 1 and 2:"
-    parts += [on, "", "```bash", commands, "```", ""]
+    on = f"Measured on {'; '.join(machines) or '–'}; one thread."
+    parts += [f"{on} The commands, with splits 0, 1 and 2:", "", "```bash", commands, "```", ""]
     printed = PRINTED.read_text(encoding="utf-8").rstrip()
     parts += [described(STUDY), "", f"`python benchmarks/{STUDY.name}` printed:", "", printed, ""]
     return "\n".join(parts)
