@@ -161,7 +161,13 @@ def _write(app: Any) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def _link_pages(app: Any, name: str, source: list[str]) -> None:
+    """Leads links to an example, which work in a checkout too, to its page in the gallery."""
+    source[0] = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", r"](/gallery/\1.md)", source[0])
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Writes the pages before Sphinx looks for them."""
     app.connect("builder-inited", _write)
+    app.connect("source-read", _link_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

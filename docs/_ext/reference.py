@@ -1,18 +1,22 @@
 """What the reference shows: public names under their public paths, and all of them.
 
+On the other pages, code that is a public name, such as ``STDP``, becomes a link to it.
 ``.. summary:: lightning_accum.rules`` is a table of a package's names, each with its first line.
 """
 
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from sphinx import addnodes
 from sphinx.ext.autosummary import Autosummary
 from sphinx.ext.intersphinx import missing_reference
+from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -163,6 +167,39 @@ def _write_pages(app: Any) -> None:
             page.write_text(text, encoding="utf-8")
 
 
+class LinkNames(SphinxTransform):
+    """Links inline code that is a public name, or a method of one, to its entry."""
+
+    default_priority = 500
+
+    def apply(self, **options: Any) -> None:
+        """Wraps such code, where it stands in no link yet, as a role would."""
+        for code in list(self.document.findall(nodes.literal)):
+            name, _, member = code.astext().partition(".")
+            package = _owners().get(name)
+            inside = isinstance(code.parent, (nodes.reference, addnodes.pending_xref))
+            if package is None or inside or isinstance(code.parent.parent, addnodes.pending_xref):
+                continue
+            value = getattr(importlib.import_module(package), name)
+            if member and not hasattr(value, member):
+                continue
+            target = f"{package}.{code.astext()}"
+            link = addnodes.pending_xref(refdomain="py", reftype="obj", reftarget=target)
+            link["refdoc"] = self.env.docname
+            code.replace_self(link)
+            link += code
+
+
+@cache
+def _owners() -> dict[str, str]:
+    """The package of each public name that only one package has."""
+    found: dict[str, list[str]] = {}
+    for package in (f"lightning_accum.{name}" for name in _PACKAGES):
+        for name in importlib.import_module(package).__all__:
+            found.setdefault(name, []).append(package)
+    return {name: packages[0] for name, packages in found.items() if len(packages) == 1}
+
+
 class Summary(Autosummary):
     """An autosummary of what a package's ``__all__`` lists, without the signatures."""
 
@@ -182,6 +219,7 @@ def setup(app: Any) -> dict[str, bool]:
     """Connects the functions above; of autosummary, it takes the tables, and no pages."""
     app.setup_extension("sphinx.ext.autosummary")
     app.add_directive("summary", Summary)
+    app.add_transform(LinkNames)
     app.connect("builder-inited", _write_pages)
     app.connect("env-check-consistency", _check_complete)
     app.connect("missing-reference", _resolve)

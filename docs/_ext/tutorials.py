@@ -46,27 +46,24 @@ def _offer_notebook(app: Any, name: str, source: list[str]) -> None:
         source[0] = f"{head}{title}{end}{link}\n\n{text}"
 
 
-_ROLE = re.compile(r"\{(?:py:)?(\w+)\}`([^`<]*?)\s*(?:<([^`>]*)>)?`")
+_LINK = re.compile(r"\[([^\]]*)\]\(([\w./-]*?)\.(?:md|py)\)")
 _NEEDS = re.compile(r"`pip install ([\w -]+)`")
 _INSTALL = "# In a new environment, such as Colab:\n# %pip install lightning-accum "
 
 
 def plain(cells: list[Any], site: str) -> list[Any]:
-    """Returns a notebook's cells as Jupyter shows them: links for roles, and how to install."""
+    """Returns a notebook's cells as Jupyter shows them: links to the site, and how to install."""
 
     def link(found: re.Match[str]) -> str:
-        kind, text, target = found.groups()
-        if kind != "doc":
-            return f"`{text.lstrip('~').rpartition('.')[2] if text[0] == '~' else text}`"
-        page = posixpath.normpath(f"tutorials/{target or text}") if target or text else ""
-        words = text if target else page.rpartition("/")[2].replace("-", " ")
+        words, path = found.groups()
+        page = posixpath.normpath(f"tutorials/{path}").replace("../examples", "gallery")
         return f"[{words}]({site}/{page}.html)" if site else f"*{words}*"
 
     for cell in cells:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             source = re.sub(r"Download this page as a notebook.*\n+", "", source)
-            cell["source"] = _ROLE.sub(link, source)
+            cell["source"] = _LINK.sub(link, source)
     needs = _NEEDS.search("".join(cells[0]["source"]))
     install = _INSTALL + (needs[1] if needs else "matplotlib scikit-learn")
     first = {"cell_type": "code", "id": "install", "metadata": {}, "execution_count": None}
