@@ -246,7 +246,7 @@ class Health(Events):
             time_dim = c.h.get("time_dim")
             if text := layout(cell, post.shape, time_dim, self._batch_size):
                 self.say(cell, "setup", text)
-        if self.by == "hand" and not (c.asked or post.is_meta):
+        if self.by == "hand" and c.windows <= _LONG and not (c.asked or post.is_meta):
             c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
             c.asked = c.steps >= _SOON and c.values >= _LONG and c.has_updates
             if c.asked:

@@ -178,6 +178,16 @@ def test_copies_are_silent() -> None:
     assert twin[0].cell.updater.events is SILENT
 
 
+def test_updates_that_are_never_applied_end_the_count_of_spikes(monkeypatch: Any) -> None:
+    monkeypatch.setattr("lightning_accum.health.watch._LONG", 4)
+    layer, rule = by_hand()
+    for _ in range(8):
+        layer(torch.ones(1, BATCH, 2))
+        rule()
+    assert rule.events.cells["enc"].values == 4 * BATCH
+    rule.update()  # it would be told otherwise
+
+
 def test_a_rule_in_a_callback_is_not_watched_by_hand() -> None:
     class Asks(pl.Callback):
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
