@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,8 @@ class Linear(Updatable, nn.Linear):
         torch.Size([100, 32, 10])
     """
 
+    finds_events: ClassVar[bool] = True  # of boolean spikes, or says that it has not
+
     def forward(self, x: Tensor, later: bool = False) -> Any:
         """Transmits a batch.
 
@@ -71,6 +73,7 @@ class Linear(Updatable, nn.Linear):
                     shape = torch.Size((*x.shape[:-1], self.out_features))
                     product = EventProduct(events, self.weight, self.bias, shape)
                     return product if later else product.values()
+            publish_events(x, None)
             x = x.view(torch.uint8)  # bytes are converted faster
         if not x.is_floating_point() and not x.is_complex():
             x = x.to(self.weight.dtype)

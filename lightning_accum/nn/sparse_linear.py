@@ -189,10 +189,10 @@ class SparseLinear(Updatable, CheckedState):
                 f" of shape {list(x.shape)}."
             )
         raster, events = x.reshape(x.shape[:-1].numel(), self.in_features), None
-        if x.dtype == torch.bool and has_kernel(x.device, self.weight.dtype):
-            events = Events(raster)
+        if x.dtype == torch.bool:
+            events = Events(raster) if has_kernel(x.device, self.weight.dtype) else None
             publish_events(x, events)
-        elif x.dtype != torch.bool:
+        else:
             raster = raster.to(self.weight.dtype)
         out = transmit(raster, self.weight, self.by_input, self.by_output, events)
         out = out if self.bias is None else out + self.bias

@@ -31,11 +31,14 @@ class StepBuffer:
         self._whole = 0  # how many steps such spikes have, if they are a sequence
         self.expected: ExpectedEvents | None = None
         self.is_held = False  # whether the memory belongs to someone else
+        self.copies = False  # whether the module that uses spikes did not find their events
         self._version: float | None = None  # of such memory
 
     @property
     def steps(self) -> Tensor | None:
         """The steps ``[T, B, ...]``, as a view of the memory; ``None`` if there are none."""
+        if self.is_held and self.was_changed:
+            self._rebuild()
         return None if self.memory is None or self.length == 0 else self.memory[: self.length]
 
     @property
@@ -121,6 +124,10 @@ class StepBuffer:
         self.expected, self.length = None, end
         return end == capacity > 0
 
+    def expect_events(self, sequence: Tensor) -> None:
+        """Asks the module that uses a sequence of spikes next for the events that it finds."""
+        self.expected = expect_events(sequence, self._own)
+
     def hold(self, sequence: Tensor) -> None:
         """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
         self.memory, self._rows, self.spike_rows = sequence, [], None
@@ -144,8 +151,24 @@ class StepBuffer:
     def __reduce__(self) -> tuple[Any, ...]:
         return StepBuffer, (None if self.steps is None else self.steps.clone(),)
 
+    def _own(self) -> None:
+        """Copies the steps that are held, and those of later windows."""
+        if self.is_held and self.memory is not None:
+            self.copies = True
+            self._use(self.memory.clone())
+
+    def _rebuild(self) -> None:
+        """Makes spikes that are held, and may have changed, from their events if they are known."""
+        events, memory = self.events, self.memory
+        if events is not None and memory is not None:
+            raster = torch.zeros(events.shape, dtype=torch.bool)
+            raster[events.rows.long(), events.columns.long()] = True
+            self.hold(raster.view(memory.shape))
+
     def _grow(self, capacity: int) -> None:
         """Takes more memory for the steps."""
+        if self.is_held:
+            self._rebuild()
         old = self.memory
         assert old is not None
         new = allocate((capacity, *old.shape[1:]), old.dtype, old.device)
@@ -177,7 +200,7 @@ class WindowRecorder(Reducer):
             checked when :meth:`confirm` is called.
         label: where the activity is seen, for messages.
         holds: whether the first sequence of a window may be held itself, instead of a copy, because
-            its module makes new memory in each call.
+            its module makes new memory in each call; or, of booleans, finds their events.
 
     Example:
         >>> import torch
@@ -209,7 +232,7 @@ class WindowRecorder(Reducer):
         self.spikes = spikes
         self.time_dim = time_dim
         self.label = label
-        self.holds = holds and not spikes
+        self.holds = holds
         self._check = SpikeCheck(label) if spikes and validate else None
 
     @property
@@ -268,14 +291,18 @@ class WindowRecorder(Reducer):
         if check is not None and not booleans:
             check.take_sequence(sequence.detach())
         first = buffer.length == 0
-        if self.holds and first and len(sequence) and not sequence.is_inference():
+        if buffer.is_held:
+            self.window()  # raises if it has changed
+        holds = self.holds and first and len(sequence) and not sequence.is_inference()
+        if holds and (not self.spikes or (booleans and not buffer.copies)):
             buffer.hold(sequence.detach())
+            if self.spikes:
+                buffer.expect_events(sequence)
             return
         buffer.prepare(sequence, shape, self.spikes)
         again = buffer.extend(sequence.detach())
         if first and self.spikes and booleans:
-            # the module that uses the sequence next leaves the events that it finds
-            buffer.expected = expect_events(sequence)
+            buffer.expect_events(sequence)
         elif first and again and check is not None:
             buffer.expect_spikes(sequence.dtype, whole=True)
 
@@ -303,6 +330,7 @@ class WindowRecorder(Reducer):
                 window of one step is checked with later ones.
         """
         buffer, check = self._buffer, self._check
+        steps = buffer.steps
         if buffer.is_held and buffer.was_changed:
             raise ValueError(
                 f"Values {self.label} should stay as they are until the rule is called. Found that"
@@ -310,7 +338,7 @@ class WindowRecorder(Reducer):
             )
         if check is not None and check.kept and buffer.length > 1:
             check.check_kept()
-        return buffer.steps
+        return steps
 
     def only_step(self) -> Tensor | None:
         """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows."""

@@ -49,8 +49,10 @@ def both_sides(
 ) -> tuple[RecordedSignal, RecordedSignal]:
     """Returns the signals of every rule: the connection's input and the neuron's output."""
     takes_indices = isinstance(cell.connection, nn.Embedding)  # integers that are not spikes
+    is_spikes = spikes and not takes_indices
+    holds = getattr(cell.connection, "finds_events", False)
     pre = RecordedSignal(
-        "pre", "connection", InputMonitor, spikes and not takes_indices, reads_input, first_tensor
+        "pre", "connection", InputMonitor, is_spikes, reads_input, first_tensor, holds
     )
     post = RecordedSignal("post", "neuron", OutputMonitor, spikes, True, h.picker or first_tensor)
     return pre, post

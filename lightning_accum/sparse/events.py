@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -168,30 +169,33 @@ class SpikeRows:
 class ExpectedEvents:
     """Receives the events of a raster, if they are found before the raster changes."""
 
-    def __init__(self, version: float) -> None:
+    def __init__(self, version: float, unfound: Callable[[], object]) -> None:
         self.version = version
+        self.unfound = unfound
         self.events: Events | None = None
 
 
 _expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
-def expect_events(raster: Tensor) -> ExpectedEvents | None:
-    """Asks for the events of a raster that is about to be used."""
+def expect_events(raster: Tensor, unfound: Callable[[], object]) -> ExpectedEvents | None:
+    """Asks for the events of a raster that is about to be used, or to be told of none."""
     # `None` for a tensor of inference mode, which does not count its changes.
     if raster.is_inference():
         return None
-    expected = ExpectedEvents(version(raster))
+    expected = ExpectedEvents(version(raster), unfound)
     _expected[raster] = expected
     return expected
 
 
-def publish_events(raster: Tensor, events: Events) -> None:
-    """Hands over the events of a raster, if a recorder expects them."""
+def publish_events(raster: Tensor, events: Events | None) -> None:
+    """Hands over the events of a raster, if a recorder expects them; or tells it of none."""
     if raster in _expected:
         expected = _expected.pop(raster)
         if expected.version == version(raster):
             expected.events = events
+            if events is None:
+                expected.unfound()
 
 
 def last_trace_of_events(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 from turns import turns
 from watching import pickled
 
-from lightning_accum import Cell, EProp, get_updater
-from lightning_accum.nn import Linear, SurrogateLIF
+from lightning_accum import STDP, Cell, EProp, get_updater
+from lightning_accum.nn import LIF, Linear, SurrogateLIF
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.reducer import Latest
 from lightning_accum.sparse.events import Events, publish_events
@@ -118,6 +119,32 @@ def test_a_held_state_that_was_changed_in_place_is_refused():
     lif(fc(torch.ones(5, 2, 3)))
     rule(error=torch.randn(5, 2, 4))
     assert get_updater(fc).weight.neg is not None
+
+
+@turns("density", [0.005, 0.9])
+@turns("parts", [1, 2])
+@turns("change", [torch.Tensor.copy_, lambda old, new: np.copyto(old.numpy(), new.numpy())])
+def test_rasters_whose_events_are_found_may_change_and_are_not_copied(density, parts, change):
+    rasters = (torch.rand(2, parts, 60, 4, 300) < density).unbind()
+    found = []
+    for reused in (True, False):
+        fc, lif = Linear(300, 40, bias=False), LIF(40, time_dim=0)
+        torch.nn.init.constant_(fc.weight, 0.5)
+        rule, cell, same = STDP(0.1, -0.05, time_dim=0), Cell(fc, lif), rasters[0][0].clone()
+        rule.register_cell("c", cell)
+        kept = [monitor.reducer for _, monitor in rule.named_monitors_of("c")]
+        for window in rasters:
+            for raster in window:
+                if reused:
+                    change(same, raster)
+                lif(fc(same if reused else raster))
+            held = same.data_ptr() in [reducer.window().data_ptr() for reducer in kept]
+            assert held == (reused and parts == 1 and density < 0.5)
+            same.zero_()
+            rule()
+        found.append(get_updater(fc).weight.update(fc.weight))
+    assert found[0].any()
+    assert torch.equal(*found)
 
 
 @turns("spikes", [True, False])
