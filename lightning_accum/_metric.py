@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.plot import plot_single_or_multi_val
 
-from lightning_accum._compat import default_states, forget_computed
+from lightning_accum._compat.torchmetrics import default_states, forget_computed
 from lightning_accum._state import TENSOR, shown
 
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}

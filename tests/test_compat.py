@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import lightning.pytorch as pl
@@ -20,8 +21,20 @@ from torch.optim.optimizer import (
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric, SumMetric
 
-from lightning_accum import _compat
-from lightning_accum._compat import (
+from lightning_accum._compat import lightning as of_lightning
+from lightning_accum._compat import torch as of_torch
+from lightning_accum._compat import torchmetrics as of_torchmetrics
+from lightning_accum._compat.lightning import (
+    batches_that_stepped,
+    count_steps,
+    log_again,
+    logs_hyperparameters,
+    logs_now,
+    replace_methods,
+    restore_methods,
+    skips_backward,
+)
+from lightning_accum._compat.torch import (
     compiled_from,
     foreach,
     forget_compiled,
@@ -31,13 +44,19 @@ from lightning_accum._compat import (
     in_backward,
     in_dispatch_mode,
     is_compiler_failure,
-    is_synchronised,
     is_traced,
-    known_keywords,
-    local_result,
     own_tensor,
     parallel_region,
     step_is_watched,
+    version,
+)
+from lightning_accum._compat.torchmetrics import (
+    default_states,
+    forget_computed,
+    is_synchronised,
+    known_keywords,
+    local_result,
+    mark_updated,
 )
 
 
@@ -265,14 +284,14 @@ def looked(tmp_path, look, automatic=False, **options):
 
 
 def test_batches_that_stepped(tmp_path):
-    found = looked(tmp_path, lambda module: _compat.batches_that_stepped(module.trainer))
+    found = looked(tmp_path, lambda module: batches_that_stepped(module.trainer))
     assert found == [0, 1, 2, 3, 4]
 
 
 def test_logs_now(tmp_path):
     def look(module):
         module.trainer.should_stop = len(module.found) >= 2
-        logs = _compat.logs_now(module.trainer)
+        logs = logs_now(module.trainer)
         assert logs == module.trainer._logger_connector.should_update_logs
         return logs
 
@@ -284,7 +303,7 @@ def test_logs_now(tmp_path):
 def test_log_again(tmp_path):
     def look(module):
         values = {name: torch.tensor(float(len(module.found))) for name in ("a", "b")}
-        again = _compat.log_again(module, values)
+        again = log_again(module, values)
         if not again:
             module.log_dict(values, on_step=True, on_epoch=False)
         assert module.trainer.callback_metrics["a"] == module.trainer.callback_metrics["b"]
@@ -296,7 +315,7 @@ def test_log_again(tmp_path):
 
 def test_skips_backward(tmp_path):
     def look(module):
-        return _compat.skips_backward(module.trainer)
+        return skips_backward(module.trainer)
 
     assert looked(tmp_path, look) == [False] * 5
 
@@ -310,8 +329,8 @@ def test_skips_backward(tmp_path):
 @pytest.mark.parametrize("automatic", [True, False])
 def test_count_steps(automatic, tmp_path):
     def look(module):
-        _compat.count_steps(module.trainer, 2)
-        _compat.count_steps(module.trainer, -1)
+        count_steps(module.trainer, 2)
+        count_steps(module.trainer, -1)
         return int(module.trainer.global_step)
 
     # Lightning itself counts a step in each batch of automatic optimization
@@ -328,11 +347,11 @@ def test_methods_are_replaced_and_restored():
             return self.text
 
     one, two, three = Speaker("one"), Speaker("two"), Speaker("three")
-    _compat.replace_methods(one, two.say)
+    replace_methods(one, two.say)
     assert one.say() == "two"
-    _compat.restore_methods(one, three.say)  # it is not what was set
+    restore_methods(one, three.say)  # it is not what was set
     assert one.say() == "two"
-    _compat.restore_methods(one, two.say)
+    restore_methods(one, two.say)
     assert (one.say(), vars(one)) == ("one", {"text": "one"})
 
 
@@ -342,16 +361,16 @@ def test_logs_hyperparameters():
             super().__init__()
             self.save_hyperparameters(logger=log)
 
-    assert _compat.logs_hyperparameters(Saving(1, log=True))
-    assert not _compat.logs_hyperparameters(Saving(1, log=False))
-    assert not _compat.logs_hyperparameters(pl.LightningDataModule())
+    assert logs_hyperparameters(Saving(1, log=True))
+    assert not logs_hyperparameters(Saving(1, log=False))
+    assert not logs_hyperparameters(pl.LightningDataModule())
 
 
 def test_default_states():
     metric = SumMetric()
     metric.update(2.0)
-    (default,) = _compat.default_states(metric).values()
-    assert (default, metric.metric_state.keys()) == (0.0, _compat.default_states(metric).keys())
+    (default,) = default_states(metric).values()
+    assert (default, metric.metric_state.keys()) == (0.0, default_states(metric).keys())
 
 
 def test_forget_computed():
@@ -360,25 +379,25 @@ def test_forget_computed():
     assert metric.compute() == 2.0
     metric.sum_value = torch.tensor(3.0)
     assert metric.compute() == 2.0  # torchmetrics does not look at the state
-    _compat.forget_computed(metric)
+    forget_computed(metric)
     assert metric.compute() == 3.0
 
 
 def test_mark_updated():
     metric = SumMetric()
-    _compat.mark_updated(metric)
+    mark_updated(metric)
     assert metric.compute() == 0.0  # no warning that `update` was never called
     metric.update(1.0)
     metric.update(1.0)
-    _compat.mark_updated(metric)
+    mark_updated(metric)
     assert metric.update_count == 3
 
 
 def test_version():
     tensor = torch.zeros(2)
-    before = _compat.version(tensor)
+    before = version(tensor)
     tensor.view(1, 2).add_(1)
-    assert _compat.version(tensor) == before + 1
+    assert version(tensor) == before + 1
 
 
 def test_is_synchronised():
@@ -438,13 +457,20 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
 # -------------------------------------------- versions of torch and Lightning with other names
 ESSENTIAL = {
     "compiled_from": lambda: compiled_from(object()),
-    "count_steps": lambda: _compat.count_steps(object(), 1),
+    "count_steps": lambda: count_steps(object(), 1),
     "foreach": lambda: foreach("add_"),
     "in_backward": in_backward,
     "own_tensor": lambda: own_tensor(object(), "weight"),
 }
 WITHOUT_RISK = {"attempt", "forward_methods", "is_traced", "lacking"}  # borrow nothing, or try it
 WITHOUT_RISK |= {"replace_methods", "restore_methods"}
+BORROWING = {
+    name: function
+    for module in (of_torch, of_lightning, of_torchmetrics)
+    for name, function in vars(module).items()
+    if isinstance(function, FunctionType) and function.__module__ == module.__name__
+    if not name.startswith("_")
+}
 
 
 @pytest.fixture(name="weight_of_a_fit")
@@ -458,12 +484,12 @@ def _weight_of_a_fit(tmp_path):
 
 
 @pytest.mark.parametrize("log", [True, False])
-@pytest.mark.parametrize("name", sorted({*_compat.__all__} - {*ESSENTIAL} - WITHOUT_RISK))
+@pytest.mark.parametrize("name", sorted({*BORROWING} - {*ESSENTIAL} - WITHOUT_RISK))
 def test_a_plain_fit_goes_on_without(name, log, weight_of_a_fit, monkeypatch):
     def gone(*args):
         raise AttributeError(name)
 
-    expected, borrowed = weight_of_a_fit(), getattr(_compat, name)
+    expected, borrowed = weight_of_a_fit(), BORROWING[name]
     for module in [m for n, m in sys.modules.items() if n.startswith("lightning_accum")]:
         for alias, value in list(vars(module).items()):
             if value is borrowed:
@@ -484,7 +510,7 @@ def test_what_a_fit_cannot_do_without_is_named(name, monkeypatch):
 def test_without_transforms_and_modes(monkeypatch):
     monkeypatch.delattr(torch._C, "_functorch")
     monkeypatch.delattr(torch.utils, "_python_dispatch")
-    found = runpy.run_path(_compat.torch.__file__)
+    found = runpy.run_path(of_torch.__file__)
     assert not found["is_traced"]()
     assert not found["in_dispatch_mode"]()
 
@@ -493,7 +519,7 @@ def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path):
     def look(module):
         del module.trainer.fit_loop.epoch_loop._batches_that_stepped
         try:
-            return _compat.batches_that_stepped(module.trainer)
+            return batches_that_stepped(module.trainer)
         finally:
             module.trainer.fit_loop.epoch_loop._batches_that_stepped = len(module.found)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from lightning_accum._compat import local_result
+from lightning_accum._compat.torchmetrics import local_result
 
 #: Calls that send the results of an iteration on.
 Ends = Iterator[Callable[[], Any]]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_accum._checks import check_type, check_value
-from lightning_accum._compat import is_synchronised, known_keywords
+from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords
 from lightning_accum._state import shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs

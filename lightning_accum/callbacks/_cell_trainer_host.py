@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat import forget_compiled
+from lightning_accum._compat.torch import forget_compiled
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, exchange_pending

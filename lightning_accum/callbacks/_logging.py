@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_type
-from lightning_accum._compat import attempt, batches_that_stepped, log_again, logs_now
+from lightning_accum._compat.lightning import batches_that_stepped, log_again, logs_now
+from lightning_accum._compat.torch import attempt
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import lightning.pytorch as pl
 import torch
 from torch.optim import Optimizer
 
-from lightning_accum._compat import attempt, count_steps, step_is_watched
+from lightning_accum._compat.lightning import count_steps
+from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.health.facts import By

@@ -11,7 +11,8 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_only
 
 from lightning_accum._checks import names_in
-from lightning_accum._compat import attempt, skips_backward
+from lightning_accum._compat.lightning import skips_backward
+from lightning_accum._compat.torch import attempt
 from lightning_accum._state import MAPPING
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate

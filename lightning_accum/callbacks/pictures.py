@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping, check_value
-from lightning_accum._compat import batches_that_stepped, logs_hyperparameters
+from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks._measurements import Activity, Before, Values, Watcher

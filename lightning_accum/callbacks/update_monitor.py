@@ -22,7 +22,8 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat import batches_that_stepped, version
+from lightning_accum._compat.lightning import batches_that_stepped
+from lightning_accum._compat.torch import version
 from lightning_accum.callbacks._logging import (
     is_logging_step,
     log_is_near,

@@ -18,7 +18,7 @@ from lightning_accum._checks import (
     names_in,
     nearest,
 )
-from lightning_accum._compat import compiled_from
+from lightning_accum._compat.torch import compiled_from
 from lightning_accum.updates import Updater, get_updater
 from lightning_accum.updates.attached import set_updater
 

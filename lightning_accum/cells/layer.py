@@ -12,7 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping
-from lightning_accum._compat import forward_methods, hook_count, hooks_around, is_traced, own_tensor
+from lightning_accum._compat.torch import (
+    forward_methods,
+    hook_count,
+    hooks_around,
+    is_traced,
+    own_tensor,
+)
 from lightning_accum.cells.cell import Cell
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 
 SAMPLE = 1 << 16  # the largest number of weights in a sample
 

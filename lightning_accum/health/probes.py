@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._compat import version
+from lightning_accum._compat.torch import version
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import (
     LIF,

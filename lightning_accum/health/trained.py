@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat import version
+from lightning_accum._compat.torch import version
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.numbers import Fingerprint, fingerprint, same_fingerprints

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._compat import in_dispatch_mode, is_traced
+from lightning_accum._compat.torch import in_dispatch_mode, is_traced
 from lightning_accum._events import SILENT, End, Events
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first

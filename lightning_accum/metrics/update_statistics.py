@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import default_states, mark_updated
+from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
 from lightning_accum.functional.update_statistics import AVERAGED, spike_counts
 from lightning_accum.plot.figures import Panel, draw_panels

@@ -13,7 +13,7 @@ from types import FunctionType
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import is_compiler_failure
+from lightning_accum._compat.torch import is_compiler_failure
 from lightning_accum.nn.competition import Inhibition
 from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.kernel_library import has_kernel

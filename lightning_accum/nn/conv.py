@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_tensors
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.updates import Updatable
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_value, warn_below_step
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.nn._arguments import (
     check_input,

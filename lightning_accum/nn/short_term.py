@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._arguments import (

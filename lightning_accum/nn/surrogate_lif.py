@@ -14,7 +14,7 @@ from lightning_accum._checks import (
     check_value,
     warn_below_step,
 )
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular

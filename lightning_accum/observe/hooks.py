@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 
 from torch import nn
 
-from lightning_accum._compat import in_backward
+from lightning_accum._compat.torch import in_backward
 
 
 class Observer(Protocol):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_tensors
-from lightning_accum._compat import is_traced, version
+from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
 from lightning_accum.observe.spike_check import SpikeCheck

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import foreach, fused_adam
+from lightning_accum._compat.torch import foreach, fused_adam
 from lightning_accum.functional.optimization import (
     Number,
     belief_moment,

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_mapping, check_value
-from lightning_accum._compat import foreach
+from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.optimization import Number, bias_correction, rectification
 from lightning_accum.optim._kernels import (

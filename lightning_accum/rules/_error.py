@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import hook_count
+from lightning_accum._compat.torch import hook_count
 from lightning_accum.engine.recording import Recording
 from lightning_accum.rules.feedback import Feedback
 

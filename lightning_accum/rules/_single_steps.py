@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from lightning_accum._checks import check_choice, names_in
-from lightning_accum._compat import compiled_from, is_traced
+from lightning_accum._compat.torch import compiled_from, is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors, quoted
-from lightning_accum._compat import hook_count
+from lightning_accum._compat.torch import hook_count
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.state import CellState

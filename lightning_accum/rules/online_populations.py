@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from lightning_accum._compat import hook_count, is_traced
+from lightning_accum._compat.torch import hook_count, is_traced
 from lightning_accum.cells.populations import Ends, Populations
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.state import StateKey, trace_key

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from lightning_accum._checks import check_integers, check_matrix
-from lightning_accum._compat import version
+from lightning_accum._compat.torch import version
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse.kernel_library import At, Int, is_plain, kernel_for, pointer, pointers
 from lightning_accum.sparse.search import (

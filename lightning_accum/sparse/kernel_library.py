@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import is_traced, parallel_region
+from lightning_accum._compat.torch import is_traced, parallel_region
 
 SWITCH = "LIGHTNING_ACCUM_KERNEL"
 """The environment variable that is 0 to do without the kernel, or the level to take."""

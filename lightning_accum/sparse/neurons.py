@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.kernel_library import (

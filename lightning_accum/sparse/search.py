@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import is_traced
+from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.update_statistics import count_statistics, spike_counts
 from lightning_accum.sparse.kernel_library import (
     Int,

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from lightning_accum._compat import is_traced, version
+from lightning_accum._compat.torch import is_traced, version
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import (

@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lightning_accum._compat import foreach
+from lightning_accum._compat.torch import foreach
 from lightning_accum.sparse.kernel_library import At, Int, Real, kernel_for, threads_among
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import check_choice
-from lightning_accum._compat import foreach
+from lightning_accum._compat.torch import foreach
 from lightning_accum.distributed.shards import any_process, local, shard_like, sharded_like
 from lightning_accum.updates.part import Product, product_shape
 from lightning_accum.updates.targets import Target

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from lightning_accum._checks import check_module, check_type
-from lightning_accum._compat import compiled_from
+from lightning_accum._compat.torch import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.atomic_changes import NonFinite
 from lightning_accum.updates.updater import Updater

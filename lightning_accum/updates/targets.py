@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
-from lightning_accum._compat import own_tensor
+from lightning_accum._compat.torch import own_tensor
 from lightning_accum.updates.accumulator import Accumulator
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checks import check_module, check_numbers, check_taken, names_in
-from lightning_accum._compat import compiled_from, hook_count, own_tensor
+from lightning_accum._compat.torch import compiled_from, hook_count, own_tensor
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import REAL, CheckedState, Kind, check_that, named
 from lightning_accum.distributed.shards import is_sharded

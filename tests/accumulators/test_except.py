@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from turns import turns
 
-from lightning_accum._compat import local_result
+from lightning_accum._compat.torchmetrics import local_result
 from lightning_accum.accumulators import Except, List, Mean, Sum
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_accum import STDP, Cell, nn
-from lightning_accum._compat import parallel_region
+from lightning_accum._compat.torch import parallel_region
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import event_sums, neurons, search
 from lightning_accum.sparse import kernel_library as library
