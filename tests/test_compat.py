@@ -37,7 +37,6 @@ from lightning_accum._compat.lightning import (
 from lightning_accum._compat.torch import (
     compiled_from,
     foreach,
-    forget_compiled,
     forward_methods,
     fused_adam,
     hook_count,
@@ -58,71 +57,6 @@ from lightning_accum._compat.torchmetrics import (
     local_result,
     mark_updated,
 )
-
-
-class Twice(nn.Module):
-    """Calls a layer behind two graph breaks, and in a comprehension."""
-
-    def __init__(self):
-        super().__init__()
-        self.relu = nn.ReLU()
-
-    def forward(self, x):
-        torch._dynamo.graph_break()
-        x = self.relu(x)
-        torch._dynamo.graph_break()
-        return torch.stack([self.relu(row) for row in x])
-
-
-def wrapped(model, x):
-    torch._dynamo.graph_break()
-    return torch.stack([model.relu(row) for row in model.relu(x)])
-
-
-class Decorated(Twice):
-    """Has a function that a decorator wraps."""
-
-    forward = torch.no_grad()(wrapped)
-
-
-class Bound(Twice):
-    """Has such a function as an attribute, and not as a method."""
-
-    def __init__(self):
-        super().__init__()
-        self.run = partial(torch.no_grad()(wrapped), self)
-
-    def forward(self, x):
-        return self.run(x)
-
-
-@pytest.mark.parametrize("kind", [Twice, Decorated, Bound])
-def test_what_is_compiled_of_a_model_is_forgotten_and_the_rest_is_not(kind):
-    torch.compiler.reset()
-    compiled = []
-
-    def backend(graph, inputs):
-        compiled.append(graph)
-        return graph.forward
-
-    model, hits = kind(), []
-    fast = torch.compile(model, backend="eager")
-    double = torch.compile(lambda x: 2 * x, backend=backend)
-    x = torch.ones(2, 3)
-    fast(x), double(x)
-    model.relu.register_forward_hook(lambda *_: hits.append(1))
-    fast(x)
-    assert not hits  # as torch has it
-    forget_compiled(model)
-    fast(x), double(x)
-    assert len(hits) == 3
-    assert len(compiled) == 1
-    torch.compiler.reset()
-
-
-def test_where_nothing_is_compiled_there_is_nothing_to_forget(monkeypatch):
-    monkeypatch.delitem(sys.modules, "torch._dynamo.convert_frame", raising=False)
-    forget_compiled(nn.Linear(1, 1))
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import inspect
 import math
 import sys
 from collections.abc import Callable
 from importlib import metadata
-from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -34,51 +31,6 @@ def parallel_region() -> int | None:
     except (AttributeError, OSError):
         return None
     return ctypes.cast(found, ctypes.c_void_p).value
-
-
-def forget_compiled(model: nn.Module) -> None:
-    """Has ``torch.compile`` compile the code of a model's modules again, with their hooks."""
-    # `torch.compiler.reset()` would forget what is compiled of everything else too.
-    conversion: Any = sys.modules.get("torch._dynamo.convert_frame")  # or nothing is compiled
-    if conversion is None:
-        return
-    compiler: Any = sys.modules["torch._dynamo.eval_frame"]
-    wrapper: Any = sys.modules["torch._dynamo.external_utils"]
-    # A function may go on behind a graph break in code of its own, which begins at a later line.
-    lines: set[tuple[str, int]] = set()
-    for function in _functions(model):
-        lines |= _lines(function.__code__)
-    lines |= _lines(wrapper.wrap_inline(len).__code__)  # around modules of torch's own
-    for seen in (*conversion.input_codes.seen, *conversion.output_codes.seen):
-        code = seen()
-        if code is not None and (code.co_filename, code.co_firstlineno) in lines:
-            compiler.reset_code(code)
-
-
-def _functions(model: nn.Module) -> set[FunctionType]:
-    """The functions of a model's modules and of their classes, and those that these wrap."""
-    owners = {base for module in model.modules() for base in type(module).__mro__}
-    values = [value for owner in (*owners, *model.modules()) for value in vars(owner).values()]
-    found: set[FunctionType] = set()
-    while values:
-        value: Any = values.pop()
-        if isinstance(value, (MethodType, classmethod, staticmethod)):
-            values.append(value.__func__)
-        elif isinstance(value, functools.partial):
-            values.append(value.func)
-        elif isinstance(value, FunctionType) and value not in found:
-            found.add(value)
-            values += inspect.getclosurevars(value).nonlocals.values()  # what a decorator was given
-    return found
-
-
-def _lines(code: CodeType) -> set[tuple[str, int]]:
-    """The lines of a function, by file and number, and those of what is nested in it."""
-    found = {(code.co_filename, line) for _, _, line in code.co_lines() if line is not None}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _lines(constant)
-    return found | {(code.co_filename, code.co_firstlineno)}
 
 
 def is_traced() -> bool:

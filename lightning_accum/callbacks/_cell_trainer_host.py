@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Collection, Sequence
@@ -11,7 +12,6 @@ import torch
 from torch import nn
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat.torch import forget_compiled
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, exchange_pending
@@ -98,10 +98,8 @@ class CellHost:
         self.batches = self.updates = 0
         self.trainer.events.ended("released")  # those of a loop by hand
         self._listen(SILENT)
-        try:  # code that was compiled before would not call the hooks
-            forget_compiled(model)
-        except (AttributeError, KeyError, TypeError):  # a private name of torch has changed
-            torch.compiler.reset()
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()  # code that was compiled before would not call the hooks
         self._bind_cells(model)
         self.trainer.bind_model(model)
         check_exchangeable(self.trainer)
