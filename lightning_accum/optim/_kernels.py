@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -22,13 +22,9 @@ from lightning_accum.functional.optimization import (
     second_moment,
 )
 from lightning_accum.sparse.tensor_lists import (
-    CHUNK,
-    SERIAL,
     Columns,
     Places,
-    chunks,
     flat_alias,
-    single_threaded,
     staging,
     step_moments,
 )
@@ -119,6 +115,14 @@ def kernel_step(params: list[Tensor], places: Places, k: Coefficients, belief: b
     return step_moments(params[0].dtype, places, k, belief)
 
 
+def _parts(columns: Columns, apart: bool) -> Iterator[Columns]:
+    """Yields the tensors together, or apart, which takes less memory."""
+    if not apart:
+        yield columns
+    for rows in zip(*columns, strict=True) if apart else ():
+        yield [[tensor] for tensor in rows]
+
+
 def fused_step(
     columns: Columns,
     steps: list[Tensor],
@@ -128,7 +132,6 @@ def fused_step(
     staged: bool,
 ) -> None:
     """Steps many tensors by torch's kernel of Adam, in one pass over memory."""
-    near = columns[0][0].is_cpu
     decay, decouple = group["weight_decay"], group["weight_decouple"]
     kernel = fused_adam(decouple)
     absolute = decouple and group["absolute"]
@@ -150,14 +153,9 @@ def fused_step(
         )
 
     count_versions(columns[0])  # The kernel does not tell autograd.
-    if staged:
-        for chunk in chunks(columns, CHUNK if near else float("inf")):
-            with staging(chunk) as ready:
-                run(ready)
-    elif near and columns[0][0].numel() < SERIAL:
-        single_threaded(lambda: run(columns))
-    else:
-        run(columns)
+    for part in _parts(columns, columns[0][0].is_cpu) if staged else [columns]:
+        with staging(part) if staged else nullcontext(part) as ready:
+            run(ready)
 
 
 def check_sizes(columns: Columns) -> None:
@@ -290,10 +288,8 @@ class StepGroup:
         elif self.backend == "compiled":
             compiled_step(columns, k, belief)
         else:
-            # The number of elements of a chunk, which is limited on the CPU only.
-            together = CHUNK if self.device.type == "cpu" else float("inf")
-            if group["foreach"] is not None:
-                together = float("inf") if group["foreach"] else 0.0
-            for chunk in chunks(columns, together):
-                with staging(chunk) if self.staged else nullcontext(chunk) as ready:
+            foreach = group["foreach"]
+            apart = self.device.type == "cpu" if foreach is None else not foreach
+            for part in _parts(columns, apart):
+                with staging(part) if self.staged else nullcontext(part) as ready:
                     _listed_pass(ready, k, belief)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum._checks import check_mapping, check_value
+from lightning_accum._checks import check_mapping, check_taken, check_value
 from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.functional.optimization import Number, bias_correction, rectification
@@ -22,11 +22,16 @@ from lightning_accum.optim._kernels import (
     kernel_step,
     pure_pass,
 )
-from lightning_accum.optim._options import MomentOptions, check_options, check_rectifies
+from lightning_accum.optim._options import (
+    AdamOptions,
+    MomentOptions,
+    check_options,
+    check_rectifies,
+)
 from lightning_accum.optim._states import as_real, check_state, check_values, prepare
 from lightning_accum.optim.base import Batch, GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed, warn_of_flips
-from lightning_accum.sparse.tensor_lists import SERIAL, dense, same_layout
+from lightning_accum.sparse.tensor_lists import dense, same_layout
 
 Scales = tuple[Number, Number, Number]
 
@@ -74,29 +79,21 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         eps: float,
         weight_decay: float | WeightDecay,
         own: dict[str, Any],  # the options of the subclass, by name
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        defaults: dict[str, Any] | None = None,
+        **given: Unpack[AdamOptions],
     ) -> None:
-        options = {
-            "amsgrad": False,
-            **own,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-        }
-        further = {} if defaults is None else defaults
+        known = (AdamOptions if self._is_adam else MomentOptions).__annotations__
+        check_taken(type(self).__name__, {k: v for k, v in given.items() if k not in known}, known)
+        options = {"amsgrad": False, "foreach": None, **own, "weight_decay": weight_decay, **given}
+        further = options.pop("defaults", None)
+        further = {} if further is None else further
         check_mapping("defaults", further)
-        known = sorted({"lr", "betas", "eps", *options} & set(further))
-        if known:
+        if self._is_adam:
+            options.setdefault("fused", None)
+        twice = sorted({"lr", "betas", "eps", *options, *known} & set(further))
+        if twice:
             raise ValueError(
                 "Argument `defaults` should hold options that are not arguments themselves. Found"
-                f" {known}: pass them by name."
+                f" {twice}: pass them by name."
             )
         super().__init__(params, {**further, **options}, lr, betas, eps)
 
@@ -209,9 +206,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 large = group.get("compile") and param.numel() >= COMPILED
                 if large and backend == "listed" and not staged:
                     backend = "compiled"
-            # The fused kernel steps small tensors in one thread, apart from large ones.
-            small = backend == "fused" and param.numel() < SERIAL
-            key = (backend, staged, small, own, param.device, param.dtype)
+            key = (backend, staged, own, param.device, param.dtype)
             found.setdefault(key, StepGroup(backend, staged, param.device, own)).add(
                 i, param, state
             )
@@ -292,21 +287,6 @@ class AdamFormula(MomentOptimizer):
     """Base of the optimizers that step by Adam's formula, whatever their rate."""
 
     _is_adam = True
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float | WeightDecay,
-        own: dict[str, Any],
-        *,
-        fused: bool | None = None,
-        **options: Unpack[MomentOptions],
-    ) -> None:
-        own = {**own, "fused": fused}
-        super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
 
 def _is_plain(param: Tensor) -> bool:

@@ -28,15 +28,9 @@ def same_layout(tensor: Tensor, other: Tensor) -> bool:
     )
 
 
-def flat_view(tensor: Tensor) -> Tensor:
-    """Returns a view of the elements of a dense tensor in their order in memory."""
-    if tensor.is_contiguous():
-        return tensor.view(-1)
-    return tensor.as_strided((tensor.numel(),), (1,))
-
-
 def flat_alias(tensor: Tensor) -> Tensor:
-    """Returns :func:`flat_view` without a base, for whose every shape torch would recompile."""
+    """Returns the elements of a dense tensor in memory's order, not as a view."""
+    # For every shape of the base of a view torch would compile again.
     alias = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     start, size = tensor.storage_offset(), tensor.numel()
     return alias.set_(tensor.untyped_storage(), start, (size,), (1,))
@@ -44,33 +38,6 @@ def flat_alias(tensor: Tensor) -> Tensor:
 
 # Parameters, gradients, first and second moments, and their maxima if there are any.
 Columns = Sequence[list[Tensor]]
-
-# Elements of a chunk, which stays in cache between operations with all its columns and a work
-# buffer. Large tensors are cut into pieces of this size.
-CHUNK = 1 << 17
-# Elements below which a parallel region costs more than it gains.
-SERIAL = 1 << 13
-
-
-def chunks(columns: Columns, together: float) -> Iterator[Columns]:
-    """Yields small tensors together, up to so many elements, and large tensors in pieces."""
-    start, elements = 0, 0
-    piece = max(together, CHUNK)
-    for i, param in enumerate(columns[0]):
-        size = param.numel()
-        if size > piece and all(dense(column[i]) for column in columns):
-            if start < i:
-                yield [column[start:i] for column in columns]
-            lines = [flat_view(column[i]).split(int(piece)) for column in columns]
-            yield from ([[part] for part in parts] for parts in zip(*lines, strict=True))
-            start, elements = i + 1, 0
-            continue
-        elements += size
-        if elements >= together:
-            yield [column[start : i + 1] for column in columns]
-            start, elements = i + 1, 0
-    if start < len(columns[0]):
-        yield [column[start:] for column in columns]
 
 
 @contextmanager
@@ -81,25 +48,6 @@ def staging(columns: Columns) -> Iterator[Columns]:
     grads = [torch.empty_like(m).copy_(g) for m, g in zip(moments, columns[1], strict=True)]
     yield [params, grads, *columns[2:]]
     foreach("copy_")(columns[0], params)
-
-
-def single_threaded(call: Callable[[], None]) -> None:
-    """Calls a kernel on small tensors in one thread, without autograd."""
-    # The kernel opens a parallel region for each tensor, which on a busy machine takes many times
-    # as long as the arithmetic on a small one.
-    threads = torch.get_num_threads()
-    try:
-        try:
-            if threads > 1:
-                torch.set_num_threads(1)
-            with torch.inference_mode():
-                call()
-        finally:
-            if threads > 1:
-                torch.set_num_threads(threads)
-    finally:  # again, since Ctrl-C may have interrupted the line above
-        if threads > 1:
-            torch.set_num_threads(threads)
 
 
 _PLAIN = {Tensor, torch.nn.Parameter}

@@ -4,11 +4,9 @@ import sys
 
 import pytest
 import torch
-from compiled import threads
 from optimizer_cases import CASES, give_gradients, parameters, run, same
 
 from lightning_accum.optim import Adam
-from lightning_accum.sparse.tensor_lists import single_threaded
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -58,34 +56,18 @@ def interrupted(call, at):
 
 
 @pytest.mark.parametrize("name", ["adam", "radam", "one-at-a-time"])
-def test_an_interrupt_leaves_the_threads_and_an_optimizer_that_goes_on(name):
-    with threads(2):
-        came, at = True, 0
-        while came:
-            at += 1
-            params = parameters(shapes=((5,), (2, 3)))
-            optimizer = CASES[name](params)
-            give_gradients(params, 0)
-            came = interrupted(optimizer.step, at)
-            assert torch.get_num_threads() == 2
-            assert not torch.is_inference_mode_enabled()
-            kept = [p.detach().clone() for p in params]
-            run(optimizer, params, 1, 1)
-            assert not any(map(torch.equal, params, kept))
-        assert at > 30
-
-
-def test_the_number_of_threads_is_given_back():
-    seen = []
-    for count in (1, 2):
-        with threads(count):
-            single_threaded(lambda: seen.append(torch.get_num_threads()))
-            single_threaded(lambda: seen.append(torch.is_inference_mode_enabled()))
-            assert torch.get_num_threads() == count
-            with pytest.raises(ZeroDivisionError):
-                single_threaded(lambda: 1 / 0)
-            assert torch.get_num_threads() == count
-    assert seen == [1, True, 1, True]
+def test_an_interrupt_leaves_an_optimizer_that_goes_on(name):
+    came, at = True, 0
+    while came:
+        at += 1
+        params = parameters(shapes=((5,), (2, 3)))
+        optimizer = CASES[name](params)
+        give_gradients(params, 0)
+        came = interrupted(optimizer.step, at)
+        kept = [p.detach().clone() for p in params]
+        run(optimizer, params, 1, 1)
+        assert not any(map(torch.equal, params, kept))
+    assert at > 30
 
 
 def test_a_parameter_of_another_dtype_takes_moments_of_its_own():

@@ -11,8 +11,6 @@ from torch import nn
 from turns import turns
 from values import by_file, by_pickle
 
-from lightning_accum.sparse.tensor_lists import CHUNK
-
 BUILTINS = (int, float, bool, str, type(None))
 
 
@@ -291,7 +289,7 @@ def test_autograd_follows_a_differentiable_step(make_own):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_capturable_steps_may_be_uneven(make_own, dtype):
     absent = lambda step: (0,) if step < 2 else ()  # noqa: E731
-    shapes = ((CHUNK,), (CHUNK + 1,), (5,))
+    shapes = ((1 << 17,), ((1 << 17) + 1,), (5,))
     params, others = parameters(dtype, shapes=shapes), parameters(dtype, shapes=shapes)
     # long steps, beside which the rounding of a narrow parameter is nothing
     optimizer, other = make_own(params, lr=1.0, capturable=True), make_own(others, lr=1.0)

@@ -13,9 +13,8 @@ from lightning_accum.optim import (
     UpdateOptimizer,
     _kernels,
 )
-from lightning_accum.sparse.tensor_lists import CHUNK, SERIAL
 
-SIZES = ((5,), (2, 3), (SERIAL + 1,), (3, CHUNK // 2 + 1), (2, 3, 4, 4), ())
+SIZES = ((5,), (2, 3), (8193,), (3, 65537), (2, 3, 4, 4), ())
 WAYS = {
     "auto": {},
     "listed": {"foreach": True},
