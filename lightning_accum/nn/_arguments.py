@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_accum._checks import (
     check_finite,
@@ -15,7 +15,6 @@ from lightning_accum._checks import (
     check_tensors,
     check_value,
 )
-from lightning_accum._state import check_that
 
 # Steps are counted in single precision, which leaves room for a sequence as long.
 _LONGEST_PERIOD = 1 << 23
@@ -82,13 +81,3 @@ def layer_shape(size: int | Sequence[int]) -> tuple[int, ...]:
             f" `size = {found}`."
         )
     return sizes
-
-
-def check_layer_state(layer: nn.Module, state: Mapping[str, Tensor | None], *size: int) -> None:
-    """Raises a ``RuntimeError`` unless each value of a state is ``[B, *size]``, or ``None``."""
-    for key, value in state.items():
-        if value is not None:
-            fits = value.is_floating_point() and value.ndim and tuple(value.shape[1:]) == size
-            shape = ", ".join(["B", *map(str, size)])
-            should = f"floating-point numbers of shape [{shape}] as `{key}`"
-            check_that(bool(fits), f"`{type(layer).__name__}`", should, value)

@@ -16,7 +16,6 @@ from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import at_least_float32
 from lightning_accum.nn._arguments import (
     check_input,
-    check_layer_state,
     check_times,
     decay_in_step,
     layer_shape,
@@ -91,6 +90,7 @@ class ShortTermPlasticity(StateModule):
                 f" `release = {release}`: scale the weights instead, if spikes should do more."
             )
         self.size = layer_shape(size)
+        self._sizes = (None, *self.size)
         self.release = release
         self.tc_recovery, self.tc_facilitation = tc_recovery, tc_facilitation
         self.dt = dt
@@ -166,11 +166,6 @@ class ShortTermPlasticity(StateModule):
         if self.time_dim is None:
             return released[0]
         return torch.stack(released) if released else torch.empty_like(spikes)
-
-    def check_extra_state(self, state: Any) -> None:
-        """Raises a ``RuntimeError`` if this is not the state of such synapses."""
-        super().check_extra_state(state)
-        check_layer_state(self, state, *self.size)
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
