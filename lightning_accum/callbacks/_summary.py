@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import add
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,6 @@ _MOST = 0.9  # share of silent neurons, or of weights at a limit, that deserves 
 _MEASURED = 3  # updates that are needed for advice
 _LOST = 0.5  # share of a change, lost in rounding, that deserves advice
 _LARGE = 0.1  # ratio of an update to its weights that deserves advice
-_KEPT = 64  # updates
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 
 
@@ -38,53 +38,12 @@ class _Sums(NamedTuple):
     updates: float  # their number
 
 
-class _Updates:
-    """The measured updates of one parameter, whose values are added up many at a time."""
-
-    def __init__(self) -> None:
-        self._sums: Tensor | None = None
-        self._kept: list[tuple[Tensor | float, ...]] = []  # values that are not added up yet
-
-    def add(self, before: Before, after: Tensor, values: Values) -> None:
-        """Takes in an update; see :meth:`Watcher.applied`."""
-        lr, self.limits = float(values["lr"]), (values["at_lower"], values["at_upper"])
-        losses = before.lost(after) if lr else (0.0, 0.0)  # nothing is lost in rounding
-        norms = values["pos_norm"], values["neg_norm"]
-        self._kept.append((values["ratio"], *norms, *losses, values["update_norm"]))
-        self.norm = values["weight_norm"]  # after the latest update
-        if len(self._kept) >= _KEPT:
-            self._add_up()
-
-    def sums(self) -> _Sums:
-        """Returns the sums; waits for the device."""
-        if self._kept:
-            self._add_up()
-        assert self._sums is not None
-        return _Sums(*self._sums.tolist())
-
-    def _add_up(self) -> None:
-        ratios, *others = map(_column, zip(*self._kept, strict=True))
-        finite = ratios.isfinite()
-        columns = ratios.where(finite, 0.0), finite, *others, torch.ones_like(ratios)
-        row = torch.stack([column.to(ratios) for column in columns]).sum(1)
-        self._sums = row if self._sums is None else self._sums + row
-        self._kept = []
-
-
-def _column(values: Sequence[Tensor | float]) -> Tensor:
-    """Returns numbers, or tensors and numbers, as one tensor."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    if not tensors:
-        return torch.tensor(values, dtype=torch.float32, device="cpu")
-    zero = torch.zeros_like(tensors[0])
-    return torch.stack([v if isinstance(v, Tensor) else zero + v for v in values]).float()
-
-
 class Summary(Watcher):
     """Sums up the measurements of a fit on the device, and returns a table and advice."""
 
     def __init__(self) -> None:
-        self._updates: dict[tuple[str, str], _Updates] = {}
+        self._sums: dict[tuple[str, str], tuple[Tensor | float, ...]] = {}
+        self._latest: dict[tuple[str, str], Values] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
         self._windows: dict[str, int] = {}  # how many batches these are of
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
@@ -101,18 +60,24 @@ class Summary(Watcher):
         self._ended = set(self._counts)
 
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
-        """Keeps the ratio, and the shares of weights at a limit."""
-        key = before.cell, before.name
-        if key not in self._updates:
-            self._updates[key] = _Updates()
-        self._updates[key].add(before, after, values)
+        """Adds the measurements of an update, on their device."""
+        key, ratio = (before.cell, before.name), torch.as_tensor(values["ratio"])
+        losses = before.lost(after) if float(values["lr"]) else (0.0, 0.0)  # none in rounding
+        ratios = ratio.nan_to_num(0.0, 0.0, 0.0), ratio.isfinite()
+        row = *ratios, values["pos_norm"], values["neg_norm"], *losses, values["update_norm"], 1.0
+        self._sums[key] = tuple(map(add, self._sums.get(key, len(row) * (0.0,)), row))
+        self._latest[key] = values
+
+    def sums(self) -> Iterator[tuple[tuple[str, str], _Sums]]:
+        """Yields the sums of each parameter; waits for the device."""
+        for key, sums in self._sums.items():
+            yield key, _Sums(*map(float, sums))
 
     def one_sided(
         self, cells: Collection[str], steps: Mapping[tuple[str, str], int]
     ) -> Iterator[str]:
         """Yields advice on parts that were always zero."""
-        for (cell, name), updates in self._updates.items():
-            sums = updates.sums()
+        for (cell, name), sums in self.sums():
             up, down, count = sums.pos > 0, sums.neg > 0, sums.updates
             if cell in cells and count >= _MEASURED and up != down:
                 never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
@@ -131,24 +96,24 @@ class Summary(Watcher):
         warned: Collection[str] = (),
     ) -> list[str]:
         """Returns the lines of the table, if anything was measured, and of advice."""
-        if not self._updates:
+        if not self._sums:
             return ["Local learning:", *further] if further else []
         silent = {cell: float((n == 0).float().mean()) for cell, n in self._counts.items()}
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
-        for (cell, name), updates in self._updates.items():
+        for (cell, name), sums in self.sums():
             if (cell, name) not in steps:  # the cell was deleted
                 continue
-            sums = updates.sums()
+            latest = self._latest[cell, name]
             ratio = sums.ratios / sums.finite if sums.finite else math.nan
-            lower, upper = (float(share) for share in updates.limits)
+            lower, upper = (float(latest[key]) for key in ("at_lower", "at_upper"))
             shares = (lower, upper, silent.get(cell))
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
                 # Weights that began near zero had large ratios at first. What a bias should be
                 # compared with is the input of its neurons: its own norm may well stay near zero.
-                norm, moved = float(updates.norm), sums.moved / sums.updates
+                norm, moved = float(latest["weight_norm"]), sums.moved / sums.updates
                 large = ratio >= _LARGE and moved >= _LARGE * norm and name != "bias"
                 advice += _advice_on_weights(f"{cell}.{name}", ratio, large, lower, upper, rates)
                 advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
