@@ -14,25 +14,7 @@ from lightning_accum.functional.numbers import widened
 
 @torch.no_grad()
 def clamp_(param: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    r"""Clamps weights in place, :math:`w \leftarrow \min(\max(w, w_{\min}), w_{\max})`.
-
-    Args:
-        param: weights :math:`w`, of any shape; written to.
-        min: lower limit :math:`w_{\min}`, or ``None``.
-        max: upper limit :math:`w_{\max}`, or ``None``.
-
-    Returns:
-        ``param`` itself.
-
-    Raises:
-        TypeError: if ``param`` is not a tensor, or a limit not a number.
-        ValueError: if both limits are ``None``, one is not finite, or ``min`` is above ``max``.
-
-    Example:
-        >>> import torch
-        >>> clamp_(torch.tensor([-1.0, 0.5, 2.0]), min=0.0, max=1.0)
-        tensor([0.0000, 0.5000, 1.0000])
-    """
+    """Clamps weights in place, and returns them; raises unless there is a limit, and room."""
     if min is None and max is None:
         raise ValueError(
             "Arguments `min` and `max` should not both be None, because there would be nothing to"
@@ -51,31 +33,9 @@ def normalize_(
 ) -> Tensor:
     r"""Scales each output's weights to one norm, :math:`w_o \leftarrow n\,w_o/\|w_o\|_p`, in place.
 
-    Signs are kept: :math:`p = 1` is the sum of absolute values. A row of zeros stays unchanged, and
-    so does a row whose norm is too small for its precision.
-
-    Args:
-        param: weights of shape ``[out, in, ...]``, floating point; written to.
-        norm: the norm :math:`n > 0` of each row.
-        order: the norm's order :math:`p > 0`; 1, 2, or any other, infinity included.
-        dim: dimensions over which the norm is taken, all but the first by default.
-
-    Returns:
-        ``param`` itself.
-
-    Raises:
-        TypeError: if ``param`` is not a floating-point tensor.
-        ValueError: if ``norm`` or ``order`` is not positive, or no dimension is left to take the
-            norm over.
-
-    Example:
-        >>> import torch
-        >>> normalize_(torch.tensor([[1.0, -3.0], [0.0, 0.0]]), norm=2.0)
-        tensor([[ 0.5000, -1.5000],
-                [ 0.0000,  0.0000]])
-
-    Source:
-        Miller & MacKay (1994), doi:10.1162/neco.1994.6.1.100, the multiplicative constraint.
+    The norm is over all dimensions but the first, unless ``dim`` names others. A row of zeros stays
+    unchanged, and so does one whose norm is too small for its precision. It is the multiplicative
+    constraint of Miller & MacKay (1994), doi:10.1162/neco.1994.6.1.100.
     """
     check_tensors(param=param)
     if not param.is_floating_point():

@@ -17,30 +17,17 @@ ReductionFn: TypeAlias = Callable[[Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction over stacked contributions and, if it has one, its streaming form.
+    """A reduction over stacked contributions and, if it has one, its streaming form."""
 
-    Args:
-        name: the name under which a state dict or a configuration file knows it.
-        fn: the reduction itself, ``fn(stacked, dim)``.
-        merge: adds one more contribution to the running value, in place. ``None`` if the
-            reduction cannot stream, so that all contributions have to be kept.
-        averages: whether the running value is divided by the number of contributions at the end.
-        adds: whether contributions are added, so that a product may go straight into the total.
-    """
-
-    name: str
-    fn: ReductionFn
+    name: str  # under which a state dict or a configuration file knows it
+    fn: ReductionFn  # the reduction itself, `fn(stacked, dim)`
+    # adds one more contribution to the running value, in place; None if all have to be kept
     merge: Callable[[Tensor, Tensor], Tensor] | None = None
-    averages: bool = False
-    adds: bool = False
+    averages: bool = False  # whether the running value is divided by their number at the end
+    adds: bool = False  # whether they are added, so that a product may go straight into the total
 
     def of(self, stacked: Tensor) -> Tensor:
-        """Returns the reduction over the first dimension.
-
-        Raises:
-            TypeError: if ``fn`` does not return a tensor.
-            ValueError: if it reduces other dimensions too.
-        """
+        """Returns the reduction over the first dimension."""
         try:
             result = self.fn(stacked, 0)
         except AttributeError as error:  # nn.Module would hide one from a property
@@ -86,24 +73,7 @@ _STREAMING = {
 
 
 def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> Reduction:
-    """Returns a reduction, in its streaming form if it has one.
-
-    ``sum``, ``mean``, ``amax`` and ``amin``, given as functions of torch or by name, need the
-    memory of one tensor for any number of contributions. Other callables see all of them, stacked.
-
-    Args:
-        fn: ``fn(stacked, dim) -> Tensor``, a name, or ``None`` for :func:`torch.sum`.
-        name: the name of the argument, for messages.
-
-    Raises:
-        ValueError: if a name is not one of the four.
-        TypeError: if ``fn`` is neither callable nor a name.
-
-    Example:
-        >>> import torch
-        >>> reduction(torch.amax).name, reduction().name
-        ('amax', 'sum')
-    """
+    """Returns a reduction by function or name, streaming if it can; the sum if it is ``None``."""
     if fn is None:
         return _STREAMING["sum"]
     if isinstance(fn, str):

@@ -169,22 +169,7 @@ def update_statistics(
 
 @torch.no_grad()
 def spike_counts(spikes: Tensor) -> Tensor:
-    r"""Counts the spikes of each neuron over time and batch, :math:`c_n = \sum_t \sum_b s_{tbn}`.
-
-    Args:
-        spikes: activity of shape ``[T, B, ...]`` and any dtype, non-negative.
-
-    Returns:
-        Counts of shape ``[N]`` in float32, the neurons' dimensions flattened.
-
-    Raises:
-        ValueError: if ``spikes`` has no neuron dimension.
-
-    Example:
-        >>> import torch
-        >>> spike_counts(torch.tensor([[[True, False]], [[True, False]]]))
-        tensor([2., 0.])
-    """
+    """Counts the spikes ``[T, B, ...]`` of each neuron, over time and batch: ``[N]`` in float32."""
     check_tensors(spikes=spikes)
     if spikes.ndim < 3:
         raise ValueError(
