@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
-from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_mapping
-from lightning_accum._compat.torch import (
-    forward_methods,
-    hook_count,
-    hooks_around,
-    is_traced,
-    own_tensor,
-)
+from lightning_accum._compat.torch import forward_methods, hooks_around, is_traced
 from lightning_accum.cells.cell import Cell
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.observe.hooks import Hook
 
-# Sequences of more currents run in pieces of at most so many: 64 MB and 16 MB in single precision.
-# Memory of the size of a piece is used again, and larger memory is fetched anew for each sequence:
-# it costs more than the currents of a few neurons at a time, which are not written.
-_LONG, _CURRENTS = 1 << 24, 1 << 22
-# Where the forward pass of a connection is defined that treats each step by itself, and that of
-# neurons that go on from call to call.
-_STEP_BY_STEP = ("torch.nn.modules.linear", "lightning_accum.nn.linear")
-_GOES_ON = "lightning_accum.nn.neuron"
+# More currents than these, 16 MB in single precision, are not written: memory of that size is
+# fetched anew for each sequence, which costs more than the currents of a few neurons at a time.
+_CURRENTS = 1 << 22
+# Where the forward passes are defined that leave the currents to the neurons.
+_FORWARDS = ["lightning_accum.nn.linear"], ["lightning_accum.nn.neuron"]
 
 
 class Layer(nn.Module):
@@ -107,26 +96,17 @@ class Layer(nn.Module):
                 f"Arguments of a Layer should be inputs by the names of its connections,"
                 f" {list(self.connections)}. Found none."
             )
-        connections, neurons = [self.connections[name] for name in inputs], self.neurons.values()
-        values = list(inputs.values())
-
-        def run(*values: Tensor) -> list[Any]:
-            outputs = (c(value) for c, value in zip(connections, values, strict=True))
-            current = functools.reduce(operator.add, outputs)
-            return [neuron(current) for neuron in neurons]
-
-        steps = steps_together(values, connections, neurons)
-        found = run(*values) if steps is None else run_in_pieces(run, values, steps)
-        return dict(zip(self.neurons, found, strict=True))
+        outputs = (self.connections[name](value) for name, value in inputs.items())
+        current = functools.reduce(operator.add, outputs)
+        return {name: neuron(current) for name, neuron in self.neurons.items()}
 
 
 class Serial(nn.Module):
     """The layer of one connection and one neuron.
 
-    Currents of a long sequence that no hook sees are computed for a few neurons, or a few steps, at
-    a time: for boolean spikes, :class:`~lightning_accum.nn.Linear` and
-    :class:`~lightning_accum.nn.LIF` or :class:`~lightning_accum.nn.AdaptiveLIF`, also while a rule
-    watches.
+    Currents of a long sequence of boolean spikes that no hook sees are computed for a few neurons
+    at a time, by :class:`~lightning_accum.nn.Linear` and :class:`~lightning_accum.nn.LIF` or
+    :class:`~lightning_accum.nn.AdaptiveLIF`, also while a rule watches.
 
     Args:
         connection: the module with parameters to train.
@@ -155,46 +135,8 @@ class Serial(nn.Module):
 
     def forward(self, inputs: Tensor) -> Any:
         """Returns the neuron's output for the connection's output."""
-        connection, neuron = self.connection, self.neuron
-        later = {"later": True} if _unseen_between(connection, neuron, inputs) else {}
-        steps = steps_together((inputs,), (connection,), (neuron,))
-        if steps is None:
-            return neuron(connection(inputs, **later))
-        return run_in_pieces(lambda x: (neuron(connection(x, **later)),), (inputs,), steps)[0]
-
-
-def steps_together(
-    inputs: Sequence[Tensor], connections: Collection[nn.Module], neurons: Collection[nn.Module]
-) -> int | None:
-    """Returns how many steps of a sequence to run together; ``None`` for all, as when watched."""
-    first = inputs[0]
-    if not isinstance(first, Tensor) or first.ndim != 3:
-        return None
-    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if tracing or is_traced():  # either would fix the length of the pieces
-        return None
-    size = getattr(next(iter(connections)), "out_features", 0)
-    row = first.shape[1] * size
-    if first.shape[0] * row <= _LONG:
-        return None
-    pairs = zip(connections, inputs, strict=True)
-    suits = all(_suits(each, x, size) and x.shape[:2] == first.shape[:2] for each, x in pairs)
-    if not suits or not all(_goes_on(neuron, size) for neuron in neurons):
-        return None
-    return max(1, _CURRENTS // row)
-
-
-def run_in_pieces(
-    run: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], steps: int
-) -> list[Tensor]:
-    """Runs a function on sequences piece by piece, and joins what it returns."""
-    total, found = len(inputs[0]), list[Tensor]()
-    for start in range(0, total, steps):
-        pieces = run(*(each[start : start + steps] for each in inputs))
-        found = found or [piece.new_empty((total, *piece.shape[1:])) for piece in pieces]
-        for whole, piece in zip(found, pieces, strict=True):
-            whole[start : start + steps] = piece
-    return found
+        later = {"later": True} if _unseen_between(self.connection, self.neuron, inputs) else {}
+        return self.neuron(self.connection(inputs, **later))
 
 
 def _unseen_between(connection: nn.Module, neuron: nn.Module, x: Any) -> bool:
@@ -208,28 +150,4 @@ def _unseen_between(connection: nn.Module, neuron: nn.Module, x: Any) -> bool:
     forwards = forward_methods(connection), forward_methods(neuron)
     (_, after), (before, behind) = hooks_around(connection), hooks_around(neuron)
     watched = after or before or not all(isinstance(hook, Hook) for hook in behind)
-    return forwards == ([_STEP_BY_STEP[1]], [_GOES_ON]) and not watched
-
-
-def _suits(connection: nn.Module, x: Any, size: int) -> bool:
-    """Returns whether a connection treats each step by itself, and nobody sees its calls."""
-    return (
-        isinstance(connection, nn.Linear)
-        and forward_methods(connection) in ([each] for each in _STEP_BY_STEP)
-        and own_tensor(connection, "weight") is not None  # it is not computed in each call
-        and connection.out_features == size
-        and isinstance(x, Tensor)
-        and x.ndim == 3
-        and x.shape[2] == connection.in_features
-        and not hook_count(connection)
-    )
-
-
-def _goes_on(neuron: nn.Module, size: int) -> bool:
-    """Returns whether a neuron goes on from call to call, and nobody sees its calls."""
-    return (
-        forward_methods(neuron) == [_GOES_ON]
-        and getattr(neuron, "time_dim", None) == 0
-        and math.prod(getattr(neuron, "size", ())) == size
-        and not hook_count(neuron)
-    )
+    return forwards == _FORWARDS and not watched

@@ -1,0 +1,116 @@
+"""Neurons compute the currents that nobody sees, and nobody can tell but by the memory."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from turns import turns
+
+from lightning_accum import Layer, Serial
+from lightning_accum.cells import layer as layers
+from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF
+from lightning_accum.observe import InputMonitor, OutputMonitor
+from lightning_accum.sparse.event_sums import EventProduct
+
+INPUTS, OUTPUTS = 400, 100
+OPTIONS = {"tc_theta": 50.0, "refractory": 2.0, "time_dim": 0}
+
+
+@pytest.fixture(autouse=True)
+def written(monkeypatch):
+    """The currents of spikes that are written; those of few currents are, too."""
+    monkeypatch.setattr(layers, "_CURRENTS", 1)
+    found, values = [], EventProduct.values
+
+    def write(product):
+        found.append(values(product))
+        return found[-1]
+
+    monkeypatch.setattr(EventProduct, "values", write)
+    return found
+
+
+def spikes():
+    return torch.rand(60, 8, INPUTS, generator=torch.Generator().manual_seed(0)) < 0.02
+
+
+def connection(make=Linear):
+    made = make(INPUTS, OUTPUTS)
+    nn.init.uniform_(made.weight, 0.0, 0.05)
+    return made
+
+
+@turns("theta_plus", [0.0, 0.125])
+@turns("grad", [False, True])
+def test_currents_that_nobody_sees_are_not_written(theta_plus, grad, written):
+    options = {"theta_plus": theta_plus, **OPTIONS}
+    layer = Serial(connection(), AdaptiveLIF(OUTPUTS, **options))
+    plain, whole = copy.deepcopy(layer.connection), AdaptiveLIF(OUTPUTS, **options)
+    before, after = InputMonitor(layer.connection), OutputMonitor(layer.neuron)
+    x = spikes()
+    for seen in (False, True):
+        with torch.set_grad_enabled(grad):
+            written.clear()
+            found = layer(x)
+            assert len(written) == seen
+            expected = whole(plain(x))
+        assert 0.01 < expected.mean() < 0.2
+        assert torch.equal(found, expected)
+        assert torch.equal(layer.neuron.voltage, whole.voltage)
+        assert torch.equal(layer.neuron.theta, whole.theta)
+        assert torch.equal(before.peek(), x)
+        assert torch.equal(after.peek(), found)
+        layer.neuron.register_forward_pre_hook(lambda module, args: None)
+
+
+class Doubled(Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Shifted(LIF):
+    def forward(self, x):
+        return super().forward(x.roll(1, 0))
+
+
+@turns(
+    "make, neuron",
+    [
+        (Doubled, LIF),
+        (nn.Linear, LIF),
+        (Linear, Shifted),
+        (Linear, SurrogateLIF),
+        (Linear, lambda *_, **options: nn.ReLU()),
+    ],
+)
+def test_those_of_other_modules_are(make, neuron):
+    layer = Serial(connection(make), neuron(OUTPUTS, time_dim=0))
+    whole = neuron(OUTPUTS, time_dim=0)
+    x = spikes() if make is not nn.Linear else spikes().float()
+    assert torch.equal(layer(x), whole(layer.connection(x)))
+
+
+def test_a_layer_sums_those_of_its_connections():
+    layer = Layer(
+        {"a": connection(), "b": connection(nn.Linear)},
+        {"slow": LIF(OUTPUTS, time_dim=0), "fast": LIF(OUTPUTS, tc_mem=5.0, time_dim=0)},
+    )
+    x, y = spikes(), spikes().flip(0).float()
+    found = layer(a=x, b=y)
+    for name, neuron in layer.neurons.items():
+        neuron.reset()
+        current = layer.connections["a"](x) + layer.connections["b"](y)
+        assert torch.equal(found[name], neuron(current))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace.*deprecated:DeprecationWarning")
+def test_traced_code_is_of_the_whole():
+    """A comparison of sizes would cause a warning, which is an error here."""
+    layer = Serial(connection(nn.Linear), nn.ReLU())
+    x = spikes().float()
+    traced = torch.jit.trace(layer, x)
+    for each in (x.flip(0), x[:3]):
+        assert torch.equal(traced(each), layer(each))
