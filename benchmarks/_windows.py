@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import lightning_accum as la
 from lightning_accum.engine import accumulate
-from lightning_accum.sparse.costs import Form, Forms
+from lightning_accum.engine.costs import Form, Forms
 
 RULES: dict[str, Callable[..., la.Rule]] = {
     "STDP": lambda **k: la.STDP(1e-4, -1e-4, **k),

@@ -121,7 +121,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
     (
         r"py:class",
-        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|product_interfaces\.Write|synapse_products\.Synapses)",
+        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|synapse_products\.Synapses)",
     ),
     (r"py:class", r"lightning_accum\.functional\.(kernels\.Coefficients|reductions\.Reduction)"),
     (r"py:class", r"lightning_accum\.metrics\.update_statistics\.AdditiveMetric"),

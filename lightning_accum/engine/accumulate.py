@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from lightning_accum.engine.costs import Form, Forms, unmoved_side
 from lightning_accum.engine.evaluate import evaluate
+from lightning_accum.engine.fold import add_linear, add_matrix, add_per_sample, add_step
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import Carried, StateKey
@@ -18,8 +20,6 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.numbers import in_full_precision
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.sparse.costs import Form, Forms, unmoved_side
-from lightning_accum.sparse.fold import add_linear, add_matrix, add_per_sample, add_step
 from lightning_accum.updates.accumulator import Accumulator
 
 Backend: TypeAlias = Literal["auto", "plain"]

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from lightning_accum.engine.fold import short_trace, widest
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
 from lightning_accum.engine.terms import Term
 from lightning_accum.functional.numbers import as_bytes, in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.fold import short_trace, widest
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.part import Product, StackedProducts

@@ -8,7 +8,7 @@ Each term is a product of a postsynaptic and a presynaptic signal, summed over t
 and belongs to the potentiating part if its rate is positive, to the depressing part otherwise. The
 batch reduction then reduces the changes of all samples to one, for each part separately.
 
-:mod:`lightning_accum.sparse.fold` computes sums and means in a few products for all samples, and
+:mod:`lightning_accum.engine.fold` computes sums and means in a few products for all samples, and
 :mod:`lightning_accum.engine.accumulate` chooses between the two.
 """
 

@@ -67,17 +67,13 @@ class Activity:
             self.known_events = Events(self.activity.flatten(0, -2))
         return self.known_events
 
-    def use(self, decay: float, mode: TraceMode) -> None:
-        """Notes that a trace is used, so that it passes to the next window."""
-        self._used.add((decay, mode))
-
     def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
         """Returns the trace before the window's first step, ``None`` for zero."""
+        self._used.add((decay, mode))  # what is used passes to the next window
         return self._before(trace_key(self.side, decay, mode), self.activity.shape[1:])
 
     def values(self, decay: float, mode: TraceMode, out: Tensor | None = None) -> Tensor:
         """Returns the trace over the window, kept, or in memory that the caller may overwrite."""
-        self._used.add((decay, mode))
         known = self._traces.get((decay, mode))
         if known is None:
             initial = self.initial(decay, mode)
@@ -92,7 +88,6 @@ class Activity:
         """Returns a trace before the window, and memory for its end; ``None`` if it is computed."""
         if (decay, mode) in self._traces:
             return None
-        self.use(decay, mode)
         if (decay, mode) not in self._last:
             self._last[decay, mode] = torch.empty_like(self.activity[0], dtype=self.dtype)
         return self.initial(decay, mode), self._last[decay, mode]
@@ -303,31 +298,6 @@ class Signal:
         else:
             values = as_numbers(self.activity, self.source.dtype)
         return values if self.weights is None else values * self.weights
-
-    def values_in(self, out: Tensor) -> Tensor:
-        """Returns a trace's values without weights, in memory that the caller may overwrite."""
-        assert self.decay is not None
-        return self.source.values(self.decay, self.mode, out)
-
-    def initial(self) -> Tensor | None:
-        """Returns a trace's value before the first step, ``None`` for zero."""
-        assert self.decay is not None
-        self.source.use(self.decay, self.mode)
-        return self.source.initial(self.decay, self.mode)
-
-    def edges(self) -> tuple[Tensor | None, Tensor] | None:
-        """Returns a trace before the window, and memory for its end; ``None`` if it is computed."""
-        assert self.decay is not None
-        return self.source.edges(self.decay, self.mode)
-
-    def events(self) -> Events:
-        """Returns the spikes' indices in ``[K, neurons]``."""
-        return self.source.events()
-
-    def shares_of_events(self) -> Tensor:
-        """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
-        assert self.decay is not None
-        return self.source.shares_of_events(self.decay)
 
     def before(self) -> Tensor:
         """Returns ``[T, B, ...]``, a trace just before each step, decayed up to that step.

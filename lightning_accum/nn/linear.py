@@ -14,8 +14,7 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.numbers import as_numbers
 from lightning_accum.nn._arguments import check_input, check_sizes, check_times
-from lightning_accum.sparse.costs import events_pay
-from lightning_accum.sparse.event_sums import EventProduct
+from lightning_accum.sparse.event_sums import EventProduct, events_pay
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.updates import Updatable
 

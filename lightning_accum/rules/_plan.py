@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.accumulate import Terms
+from lightning_accum.engine.costs import Forms
 from lightning_accum.engine.recording import Recorded, Target
 from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
@@ -20,7 +21,6 @@ from lightning_accum.functional.reductions import reduction
 from lightning_accum.observe import Monitor
 from lightning_accum.rules._single_steps import StepPlanner
 from lightning_accum.rules.neuromodulator import modulators_of
-from lightning_accum.sparse.costs import Forms
 from lightning_accum.updates import Updater
 
 Signals: TypeAlias = dict[str, Recorded]  # recorded activity by name

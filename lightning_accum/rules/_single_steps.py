@@ -13,12 +13,12 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.accumulate import Terms
 from lightning_accum.engine.cached_terms import FixedStep, FixedTerms
+from lightning_accum.engine.costs import is_small
 from lightning_accum.engine.recording import BOTH_SIDES, Recorded, Target
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor, WindowRecorder
-from lightning_accum.sparse.costs import is_small
 from lightning_accum.updates import Accumulator, Updater, get_updater
 
 _AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before one is planned

@@ -77,7 +77,7 @@ class SpikePairs(CustomChange):
             after, dt = sign > 0, sign * other.source.dt
             least = 0 if after else 1  # two spikes in one step are one pair
             visit = Visit(dt, least, self._change(other, dt, least), by_spike=after)
-            if not pair_events(up, down, not after, own.events(), latest, visit, delay):
+            if not pair_events(up, down, not after, own.source.events(), latest, visit, delay):
                 return False
         return True
 

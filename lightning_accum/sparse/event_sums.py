@@ -29,10 +29,36 @@ from lightning_accum.sparse.kernel_library import (
     threads_for,
     work_memory,
 )
+from lightning_accum.sparse.search import density
 
 # The rows that events add should stay in the cache: so many elements are gathered from at a time.
 _CACHED = 1 << 18
 _FEWEST, _MOST = 64, 400  # columns
+
+
+# Nanoseconds of one product with a matrix, on one core with AVX-512.
+_MULTIPLY = 0.02  # a multiply-add of a dense product
+_CONVERT = 0.5  # an entry of a raster converted to floating point, and read again from memory
+_SEARCH = 0.1  # an entry searched for events
+_EVENT = 8.0  # an event found and sorted
+_ADD = 0.04  # an element that an event adds
+_TRANSPOSE = 1.2  # an element of a matrix transposed
+_CALLS = 60_000.0  # the additional calls of torch that visits to events take
+
+
+def events_pay(raster: Tensor, width: int) -> bool:
+    """Returns whether a product of a raster with a matrix is cheaper by events than dense."""
+    # It is never cheaper on other devices than the CPU, because counting events waits for the
+    # device.
+    if raster.dtype != torch.bool or not raster.is_cpu:
+        return False
+    rows, inputs = raster.shape
+    dense = rows * inputs * (width * _MULTIPLY + _CONVERT)
+    fixed = inputs * width * _TRANSPOSE + _CALLS
+    search = rows * inputs * _SEARCH
+    if dense <= fixed + search:
+        return False
+    return dense > fixed + search + density(raster) * rows * inputs * (_EVENT + width * _ADD)
 
 
 def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -25,12 +25,12 @@ from lightning_accum._state import (
 from lightning_accum.functional.bounds import FullBounding, HalfBounding, Kind, Room
 from lightning_accum.functional.reductions import Reduction, ReductionFn
 from lightning_accum.functional.reductions import reduction as find_reduction
-from lightning_accum.sparse.product_interfaces import Write
 from lightning_accum.updates.bounds import Bounds, Side, saved_bounds
 from lightning_accum.updates.part import (
     Part,
     Product,
     StackedProducts,
+    Write,
     check_part,
     checked_contribution,
     checked_products,

@@ -16,10 +16,12 @@ from lightning_accum._state import COUNT, REAL, Kind, check_state, check_that, l
 from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.reductions import reduction as find_reduction
-from lightning_accum.sparse.product_interfaces import Write
 
 Product: TypeAlias = tuple[Tensor, Tensor, float]
 """``post`` of shape ``[K, out]``, ``pre`` of shape ``[K, in]``, and a factor of ``postᵀ · pre``."""
+
+Write: TypeAlias = Callable[..., object]
+"""Writes a sum to a tensor, or adds it there: ``write(total, onto=...)``."""
 
 
 class StackedProducts:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from lightning_accum.sparse import costs
-from lightning_accum.sparse.costs import Form, Forms, unmoved_side
+from lightning_accum.engine import costs
+from lightning_accum.engine.costs import Form, Forms, unmoved_side
 
 FORMS = ("auto", "plain", "dense", "pre", "post")
 

@@ -13,7 +13,7 @@ from turns import turns
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import accumulate as run_module
-from lightning_accum.sparse import costs
+from lightning_accum.engine import costs
 from lightning_accum.sparse import kernel_library as library
 
 T, B = 7, 3

@@ -9,10 +9,10 @@ from turns import turns
 
 from lightning_accum import STDP, Accumulator, Cell, Rule, Term
 from lightning_accum.engine.accumulate import accumulate_terms
+from lightning_accum.engine.costs import Form, Forms
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.vjp import Outer
 from lightning_accum.functional.reductions import reduction
-from lightning_accum.sparse.costs import Form, Forms
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
 MODES = ("cumulative", "nearest")
@@ -155,7 +155,7 @@ def test_the_per_sample_path_in_blocks(monkeypatch):
     pre, post = raster(5, 3, 4, seed=3), raster(5, 3, 7, seed=4)
     rule = STDP(0.3, -0.2, batch_reduction=torch.amax)
     whole = learned(rule, pre, post)
-    monkeypatch.setattr("lightning_accum.sparse.fold._BLOCK_ELEMENTS", 3 * 4 * 2)
+    monkeypatch.setattr("lightning_accum.engine.fold._BLOCK_ELEMENTS", 3 * 4 * 2)
     torch.testing.assert_close(learned(rule, pre, post), whole, rtol=0, atol=0)
 
 

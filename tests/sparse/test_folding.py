@@ -11,11 +11,12 @@ from torch import nn
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.engine import accumulate as run_module
+from lightning_accum.engine import costs
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded_eligibility
-from lightning_accum.sparse import costs, eligibility
+from lightning_accum.sparse import eligibility
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into

@@ -13,32 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.terms import Term
+from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.numbers import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode, reverse_trace, trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import Scratch, has_kernel
-from lightning_accum.sparse.product_interfaces import (
-    Factor,
-    LinearMap,
-    Product,
-    Side,
-    Sink,
-    weighs_rows,
-)
+from lightning_accum.updates.accumulator import Accumulator
 
+Side: TypeAlias = Literal["pre", "post"]
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
 
 
 def add_matrix(
-    sink: Sink,
-    products: Sequence[Product],
+    sink: Accumulator,
+    products: Sequence[Term],
     scale: float,
     side: Side,
     events: bool,
@@ -51,11 +48,11 @@ def add_matrix(
 
 
 def add_linear(
-    sink: Sink,
-    products: Sequence[Product],
+    sink: Accumulator,
+    products: Sequence[Term],
     scale: float,
     side: Side,
-    parameter: LinearMap,
+    parameter: WeightVJP,
     combine: bool = False,
 ) -> None:
     """Adds products of any parameter, through its vector-Jacobian product."""
@@ -69,7 +66,7 @@ class _Group(NamedTuple):
 
     raster: Tensor
     weights: Tensor | None
-    factor: Factor | None  # has the raster's events, if they are visited
+    factor: Signal | None  # has the raster's events, if they are visited
     # rates and values by part; or a trace of these, if the kernel visits the raster's events
     parts: dict[bool, Scaled]
 
@@ -79,14 +76,14 @@ class _Group(NamedTuple):
         weights = self.weights
         if weights is not None and weights.ndim > 1:
             weights = flat(weights.expand(self.raster.shape))
-        return self.factor.events(), weights
+        return self.factor.source.events(), weights
 
 
 class _Folded:
     """Products whose traces were moved to the other side, grouped by the raster that is left."""
 
     def __init__(
-        self, products: Sequence[Product], side: Side, events: bool, scratch: Scratch, combine: bool
+        self, products: Sequence[Term], side: Side, events: bool, scratch: Scratch, combine: bool
     ) -> None:
         self.side: Side = side
         self.events, self.combine, self.scratch = events, combine, scratch
@@ -100,7 +97,7 @@ class _Folded:
             sides = (pre, post) if side == "pre" else (post, pre)
             self._add(*sides, product.rate < 0, abs(product.rate))
 
-    def _add(self, own: Factor, other: Factor, negative: bool, rate: float) -> None:
+    def _add(self, own: Signal, other: Signal, negative: bool, rate: float) -> None:
         """Adds a product, whose trace on the folded side moves to the other side."""
         activity = own.source.activity
         by_events = self.events and activity.dtype == torch.bool
@@ -116,7 +113,7 @@ class _Folded:
             raster = activity if plain else own.values()
             self._group(raster, None, negative, rate, Rows(self._numbers(other)))
             return
-        initial, first = own.initial(), None
+        initial, first = own.source.initial(own.decay, own.mode), None
         if self.kernel and by_events:
             rows = self._rows(other, factors, traced=False)
             if initial is not None:
@@ -130,7 +127,7 @@ class _Folded:
             first = None if initial is None else reverse.values[0].clone()
         # The influence of a spike on a nearest trace ends at the next spike, which therefore counts
         # only for what it adds.
-        weights = own.shares_of_events() if nearest else None
+        weights = own.source.shares_of_events(own.decay) if nearest else None
         self._group(activity, weights, negative, rate, reverse, own)
         if initial is not None and first is not None:
             before, rows = initial.unsqueeze(0), Rows(first.unsqueeze(0))
@@ -143,7 +140,7 @@ class _Folded:
         negative: bool,
         rate: float,
         values: Rows,
-        factor: Factor | None = None,
+        factor: Signal | None = None,
     ) -> None:
         """Adds rows to those that multiply a raster."""
         if self.combine and negative:
@@ -154,7 +151,7 @@ class _Folded:
             group = self._groups[key] = _Group(raster, weights, factor, {})
         group.parts.setdefault(negative, []).append((rate, values))
 
-    def into(self, sink: Sink, scale: float) -> None:
+    def into(self, sink: Accumulator, scale: float) -> None:
         """Adds the sums of all groups as outer products."""
         visits: dict[bool, list[tuple[_Group, Scaled]]] = {False: [], True: []}
         products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
@@ -204,7 +201,7 @@ class _Folded:
             left, right = (as_numbers(side, total.dtype) for side in (left, right))
             total.addmm_(left.T, right, alpha=rate)
 
-    def through(self, parameter: LinearMap, sink: Sink, scale: float) -> None:
+    def through(self, parameter: WeightVJP, sink: Accumulator, scale: float) -> None:
         """Adds the sums of all groups through the parameter's vector-Jacobian product."""
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
@@ -233,7 +230,7 @@ class _Folded:
         self._own[id(room)] = room
         return room
 
-    def _numbers(self, factor: Factor) -> Tensor:
+    def _numbers(self, factor: Signal) -> Tensor:
         """Returns the values of a factor; each trace is computed once, in work memory."""
         activity = factor.source.activity
         if factor.decay is None:
@@ -243,7 +240,9 @@ class _Folded:
             known = self._traces.get(key)
             if known is None:
                 room = self.scratch.empty(activity.shape, self.dtype, activity.device)
-                known = self._traces[key] = factor.values_in(room).to(self.dtype)
+                known = self._traces[key] = factor.source.values(
+                    factor.decay, factor.mode, room
+                ).to(self.dtype)
             values = known
         if factor.weights is None:
             return values.to(self.dtype)
@@ -252,7 +251,7 @@ class _Folded:
             return torch.mul(values, factor.weights, out=room)
         return room.copy_(values).mul_(factor.weights)
 
-    def _rows(self, factor: Factor, factors: Tensor | None, traced: bool = True) -> Rows:
+    def _rows(self, factor: Signal, factors: Tensor | None, traced: bool = True) -> Rows:
         """Returns values times further factors, or how the kernel computes them on the way."""
         own = self._weights_of_rows(factor)
         if self.kernel and (factor.weights is None or own is not None):
@@ -262,13 +261,13 @@ class _Folded:
                 return Rows(like, weights=both, folding=factor.folding)
             if factor.decay is None:
                 return Rows(self._taken(factor.activity), weights=both)
-            edges = factor.edges() if traced else None
+            edges = factor.source.edges(factor.decay, factor.mode) if traced else None
             if edges is not None:
                 values = self._taken(factor.activity)
                 return Rows(values, factor.mode, factor.decay, *edges, weights=both)
         return Rows(self._numbers(factor), weights=factors)
 
-    def _weights_of_rows(self, factor: Factor) -> Tensor | None:
+    def _weights_of_rows(self, factor: Signal) -> Tensor | None:
         """Returns weights ``[T, B, ...]`` that all neurons of a sample share, for the kernel."""
         if not self.kernel or not weighs_rows(factor):
             return None
@@ -284,7 +283,7 @@ class _Folded:
 _BLOCK_ELEMENTS = 1 << 24
 
 
-def add_step(sink: Sink, products: Sequence[Product], scale: float) -> None:
+def add_step(sink: Accumulator, products: Sequence[Term], scale: float) -> None:
     """Adds products of a single step, which has no sum over time."""
     dtype = widest(products)
     for negative in (False, True):
@@ -299,7 +298,12 @@ def add_step(sink: Sink, products: Sequence[Product], scale: float) -> None:
             )
 
 
-def widest(products: Sequence[Product]) -> torch.dtype:
+def weighs_rows(factor: Signal) -> bool:
+    """Returns whether all neurons of a sample have the same weight in a step, like a reward."""
+    return factor.weights is not None and factor.weights.shape[-1:] in ((), (1,))
+
+
+def widest(products: Sequence[Term]) -> torch.dtype:
     """Returns the dtype in which all products are computed, float32 or wider."""
     dtype = torch.float32
     for product in products:
@@ -339,14 +343,14 @@ def _decays(
         return (decay**ago).tril_().to(dtype), (decay**now).to(dtype)
 
 
-def _plain(factor: Factor, dtype: torch.dtype) -> Tensor:
+def _plain(factor: Signal, dtype: torch.dtype) -> Tensor:
     """Returns values in ``dtype``, or spikes if the product converts them to it by itself."""
     if factor.decay is None and factor.weights is None and dtype == torch.float32:
         return factor.activity
     return as_numbers(factor.values(), dtype)
 
 
-def add_per_sample(sink: Sink, products: Sequence[Product], batch: Reduction) -> None:
+def add_per_sample(sink: Accumulator, products: Sequence[Term], batch: Reduction) -> None:
     """Adds each part of the reduced change of a matrix ``[out, in]``, in bounded memory."""
     dtype = widest(products)
     for negative in (False, True):

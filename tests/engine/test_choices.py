@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lightning_accum.engine import costs
+from lightning_accum.engine.costs import Forms, possible, unmoved_side
+from lightning_accum.engine.fold import add_matrix
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.terms import Term
-from lightning_accum.sparse import costs
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.costs import Forms, events_pay, possible, unmoved_side
-from lightning_accum.sparse.fold import add_matrix
+from lightning_accum.sparse.event_sums import events_pay
 from lightning_accum.updates.accumulator import Accumulator
 
 
@@ -134,7 +135,7 @@ def test_the_charges_count_what_is_multiplied_and_added(monkeypatch, form, combi
         with seen, torch.no_grad():
             add_matrix(sums, terms, 1.0, moved, path != "dense", combine)
         for own in (pre, post):
-            own.events()  # so that the model knows how many there are
+            own.source.events()  # so that the model knows how many there are
         for name, found in {"multiply": seen.multiply, "add": seen.add}.items():
             only(monkeypatch, **{name: 1.0})
             rows = pre.shape[:2].numel()

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor
 
-from lightning_accum.sparse.fold import widest
+from lightning_accum.engine.fold import Side, weighs_rows, widest
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.terms import Term
 from lightning_accum.sparse.kernel_library import has_kernel
-from lightning_accum.sparse.product_interfaces import Factor, Product, Side, weighs_rows
 from lightning_accum.sparse.search import density
 
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
@@ -43,30 +43,6 @@ KERNEL = Costs(0.0134, 6.0, 2.5, 2.6, 0.83, 13.5, 66.0, 0.0276, 0.58, (2.6, 3.5)
 
 _PLACES: dict[Side, int] = {"pre": 1, "post": 0}  # in the operands of a product
 
-# Nanoseconds of one product with a matrix, measured on the same core.
-MULTIPLY = 0.02  # a multiply-add of a dense product
-CONVERT = 0.5  # an entry of a raster converted to floating point, and read again from memory
-SEARCH = 0.1  # an entry searched for events
-EVENT = 8.0  # an event found and sorted
-ADD = 0.04  # an element that an event adds
-TRANSPOSE = 1.2  # an element of a matrix transposed
-CALLS = 60_000.0  # the additional calls of torch that visits to events take
-
-
-def events_pay(raster: Tensor, width: int) -> bool:
-    """Returns whether a product of a raster with a matrix is cheaper by events than dense."""
-    # It is never cheaper on other devices than the CPU, because counting events waits for the
-    # device.
-    if raster.dtype != torch.bool or not raster.is_cpu:
-        return False
-    rows, inputs = raster.shape
-    dense = rows * inputs * (width * MULTIPLY + CONVERT)
-    fixed = inputs * width * TRANSPOSE + CALLS
-    search = rows * inputs * SEARCH
-    if dense <= fixed + search:
-        return False
-    return dense > fixed + search + density(raster) * rows * inputs * (EVENT + width * ADD)
-
 
 class Form(NamedTuple):
     """How some products are evaluated together."""
@@ -83,7 +59,7 @@ class Charge(NamedTuple):
     event: float = 0.0  # those of each event
     place: int = 0  # the side whose events are visited, in the operands of a product
 
-    def of(self, product: Product) -> float:
+    def of(self, product: Term) -> float:
         """Returns the nanoseconds for the spikes of a product."""
         events = _events(product.operands[self.place]) if self.event else 0.0
         return self.fixed + self.event * events
@@ -99,7 +75,7 @@ class Forms:
     def __init__(self) -> None:
         self._known: dict[object, list[dict[Form, Charge]]] = {}
 
-    def of(self, products: Sequence[Product], combine: bool) -> list[Form]:
+    def of(self, products: Sequence[Term], combine: bool) -> list[Form]:
         """Returns the forms of products of a matrix."""
         if products[0].operands[0].shape[0] == 1:
             return [Form("step", "pre", tuple(range(len(products))))]
@@ -119,7 +95,7 @@ class Forms:
         return forms
 
 
-def _kind(products: Sequence[Product], combine: bool) -> object:
+def _kind(products: Sequence[Term], combine: bool) -> object:
     """Returns everything that the costs of products depend on, but the number of events."""
     found: list[object] = [combine]
     sources: dict[int, int] = {}
@@ -134,7 +110,7 @@ def _kind(products: Sequence[Product], combine: bool) -> object:
     return tuple(found)
 
 
-def _possible(products: Sequence[Product], combine: bool) -> list[dict[Form, Charge]]:
+def _possible(products: Sequence[Term], combine: bool) -> list[dict[Form, Charge]]:
     """Returns the possible forms of each group of products that have spikes on the same sides."""
     groups: dict[tuple[bool, ...], list[int]] = {}
     for place, product in enumerate(products):
@@ -157,16 +133,16 @@ def _possible(products: Sequence[Product], combine: bool) -> list[dict[Form, Cha
     return found
 
 
-def is_small(products: Sequence[Product]) -> bool:
+def is_small(products: Sequence[Term]) -> bool:
     """Returns whether dense products take less time than a choice between them and visits."""
     return _is_small(products, possible(products, combine=False)["dense"])
 
 
-def _is_small(products: Sequence[Product], dense: Charge) -> bool:
+def _is_small(products: Sequence[Term], dense: Charge) -> bool:
     return dense.fixed * products[0].operands[0].shape[:-1].numel() < _CHOICE
 
 
-def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]:
+def possible(products: Sequence[Term], combine: bool) -> dict[Choice, Charge]:
     """Returns what each possible choice is charged."""
     sides = [*zip(*(product.operands for product in products), strict=True)]
     post, pre = sides[0][0], sides[1][0]
@@ -204,13 +180,13 @@ def possible(products: Sequence[Product], combine: bool) -> dict[Choice, Charge]
     return costs
 
 
-def _events(factor: Factor) -> float:
+def _events(factor: Signal) -> float:
     """Returns the number of events of a raster in one step of a sample, counted or estimated."""
     known, flat = factor.source.known_events, factor.source.activity.flatten(0, -2)
     return density(flat) * flat.shape[1] if known is None else len(known) / max(1, len(flat))
 
 
-def unmoved_side(products: Sequence[Product], combine: bool = False) -> Side:
+def unmoved_side(products: Sequence[Term], combine: bool = False) -> Side:
     """Returns the side that stays unchanged in dense products; traces move to the other side."""
     # It is the side that makes fewer products of sums, or the larger one.
     post, pre = products[0].operands
@@ -223,38 +199,38 @@ def unmoved_side(products: Sequence[Product], combine: bool = False) -> Side:
     return "pre" if pre.shape.numel() >= post.shape.numel() else "post"
 
 
-def _count_left(products: Sequence[Product], place: int, combine: bool) -> int:
+def _count_left(products: Sequence[Term], place: int, combine: bool) -> int:
     """Returns how many dense products are left if traces move away from a side."""
     return len({(each.rate < 0 and not combine, _left(each.operands[place])) for each in products})
 
 
-def _is_weighted(factor: Factor, kernel: bool) -> bool:
+def _is_weighted(factor: Signal, kernel: bool) -> bool:
     """Returns whether a factor has weights that the kernel, if there is one, does not apply."""
     return factor.weights is not None and not (kernel and weighs_rows(factor))
 
 
-def _stays(factor: Factor, kernel: bool) -> bool:
+def _stays(factor: Signal, kernel: bool) -> bool:
     """Returns whether a trace stays on its side, in a dense product in addition to the visits."""
     return factor.decay is not None and _is_weighted(factor, kernel)
 
 
-def _visit(product: Product, place: int, kernel: bool, combine: bool) -> object:
+def _visit(product: Term, place: int, kernel: bool, combine: bool) -> object:
     """Returns what products have in common whose events are visited together."""
     own = product.operands[place]
     weights = id(own.weights) if _is_weighted(own, kernel) else None
     return product.rate < 0 and not combine, weights, own.decay if _is_nearest(own) else None
 
 
-def _left(own: Factor) -> tuple[int, float | None]:
+def _left(own: Signal) -> tuple[int, float | None]:
     """Returns what a factor leaves on its side of dense products, which are grouped by it."""
     left: object = own if own.weights is not None else own.folding or own.activity
     return id(left), own.decay if _is_nearest(own) else None
 
 
-def _is_nearest(factor: Factor) -> bool:
+def _is_nearest(factor: Signal) -> bool:
     """Returns whether a factor is a nearest trace, which dense products cannot move."""
     return factor.decay is not None and factor.mode == "nearest"
 
 
-def _is_raster(factor: Factor) -> bool:
+def _is_raster(factor: Signal) -> bool:
     return factor.is_raster and factor.device.type == "cpu"
