@@ -11,8 +11,8 @@ from lightning_accum._checks import check_tensors
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
-from lightning_accum.observe.spike_check import SpikeCheck
 from lightning_accum.sparse.events import Events, ExpectedEvents, SpikeRows, expect_events
+from lightning_accum.sparse.search import count_spikes
 
 _FIRST_CAPACITY = 16  # steps
 
@@ -88,12 +88,12 @@ class StepBuffer:
         elif not spikes and memory is not None and memory.dtype != like.dtype:
             self._use(memory.to(torch.promote_types(memory.dtype, like.dtype)))
 
-    def append(self, step: Tensor) -> None:
-        """Adds one step ``[B, ...]``."""
+    def append(self, step: Tensor) -> Tensor:
+        """Adds one step ``[B, ...]``, and returns it as it is kept."""
         if self.length >= len(self._rows):
             self._grow(max(_FIRST_CAPACITY, 2 * self.length))
-        self._rows[self.length].copy_(step)
         self.length += 1
+        return self._rows[self.length - 1].copy_(step)
 
     def append_spikes(self, spikes: Tensor) -> bool:
         """Adds a step or sequence as expected if it is 0 or 1, and returns whether it did."""
@@ -182,6 +182,55 @@ class StepBuffer:
 
 
 @final
+class SpikeCheck:
+    """Checks that activity is 0 or 1, and not complex; the label says where it is seen."""
+
+    # On an accelerator nothing waits for the device: other values are noted there, until `confirm`
+    # looks. Booleans are not checked.
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._others: dict[torch.device, Tensor] = {}  # whether there were any
+
+    def look(self, activity: Tensor) -> None:
+        """Raises an error if activity is complex or, on the CPU, not 0 or 1."""
+        if activity.is_complex():
+            raise TypeError(
+                f"Activity of a rule on spikes should be real. Found {activity.dtype} {self.label}:"
+                " record its magnitude or its real part."
+            )
+        if activity.is_cpu and activity.dtype is not torch.bool and count_spikes(activity) is None:
+            found = activity[(activity != 0) & (activity != 1)][0].item()
+            raise ValueError(self._message(found))
+
+    def look_later(self, activity: Tensor, spikes: Tensor) -> None:
+        """Notes whether activity differs from the spikes that were recorded of it."""
+        others, known = (activity != spikes).any(), self._others.get(activity.device)
+        self._others[activity.device] = others if known is None else known | others
+
+    def confirm(self) -> None:
+        """Checks everything that was noted, and waits for the device."""
+        noted, self._others = self._others, {}
+        if any(bool(others) for others in noted.values()):
+            raise ValueError(self._message("other values"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SpikeCheck, (self.label,)  # a copy starts without notes
+
+    def _message(self, found: object) -> str:
+        """Returns what is wrong with a value that is not 0 or 1, and how to mend it."""
+        how = (
+            "look for NaN in the data, in the weights, and in what else the module is given."
+            if found != found
+            else "is a neuron's output missing in between? If input is meant to be real-valued,"
+            " such as that of `ShortTermPlasticity`, pass `graded_input=True` to the rule: if it"
+            " learns from an error or a gradient, values count, and otherwise every value but 0 is"
+            " a spike; or use a rate-based rule."
+        )
+        return f"Activity of a rule on spikes should be 0 or 1. Found {found} {self.label}: {how}"
+
+
+@final
 class WindowRecorder(Reducer):
     """Records every observation of a window ``[T, B, ...]``.
 
@@ -194,10 +243,8 @@ class WindowRecorder(Reducer):
         time_dim: ``None`` if the module is called once per step, with ``[B, ...]``; ``0`` if it is
             called once per sequence, with ``[T, B, ...]``.
         dt: time between two steps, in ms.
-        validate: whether to check that spikes are 0 or 1. On the CPU, sequences are checked at
-            once, and so are the first steps of a window until a spike has been seen; other steps
-            are checked 16 together, or when :meth:`window` is called. On an accelerator they are
-            checked when :meth:`confirm` is called.
+        validate: whether to check that spikes are 0 or 1: on the CPU at once, on an accelerator
+            when :meth:`confirm` is called.
         label: where the activity is seen, for messages.
         holds: whether the first sequence of a window may be held itself, instead of a copy, because
             its module makes new memory in each call; or, of booleans, finds their events.
@@ -258,39 +305,38 @@ class WindowRecorder(Reducer):
         """
         if not isinstance(observation, Tensor):
             check_tensors(observation=observation)
-        buffer, check = self._buffer, self._check
+        buffer = self._buffer
         if buffer.spike_rows is not None and buffer.append_spikes(observation):
             return
         if self.time_dim == 0:
             self._record_sequence(observation)
-        elif buffer.continues_with(observation) and (
-            check is None or buffer.length > 1 or check.may_wait(observation)
-        ):
-            step = observation.detach() if observation.requires_grad else observation
-            if check is not None:
-                check.add(step)
-            buffer.append(step)
         else:
-            self._record_step(observation.detach())
+            self._record_step(observation.detach() if observation.requires_grad else observation)
 
     def _record_step(self, step: Tensor) -> None:
-        """Records a step that may differ from the last one in shape, dtype or device."""
-        self._check_shape(step, step.shape)
-        if self._check is not None:
-            self._check.take_step(step)
-        self._buffer.prepare(step, step.shape, self.spikes)
-        self._buffer.append(step)
-        if self._check is not None and self._check.at_once:
-            self._buffer.expect_spikes(step.dtype)
+        """Records a step."""
+        buffer, check = self._buffer, self._check
+        again = buffer.continues_with(step)
+        if not again:
+            self._check_shape(step, step.shape)
+        if check is not None:
+            check.look(step)
+        if not again:
+            buffer.prepare(step, step.shape, self.spikes)
+        row = buffer.append(step)
+        if check is not None:
+            if not step.is_cpu:
+                check.look_later(step, row)
+            elif step.dtype is not torch.bool:
+                buffer.expect_spikes(step.dtype)
 
     def _record_sequence(self, sequence: Tensor) -> None:
         """Records a sequence of steps."""
         buffer, check, shape = self._buffer, self._check, sequence.shape[1:]
         self._check_shape(sequence, shape)
-        booleans = sequence.dtype is torch.bool
-        if check is not None and not booleans:
-            check.take_sequence(sequence.detach())
-        first = buffer.length == 0
+        if check is not None:
+            check.look(sequence.detach())
+        first, booleans = buffer.length == 0, sequence.dtype is torch.bool
         if buffer.is_held:
             self.window()  # raises if it has changed
         holds = self.holds and first and len(sequence) and not sequence.is_inference()
@@ -301,6 +347,8 @@ class WindowRecorder(Reducer):
             return
         buffer.prepare(sequence, shape, self.spikes)
         again = buffer.extend(sequence.detach())
+        if check is not None and buffer.steps is not None and not sequence.is_cpu:
+            check.look_later(sequence.detach(), buffer.steps[buffer.length - len(sequence) :])
         if first and self.spikes and booleans:
             buffer.expect_events(sequence)
         elif first and again and check is not None:
@@ -326,18 +374,15 @@ class WindowRecorder(Reducer):
         """Returns the steps ``[T, B, ...]`` since the last :meth:`clear`; valid until the next one.
 
         Raises:
-            ValueError: if spikes are not 0 or 1, or if values have changed that are not copied; a
-                window of one step is checked with later ones.
+            ValueError: if values have changed that are not copied.
         """
-        buffer, check = self._buffer, self._check
+        buffer = self._buffer
         steps = buffer.steps
         if buffer.is_held and buffer.was_changed:
             raise ValueError(
                 f"Values {self.label} should stay as they are until the rule is called. Found that"
                 " they were changed in place: change a copy, as `value.clone()`."
             )
-        if check is not None and check.kept and buffer.length > 1:
-            check.check_kept()
         return steps
 
     def only_step(self) -> Tensor | None:
@@ -365,10 +410,7 @@ class WindowRecorder(Reducer):
 
     def drop_window(self) -> None:
         """Begins a new window; its memory stays."""
-        check, buffer = self._check, self._buffer
-        if check is not None and check.kept and (buffer.length > 1 or check.failed):
-            check.drop()
-        buffer.clear()
+        self._buffer.clear()
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
@@ -382,9 +424,3 @@ class WindowRecorder(Reducer):
             fits = window.ndim > 1 and (window.dtype == torch.bool or not self.spikes)
             should = f"{'booleans' if self.spikes else 'values'} `[T, B, ...]` as `buffer`"
             check_that(fits, "`WindowRecorder`", should, window)
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes a window from a state dict; a ``RuntimeError`` tells of anything else."""
-        super().set_extra_state(state)
-        if self._check is not None:
-            self._check.drop()

@@ -20,7 +20,6 @@ from lightning_accum.sparse.search import (
     first_of_each,
     last_trace,
     order_events,
-    stable_order,
 )
 
 
@@ -79,7 +78,7 @@ class Events:
         """Sorts by column; in a stable order, sums do not depend on how spikes were found."""
         found = order_events(self.rows, self.columns, self.shape[1], order)
         if found is None:
-            places = stable_order(self.columns, self.shape[1])
+            places = torch.sort(self.columns, stable=True)[1]
             rows, columns = (side.index_select(0, places) for side in (self.rows, self.columns))
             found = rows, first_of_each(columns, self.shape[1]), places
         self._by_column = found

@@ -1,15 +1,10 @@
-"""Finds, orders and counts spikes.
-
-The compiled kernel does it where there is one. Without, on the CPU, NumPy searches booleans,
-sorts small integers, and divides integers by one integer, all of which it does faster than torch.
-"""
+"""Finds, orders and counts spikes, by the compiled kernel where there is one."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,11 +26,7 @@ from lightning_accum.sparse.kernel_library import (
 AT_ONCE = 4  # events that the kernel writes at a time
 USUAL = 8  # entries for each event that there is room for at first
 
-# Entries from which, and density up to which, a search by words of eight entries is faster.
-_MANY, _RARE = 1 << 18, 0.15
 _ROWS = 64  # of a raster, at most, in which its density is counted
-# A chunk stays in cache between the passes over it, and its sum is exact in single precision.
-_CHUNK = 1 << 16
 
 
 def count_ones(values: Tensor) -> int | None:
@@ -104,35 +95,8 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
             if count <= room:
                 return row[:count], column[:count], starts
             room = count
-    whole = raster.is_cpu and raster.is_contiguous() and raster.numel() < 2**31
-    if raster.dtype != torch.bool or not whole or is_traced():
-        rows, columns = raster.nonzero().unbind(1)
-        return rows, columns, None
-    flat: Any = raster.view(-1).numpy()
-    wordy = len(flat) > _MANY and density(raster) < _RARE
-    place = (_by_words(flat) if wordy else np.flatnonzero(flat)).astype(np.int32, copy=False)
-    width = np.int32(max(1, raster.shape[1]))
-    rows = place // width
-    return torch.from_numpy(rows), torch.from_numpy(place - rows * width), None
-
-
-def _by_words(flat: Any) -> Any:
-    """Returns the true entries, which are searched for only in words of eight that hold any."""
-    end = len(flat) // 8 * 8
-    words = flat[:end].view(np.int64)
-    at = np.flatnonzero(words != 0)
-    found = np.flatnonzero(words.take(at).view(np.bool_)).astype(np.int32)
-    place = (8 * at.astype(np.int32)).take(found >> 3)
-    place += found & 7
-    return np.concatenate([place, (np.flatnonzero(flat[end:]) + end).astype(np.int32)])
-
-
-def stable_order(columns: Tensor, count: int) -> Tensor:
-    """Returns the permutation that sorts events by column, and keeps the order within a column."""
-    # The plain form is `torch.sort(columns, stable=True)[1]`.
-    if columns.is_cpu and count <= 1 << 16 and not is_traced():
-        return torch.from_numpy(np.argsort(columns.numpy().astype(np.uint16), kind="stable"))
-    return torch.sort(columns, stable=True)[1]
+    rows, columns = raster.nonzero().unbind(1)
+    return rows, columns, None
 
 
 def first_of_each(ordered: Tensor, count: int) -> Tensor:
@@ -150,18 +114,10 @@ def count_spikes(activity: Tensor) -> int | None:
     """Returns how many elements are 1, or ``None`` if any element is neither 0 nor 1."""
     # The plain form is `activity.sum()` if `((activity == 0) | (activity == 1)).all()`.
     found = count_ones(activity)
-    if found is not None:
-        return None if found < 0 else found
-    total = 0
-    dtype = torch.float64 if activity.dtype == torch.float64 else torch.float32
-    for chunk in activity.reshape(-1).split(_CHUNK):
-        values = chunk.to(dtype)
-        count = int(np.count_nonzero(values.bool().numpy()))
-        # If n numbers are not zero, and both they and their squares sum to n, all of them are 1.
-        if not values.sum() == torch.dot(values, values) == count:
-            return None
-        total += count
-    return total
+    if found is None:
+        binary = bool(((activity == 0) | (activity == 1)).all())
+        return int(activity.count_nonzero()) if binary else None
+    return None if found < 0 else found
 
 
 def fast_spike_counts(spikes: Tensor) -> Tensor:

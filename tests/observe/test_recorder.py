@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import numpy as np
@@ -13,6 +14,7 @@ from watching import pickled
 from lightning_accum import STDP, Cell, EProp, get_updater
 from lightning_accum.nn import LIF, Linear, SurrogateLIF
 from lightning_accum.observe import WindowRecorder
+from lightning_accum.observe.recorder import SpikeCheck
 from lightning_accum.observe.reducer import Latest
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.kernel_library import has_kernel
@@ -194,7 +196,6 @@ BAD = [0.25, 1e-9, 3.0, -1.0, torch.inf, -torch.inf, torch.nan]
 @pytest.fixture
 def no_kernel(monkeypatch):
     """Leaves the check of spikes to torch."""
-    monkeypatch.setattr("lightning_accum.observe.spike_check.has_kernel", lambda *_: False)
     monkeypatch.setattr("lightning_accum.sparse.search.count_ones", lambda _: None)
 
 
@@ -231,32 +232,16 @@ def test_every_sequence_is_looked_at_whole(value, dtype):
     assert torch.equal(recorder.window(), torch.ones(3, 7, 12345, dtype=torch.bool))
 
 
-def test_windows_of_single_steps_are_looked_at_sixteen_together_or_when_asked(no_kernel):
-    spike, rate = torch.ones(1, 2), torch.full((1, 2), 0.7)
-
-    def windows(*steps):
-        recorder = WindowRecorder(spikes=True)
-        for step in steps:
-            recorder.clear()
-            recorder(step)
-            recorder.window()
-        return recorder
-
-    with pytest.raises(ValueError, match="0 or 1"):
-        windows(torch.zeros(1, 2), rate)  # at once: nothing was seen yet
-    recorder = windows(spike, rate)
-    with pytest.raises(ValueError, match=r"Found 0\.69.* in a recorder: is"):
-        recorder.confirm()
-    with pytest.raises(ValueError, match="0 or 1"):  # again, until it is cleared
-        recorder.confirm()
-    recorder.clear()
-    recorder.confirm()
-    with pytest.raises(ValueError, match="0 or 1"):
-        windows(spike, rate, *[spike] * 15)
-    windows(*[spike] * 40).confirm()
-    for other in (torch.ones(2, 2), torch.ones(1, 2).double()):  # looked at before there is room
-        with pytest.raises(ValueError, match="0 or 1"):
-            windows(spike, rate, other)
+@turns("value", [*BAD, 1.0])
+def test_other_values_are_noted_until_they_are_confirmed(value):
+    check, steps = SpikeCheck("there"), torch.eye(3).unsqueeze(1).repeat(4, 1, 1)
+    steps[5, 0, 1] = value
+    for step in (*steps, steps):
+        check.look_later(step, step.bool())
+    expected = pytest.raises(ValueError, match=r"0 or 1\. Found other values there")
+    with contextlib.nullcontext() if value == 1.0 else expected:
+        check.confirm()
+    check.confirm()  # there is nothing new
 
 
 def test_on_an_accelerator_only_to_confirm_waits():

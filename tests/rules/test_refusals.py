@@ -727,7 +727,6 @@ def test_what_is_no_spike_in_single_steps(bad):
             neuron(fc(torch.ones(1, 2)))
             rule()
             rule.update()
-        rule.confirm()  # the kernel checks each step, torch several together
 
     for steps in (20, 5):
         with pytest.raises(ValueError, match="0 or 1"):
