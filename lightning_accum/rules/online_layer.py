@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from inspect import Parameter, signature
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_integers, check_tensors, quoted
-from lightning_accum._compat.torch import hook_count
+from lightning_accum._checks import check_integers, check_tensors
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.populations import Populations
-from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
-from lightning_accum.engine.state import Carried, StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
+from lightning_accum.rules._learner import WATCHED, Learner, learner_of, only_rule_watches
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.neuromodulator import modulators_of
-from lightning_accum.rules.online_populations import only_rule_watches, run_populations, suited
-from lightning_accum.rules.reward_modulated import eligibility_key
+from lightning_accum.rules.online_populations import run_populations, suited
 from lightning_accum.sparse.events import SpikeRows
 from lightning_accum.sparse.neurons import (
     NeuronState,
@@ -34,7 +28,6 @@ from lightning_accum.sparse.neurons import (
     SpikingNeurons,
     run_online,
 )
-from lightning_accum.updates import Accumulator, Clamp, Updater
 
 
 def learn_online(
@@ -222,13 +215,9 @@ class _Suited(NamedTuple):
 
     connection: nn.Linear
     neuron: Neurons
-    state: CellState
-    updater: Updater
-    name: str
+    learner: Learner
     raster: Tensor
     neurons: SpikingNeurons
-    pairs: PairSTDP
-    limits: tuple[float, float] | None
     reward: Tensor | None
 
 
@@ -242,16 +231,16 @@ def run_compiled(
     found = _suited(rule, layer, inputs, given)
     if isinstance(found, str):
         return None
-    neuron, weight, state = found.neuron, found.connection.weight, found.state
-    steps, batch, _ = inputs.shape
-    carried = _carried(found.pairs)
+    neuron, learner, weight = found.neuron, found.learner, found.connection.weight
+    steps, batch, size = inputs.shape
     before = OnlineState(
         *neuron.begin_loop(weight.new_empty(batch, len(weight))),
-        **_left(carried, state.carried, inputs.shape[1:], weight),
+        **learner.left(batch, size, len(weight), weight),
     )
+    limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
     done = run_online(
-        *(found.raster, weight, found.connection.bias, found.neurons, found.pairs, before),
-        *(found.limits, found.reward),
+        *(found.raster, weight, found.connection.bias, found.neurons, learner.pairs, before),
+        *(limits, found.reward),
     )
     if done is None:
         return None
@@ -259,17 +248,10 @@ def run_compiled(
     if done[1].numel() and not all(map(torch.isfinite, done[1].aminmax())):
         return None
     spikes, transposed, after = done
-    events = found.updater.events
-    events.applying(found.updater, ("weight",))
+    learner.updater.events.applying(learner.updater, ("weight",))
     weight.copy_(transposed.t())
-    events.applied(found.updater, ("weight",), {})
     neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
-    rule.events.evaluated(found.name, found.raster, spikes, given)
-    rule.unread = []
-    state.carried = {key: getattr(after, name) for name, (key, used) in carried.items() if used}
-    if state.loaded:
-        state.check_loaded(state.carried, found.name)
-    state.samples["weight"] = state.samples.get("weight", 0) + steps * batch
+    learner.finish(rule, found.raster, spikes, given, after._asdict())
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
 
@@ -292,98 +274,21 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     assert isinstance(connection, nn.Linear)
     if inputs.shape[2] != connection.in_features or neuron.size != (connection.out_features,):
         return "the sizes of inputs, connection and neurons differ"
-    neurons, state = neuron.loop_constants(), rule.state_of(name)
-    pairs = rule.loop_constants(state.hyperparameters, inputs.shape[1])
+    neurons, raster = neuron.loop_constants(), _as_raster(inputs)
     if neurons is None:
         return "the loop knows no inhibition but `WinnerTakeAll`"
-    if not rule.reduction_of(name).adds:
-        return (
-            "the loop knows no reduction but the sum and the mean over the batch, and"
-            f" `batch_reduction = {state.hyperparameters.batch_reduction!r}`"
-        )
-    if pairs is None:
-        option = _option(rule, vars(state.hyperparameters), inputs.shape[1])
-        return f"the loop knows no `{type(rule).__name__}`{option}"
-    limits, raster = _limits(rule, name, connection), _as_raster(inputs)
-    if isinstance(limits, str):
-        return limits
+    learner = learner_of(rule, name, inputs.shape[1])
+    if isinstance(learner, str):
+        return learner
     if raster is None:
         return "the loop takes spikes on the CPU"
     same = connection.bias is None or connection.bias.dtype == connection.weight.dtype
-    parts = connection, neuron
-    if not same or not only_rule_watches(rule, (layer, *parts), parts):
-        return (
-            "something else watches the layer, or steps are recorded that were not evaluated, or"
-            " modules are in evaluation mode"
-        )
-    updater, reward = rule.updater_of(name), _reward(pairs, given, inputs.shape[:2])
-    bounded = _within_bounds(pairs, updater)
-    if isinstance(reward, str) or isinstance(bounded, str):
-        return reward if isinstance(reward, str) else str(bounded)
-    bounds = None if limits == (-math.inf, math.inf) else limits
-    parts_of = connection, neuron, state, updater, name
-    return _Suited(*parts_of, raster, neurons, bounded, bounds, reward)
-
-
-def _option(rule: Rule, h: Mapping[str, Any], batch: int) -> str:
-    """Returns the option, with its value, without which there would be a loop, if there is one."""
-    known = signature(type(rule)).parameters
-    for name, value in h.items():
-        default = known[name].default if name in known else value
-        other = SimpleNamespace(**{**h, name: default})
-        if default is Parameter.empty or value == default:
-            continue
-        if rule.loop_constants(other, batch) is not None:  # type: ignore[arg-type]
-            return f" with `{name} = {value!r}`"
-    rates = [name for name in h if name.startswith("lr_")]
-    zero = bool(rates) and not any(h[name] for name in rates)
-    return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
-
-
-def _within_bounds(pairs: PairSTDP, updater: Updater) -> PairSTDP | str:
-    """Returns a rule's constants with the bounds of its updater, or why there is no loop."""
-    pending: Accumulator = getattr(updater, "weight")  # noqa: B009
-    if pending.rooms is None:
-        return "the loop knows the bounds of this package only"
-    if not any(pending.rooms):
-        return pairs
-    if pairs.rise or pairs.fall:
-        return "the loop knows no bound on changes that depend on the weight already"
-    rise, fall = pending.rooms
-    return pairs._replace(rise=rise, fall=fall)
-
-
-def _carried(pairs: PairSTDP) -> dict[str, tuple[StateKey, bool]]:
-    """Returns the keys of what passes on, by name, and whether the rule uses it."""
-    mode, tc = "nearest" if pairs.nearest else "cumulative", pairs.tc_eligibility
-    rates = pairs.rate_post, pairs.rate_pre
-    keys = {
-        "pre": (trace_key("pre", pairs.decay_pre, mode), any((tc, rates[0], pairs.triplet_post))),
-        "post": (trace_key("post", pairs.decay_post, mode), any((tc, rates[1], pairs.triplet_pre))),
-    }
-    for name, slow in ("pre", pairs.slow_pre), ("post", pairs.slow_post):
-        if slow is not None:
-            keys[f"{name}_slow"] = trace_key(name, slow, mode), True
-    if tc is not None:
-        for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
-            keys[part] = eligibility_key("weight", part, tc), used
-    return keys
-
-
-def _left(
-    keys: dict[str, tuple[StateKey, bool]], carried: Carried, shape: torch.Size, weight: Tensor
-) -> dict[str, Tensor]:
-    """Returns what the last window left, by name; zeros if that is nothing or of other samples."""
-    batch, size = shape[0], len(weight)
-    sides = {"pre": shape, "post": torch.Size([batch, size])}
-    found = {}
-    for name, (key, _) in keys.items():
-        value = carried.get(key)
-        own = sides.get(name.removesuffix("_slow"), torch.Size([batch, *weight.shape]))
-        if value is None or value.shape != own:
-            value = weight.new_zeros(own)
-        found[name] = value
-    return found
+    if not same or not only_rule_watches(rule, (layer, connection, neuron)):
+        return WATCHED
+    reward = _reward(learner.pairs, given, inputs.shape[:2])
+    if isinstance(reward, str):
+        return reward
+    return _Suited(connection, neuron, learner, raster, neurons, reward)
 
 
 def _reward(pairs: PairSTDP, given: dict[str, Any], shape: torch.Size) -> Tensor | str | None:
@@ -398,28 +303,6 @@ def _reward(pairs: PairSTDP, given: dict[str, Any], shape: torch.Size) -> Tensor
         if fits and bool(reward.isfinite().all()):
             return reward.detach().to("cpu", torch.float64).expand(shape) * pairs.reward
     return "the rule should be given a reward of finite numbers, and nothing else"
-
-
-def _limits(rule: Rule, name: str, connection: nn.Linear) -> tuple[float, float] | str:
-    """Returns the limits of the weight if nothing else is done to a change, otherwise what is."""
-    updater, weight = rule.updater_of(name), connection.weight
-    if rule.state_of(name).hyperparameters.params != ("weight",):
-        return "the loop changes the weight only"
-    pending: Accumulator = getattr(updater, "weight")  # noqa: B009
-    constraints = updater.constraints_of("weight")
-    if [type(fn) for fn in constraints] not in ([], [Clamp]):
-        return "the loop knows no constraint but `Clamp`"
-    if type(weight) is not nn.Parameter or not weight.is_cpu:
-        return "the loop changes a parameter on the CPU"
-    if hook_count(updater) or not pending.empty:
-        return "the updater has hooks, or changes that are not applied"
-    low, high = next(
-        (fn.weight_limits for fn in constraints if isinstance(fn, Clamp)), (None, None)
-    )
-    low, high = -math.inf if low is None else low, math.inf if high is None else high
-    if constraints and not bool(((weight >= low) & (weight <= high)).all()):
-        return "weights are outside the limits of `Clamp`"
-    return low, high
 
 
 def _as_raster(inputs: Tensor) -> Tensor | None:

@@ -198,7 +198,7 @@ def outside(made):
         (biased, {}, 1, "without a bias"),
         (inhibited, {}, 1, "without inhibition"),
         (outside, {}, 1, "outside the limits"),
-        (None, {"batch_reduction": torch.amax}, 1, "knows `STDP`"),
+        (None, {"batch_reduction": torch.amax}, 1, "no reduction but"),
         (None, {"lr_post": 1e307}, 1, "overflow"),
     ],
 )
