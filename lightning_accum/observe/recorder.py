@@ -186,7 +186,7 @@ class SpikeCheck:
     """Checks that activity is 0 or 1, and not complex; the label says where it is seen."""
 
     # On an accelerator nothing waits for the device: other values are noted there, until `confirm`
-    # looks. Booleans are not checked.
+    # looks.
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -199,7 +199,7 @@ class SpikeCheck:
                 f"Activity of a rule on spikes should be real. Found {activity.dtype} {self.label}:"
                 " record its magnitude or its real part."
             )
-        if activity.is_cpu and activity.dtype is not torch.bool and count_spikes(activity) is None:
+        if activity.is_cpu and count_spikes(activity) is None:
             found = activity[(activity != 0) & (activity != 1)][0].item()
             raise ValueError(self._message(found))
 
@@ -305,40 +305,38 @@ class WindowRecorder(Reducer):
         """
         if not isinstance(observation, Tensor):
             check_tensors(observation=observation)
-        buffer = self._buffer
+        buffer, check = self._buffer, self._check
         if buffer.spike_rows is not None and buffer.append_spikes(observation):
             return
         if self.time_dim == 0:
             self._record_sequence(observation)
-        else:
-            self._record_step(observation.detach() if observation.requires_grad else observation)
-
-    def _record_step(self, step: Tensor) -> None:
-        """Records a step."""
-        buffer, check = self._buffer, self._check
+            return
+        step = observation.detach() if observation.requires_grad else observation
         again = buffer.continues_with(step)
         if not again:
             self._check_shape(step, step.shape)
-        if check is not None:
+        if check is not None and step.dtype is not torch.bool:
             check.look(step)
         if not again:
             buffer.prepare(step, step.shape, self.spikes)
         row = buffer.append(step)
-        if check is not None:
-            if not step.is_cpu:
-                check.look_later(step, row)
-            elif step.dtype is not torch.bool:
+        if check is not None and step.dtype is not torch.bool:
+            if step.is_cpu:
                 buffer.expect_spikes(step.dtype)
+            else:
+                check.look_later(step, row)
 
     def _record_sequence(self, sequence: Tensor) -> None:
         """Records a sequence of steps."""
         buffer, check, shape = self._buffer, self._check, sequence.shape[1:]
         self._check_shape(sequence, shape)
-        if check is not None:
-            check.look(sequence.detach())
-        first, booleans = buffer.length == 0, sequence.dtype is torch.bool
+        booleans = sequence.dtype is torch.bool
+        unsure = None if booleans else check
+        if unsure is not None:
+            unsure.look(sequence.detach())
         if buffer.is_held:
             self.window()  # raises if it has changed
+        first = buffer.length == 0
         holds = self.holds and first and len(sequence) and not sequence.is_inference()
         if holds and (not self.spikes or (booleans and not buffer.copies)):
             buffer.hold(sequence.detach())
@@ -347,8 +345,8 @@ class WindowRecorder(Reducer):
             return
         buffer.prepare(sequence, shape, self.spikes)
         again = buffer.extend(sequence.detach())
-        if check is not None and buffer.steps is not None and not sequence.is_cpu:
-            check.look_later(sequence.detach(), buffer.steps[buffer.length - len(sequence) :])
+        if unsure is not None and not sequence.is_cpu and buffer.steps is not None:
+            unsure.look_later(sequence.detach(), buffer.steps[buffer.length - len(sequence) :])
         if first and self.spikes and booleans:
             buffer.expect_events(sequence)
         elif first and again and check is not None:

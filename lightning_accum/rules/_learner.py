@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat import hook_count, is_traced
+from lightning_accum._compat.torch import hook_count, is_traced
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.rules.base import Rule
