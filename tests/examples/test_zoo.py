@@ -69,8 +69,8 @@ def test_the_page_holds_what_was_measured_and_says_what_was_not():
     assert len(rows) == len(zoo.ZOO)
     assert len({row.count("|") for row in rows}) == 1
     assert [row.replace("\N{NO-BREAK SPACE}", " ") for row in rows if "not run" not in row] == [
-        "| [MNIST-5k](../examples/conv_wta.py) | WTAHebb, then a linear readout; 128 filters of 7 × 7"
-        " | 97.5 % ± 0.7 (2) | noise: 90.5 % ± 0.7 (2) | +7.0 ± 1.0 |"
+        "| [MNIST-5k](../examples/conv_wta.py) | WTAHebb, then a linear readout; 128 filters of"
+        " 7 × 7 | 97.5 % ± 0.7 (2) | noise: 90.5 % ± 0.7 (2) | +7.0 ± 1.0 |"
     ]
     assert "+7.0" in zoo.page(kept).split(zoo.SECTIONS[1])[0]  # by seven standard errors
 
