@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
-from lightning_accum.engine.fold import Side, weighs_rows, widest
+from lightning_accum.engine.fold import Side, weighs_rows
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse.kernel_library import has_kernel
@@ -33,12 +33,10 @@ class Costs(NamedTuple):
     add: float  # an element that an event adds
     trace: float  # an element of a trace of the rows that events add
     write: tuple[float, float]  # an element of the sum, by the side that is visited: pre, post
-    calls: float = 0.0  # the additional calls
     columns: int = 1  # how many columns of the rows are computed together
 
 
 # Fitted to times on one core with AVX-512, of the windows and rules of benchmarks/choices.py.
-TORCH = Costs(0.012, 2.5, 4.8, 0.96, 1.6, 30.0, 56.0, 0.075, 3.0, (7.0, 2.7), 110_000.0)
 KERNEL = Costs(0.0134, 6.0, 2.5, 2.6, 0.83, 13.5, 66.0, 0.0276, 0.58, (2.6, 3.5), columns=32)
 
 _PLACES: dict[Side, int] = {"pre": 1, "post": 0}  # in the operands of a product
@@ -69,8 +67,7 @@ class Forms:
     """The cheapest forms of the products of a parameter."""
 
     # What the costs depend on is found once for each kind of products; only the number of events
-    # differs between windows of a kind. It is counted only on the CPU, because counting waits for
-    # other devices.
+    # differs between windows of a kind. Only the compiled kernel visits events.
 
     def __init__(self) -> None:
         self._known: dict[object, list[dict[Form, Charge]]] = {}
@@ -146,9 +143,8 @@ def possible(products: Sequence[Term], combine: bool) -> dict[Choice, Charge]:
     """Returns what each possible choice is charged."""
     sides = [*zip(*(product.operands for product in products), strict=True)]
     post, pre = sides[0][0], sides[1][0]
-    kernel = has_kernel(post.device, widest(products))
-    by, n, widths = KERNEL if kernel else TORCH, len(products), (post.shape[-1], pre.shape[-1])
-    weighted = [sum(_is_weighted(each, kernel) for each in factors) for factors in sides]
+    by, n, widths = KERNEL, len(products), (post.shape[-1], pre.shape[-1])
+    weighted = [sum(map(_is_weighted, factors)) for factors in sides]
     place = _PLACES[unmoved_side(products, combine)]
     own, other = widths[place], widths[1 - place]
     costs: dict[Choice, Charge] = {
@@ -163,17 +159,17 @@ def possible(products: Sequence[Term], combine: bool) -> dict[Choice, Charge]:
         factors, own, other = sides[place], widths[place], widths[1 - place]
         if not all(map(_is_raster, factors)) or len({id(each.source) for each in factors}) != 1:
             continue
-        stay = sum(_stays(each, kernel) for each in factors)
+        stay = sum(map(_stays, factors))
         rows, wide = max(1, factors[0].shape[:-1].numel()), -(-other // by.columns) * by.columns
         shares = any(map(_is_nearest, factors)) + weighted[place] - stay
-        visited = (each for each in products if not _stays(each.operands[place], kernel))
-        visits = len({_visit(each, place, kernel, combine) for each in visited})
+        visited = (each for each in products if not _stays(each.operands[place]))
+        visits = len({_visit(each, place, combine) for each in visited})
         costs[side] = Charge(
             own * (factors[0].source.known_events is None) * by.search
             + n * wide * by.trace
             + weighted[1 - place] * other * by.weight
             + stay * own * (other * by.multiply + by.prepare)
-            + (own * wide * by.write[1 - place] + by.calls) / rows,
+            + own * wide * by.write[1 - place] / rows,
             by.event + shares * by.share + visits * wide * by.add,
             place,
         )
@@ -204,20 +200,20 @@ def _count_left(products: Sequence[Term], place: int, combine: bool) -> int:
     return len({(each.rate < 0 and not combine, _left(each.operands[place])) for each in products})
 
 
-def _is_weighted(factor: Signal, kernel: bool) -> bool:
-    """Returns whether a factor has weights that the kernel, if there is one, does not apply."""
-    return factor.weights is not None and not (kernel and weighs_rows(factor))
+def _is_weighted(factor: Signal) -> bool:
+    """Returns whether a factor has weights that the kernel does not apply."""
+    return factor.weights is not None and not weighs_rows(factor)
 
 
-def _stays(factor: Signal, kernel: bool) -> bool:
+def _stays(factor: Signal) -> bool:
     """Returns whether a trace stays on its side, in a dense product in addition to the visits."""
-    return factor.decay is not None and _is_weighted(factor, kernel)
+    return factor.decay is not None and _is_weighted(factor)
 
 
-def _visit(product: Term, place: int, kernel: bool, combine: bool) -> object:
+def _visit(product: Term, place: int, combine: bool) -> object:
     """Returns what products have in common whose events are visited together."""
     own = product.operands[place]
-    weights = id(own.weights) if _is_weighted(own, kernel) else None
+    weights = id(own.weights) if _is_weighted(own) else None
     return product.rate < 0 and not combine, weights, own.decay if _is_nearest(own) else None
 
 
@@ -233,4 +229,5 @@ def _is_nearest(factor: Signal) -> bool:
 
 
 def _is_raster(factor: Signal) -> bool:
-    return factor.is_raster and factor.device.type == "cpu"
+    """Returns whether a factor is of spikes that the kernel may visit."""
+    return factor.is_raster and has_kernel(factor.device, factor.dtype)

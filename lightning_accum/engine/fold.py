@@ -26,7 +26,7 @@ from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode, reverse_trace, trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import Scratch, has_kernel
+from lightning_accum.sparse.kernel_library import Scratch
 from lightning_accum.updates.accumulator import Accumulator
 
 Side: TypeAlias = Literal["pre", "post"]
@@ -88,7 +88,6 @@ class _Folded:
         self.side: Side = side
         self.events, self.combine, self.scratch = events, combine, scratch
         self.dtype, self._device = widest(products), products[0].operands[0].device
-        self.kernel = events and has_kernel(self._device, self.dtype)
         self._groups: dict[tuple[int, int], _Group] = {}
         self._traces: dict[tuple[int, float, str], Tensor] = {}
         self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
@@ -114,7 +113,7 @@ class _Folded:
             self._group(raster, None, negative, rate, Rows(self._numbers(other)))
             return
         initial, first = own.source.initial(own.decay, own.mode), None
-        if self.kernel and by_events:
+        if by_events:
             rows = self._rows(other, factors, traced=False)
             if initial is not None:
                 first = torch.empty_like(rows.values[0], dtype=self.dtype)
@@ -189,7 +188,7 @@ class _Folded:
         for group, scaled in visits:
             events, weights = group.events()
             by_event = self.side == "post"
-            fits = self.kernel and total.dtype == self.dtype
+            fits = total.dtype == self.dtype
             if not (fits and outer_sum_into(total, onto, events, scaled, weights, by_event)):
                 found = [(rate, Rows(computed(rows, self.dtype))) for rate, rows in scaled]
                 rate, values = self._summed(found)
@@ -254,7 +253,7 @@ class _Folded:
     def _rows(self, factor: Signal, factors: Tensor | None, traced: bool = True) -> Rows:
         """Returns values times further factors, or how the kernel computes them on the way."""
         own = self._weights_of_rows(factor)
-        if self.kernel and (factor.weights is None or own is not None):
+        if self.events and (factor.weights is None or own is not None):
             both = own if factors is None else factors if own is None else own * factors
             if factor.folding is not None:
                 like = factor.folding.potential.membrane
@@ -269,7 +268,7 @@ class _Folded:
 
     def _weights_of_rows(self, factor: Signal) -> Tensor | None:
         """Returns weights ``[T, B, ...]`` that all neurons of a sample share, for the kernel."""
-        if not self.kernel or not weighs_rows(factor):
+        if not self.events or not weighs_rows(factor):
             return None
         assert factor.weights is not None
         return factor.weights.to(self.dtype).expand(*factor.shape[:-1], 1).squeeze(-1).contiguous()

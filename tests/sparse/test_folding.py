@@ -208,7 +208,6 @@ def test_a_rule_folds_on_the_way(
     library.library.cache_clear()
     dear = costs.KERNEL._replace(multiply=1.0)  # so that events are cheaper
     monkeypatch.setattr(costs, "KERNEL", dear)
-    monkeypatch.setattr(costs, "TORCH", dear)
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
     monkeypatch.setattr(eligibility, "_BLOCK", 300)
     compiles = library.has_kernel(torch.device("cpu"), torch.float64)
