@@ -20,9 +20,12 @@ from lightning_accum.distributed.world import (
     processes,
     to_bytes,
 )
-from lightning_accum.functional.update_statistics import update_statistics
+from lightning_accum.functional.update_statistics import (
+    count_statistics,
+    spike_counts,
+    update_statistics,
+)
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.sparse.search import fast_count_statistics, fast_spike_counts
 from lightning_accum.sparse.update_statistics import fast_lost_change, summed_statistics
 
 
@@ -63,7 +66,7 @@ class Activity(NamedTuple):
 
     def values(self) -> Values:
         """Returns the firing rate and the share of silent neurons, by name."""
-        return fast_count_statistics(self.counts, self.slots)
+        return count_statistics(self.counts, self.slots)
 
 
 def activities(host: CellHost) -> dict[str, Activity]:
@@ -73,7 +76,7 @@ def activities(host: CellHost) -> dict[str, Activity]:
         window = monitor.reducer.window()
         if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
-            found[cell] = Activity(window, fast_spike_counts(window), slots)
+            found[cell] = Activity(window, spike_counts(window), slots)
     return _summed_over_processes(found) if processes() > 1 else found
 
 

@@ -171,9 +171,10 @@ class Activity:
         if (decay, mode) in self._last:
             return self._last[decay, mode]
         events, activity, initial = self.known_events, self.activity, self.initial(decay, mode)
-        if events is None:
-            return last_trace(activity, decay, mode, initial, self.dtype)
-        return last_trace_of_events(events, activity.shape, decay, mode, initial, self.dtype)
+        last, settings = None, (decay, mode, initial, self.dtype)
+        if events is not None:
+            last = last_trace_of_events(events, activity.shape, *settings)
+        return last_trace(activity, *settings) if last is None else last
 
     @property
     def _age_key(self) -> StateKey:

@@ -31,11 +31,6 @@ from lightning_accum.sparse.kernel_library import (
 )
 from lightning_accum.sparse.search import density
 
-# The rows that events add should stay in the cache: so many elements are gathered from at a time.
-_CACHED = 1 << 18
-_FEWEST, _MOST = 64, 400  # columns
-
-
 # Nanoseconds of one product with a matrix, on one core with AVX-512.
 _MULTIPLY = 0.02  # a multiply-add of a dense product
 _CONVERT = 0.5  # an entry of a raster converted to floating point, and read again from memory
@@ -106,12 +101,7 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     found = events if isinstance(events, Events) else Events(events)
     weights = None if values is None else found.weights(values).to(rows.dtype)
     at, starts = found.ordered()
-    columns = max(_FEWEST, min(_MOST, _CACHED // max(1, rows.shape[0])))
-    chunks = [
-        F.embedding_bag(at, chunk.contiguous(), starts, mode="sum", per_sample_weights=weights)
-        for chunk in rows.split(columns, dim=1)
-    ]
-    return chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=1)
+    return F.embedding_bag(at, rows.contiguous(), starts, mode="sum", per_sample_weights=weights)
 
 
 def outer_sum_into(

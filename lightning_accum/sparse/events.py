@@ -98,10 +98,12 @@ class Events:
                 f"Arguments `start` and `stop` should be rows from 0 to {self.shape[0]}, in order."
                 f" Found `{start = }` and `{stop = }`."
             )
-        edges = torch.tensor([start, stop], dtype=self.rows.dtype, device=self.rows.device)
-        first, last = torch.searchsorted(self.rows, edges).tolist()
+        starts, end = self.row_starts(), len(self)
+        first, last = (int(starts[k]) if k < len(starts) else end for k in (start, stop))
         rows, columns = self.rows[first:last] - start, self.columns[first:last]
-        return Events.known(rows, columns, None, (stop - start, self.shape[1]))
+        return Events.known(
+            rows, columns, starts[start:stop] - first, (stop - start, self.shape[1])
+        )
 
 
 class _Record(ctypes.Structure):
@@ -204,8 +206,8 @@ def last_trace_of_events(
     mode: TraceMode,  # the mode of the trace
     initial: Tensor | None,  # [..., neurons] the trace before the first step
     dtype: torch.dtype,  # the dtype of the trace
-) -> Tensor:
-    """Returns the last step of an exponential trace of spikes; visits only events."""
+) -> Tensor | None:
+    """Returns the last step of an exponential trace of spikes; ``None`` without a kernel."""
     # The plain form is `last_trace`.
     steps, state = shape[0], shape[1:]
     left = decays_to_the_end(decay, steps, events.rows.device)
@@ -214,14 +216,7 @@ def last_trace_of_events(
         before += initial * decay**steps
     rows = before.view(state[:-1].numel(), state[-1])
     found = last_trace(events.rows, events.columns, left, mode == "nearest", rows)
-    if found is not None:
-        return found.view(state)
-    step, place = _steps_and_places(events, shape)
-    if mode == "cumulative":
-        return before.add_(torch.bincount(place, left[step], state.numel()).view(state))
-    latest = step.new_full((state.numel(),), -1).scatter_reduce_(0, place, step, "amax").view(state)
-    x = decay ** (steps - 1 - latest).double()
-    return torch.where(latest < 0, before, x.to(dtype))
+    return None if found is None else found.view(state)
 
 
 def trace_before_events(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import math
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import is_traced
-from lightning_accum.functional.update_statistics import count_statistics, spike_counts
 from lightning_accum.sparse.kernel_library import (
     Int,
     are_places,
@@ -101,11 +96,6 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
 
 def first_of_each(ordered: Tensor, count: int) -> Tensor:
     """Returns ``[count]``, the place of the first event of each row or column."""
-    kernel = kernel_for(torch.float32) if are_places(ordered) else None
-    if kernel is not None:
-        starts = torch.empty(count, dtype=torch.int32)
-        kernel.first_places(pointer(ordered), Int(len(ordered)), Int(count), pointer(starts))
-        return starts
     every = torch.arange(count, dtype=ordered.dtype, device=ordered.device)
     return torch.searchsorted(ordered, every, out_int32=ordered.dtype == torch.int32)
 
@@ -118,30 +108,3 @@ def count_spikes(activity: Tensor) -> int | None:
         binary = bool(((activity == 0) | (activity == 1)).all())
         return int(activity.count_nonzero()) if binary else None
     return None if found < 0 else found
-
-
-def fast_spike_counts(spikes: Tensor) -> Tensor:
-    """Returns the number of spikes of each neuron."""
-    # The plain form is `spike_counts`.
-    fits = spikes.dtype == torch.bool and spikes.ndim > 2 and is_plain(spikes)
-    kernel = kernel_for(torch.float32) if fits else None
-    if kernel is None:
-        return spike_counts(spikes)
-    steps, batch, *neurons = spikes.shape
-    counts = torch.empty(math.prod(neurons), dtype=torch.float32, device="cpu")
-    kernel.count_neurons(pointer(spikes), Int(steps * batch), Int(len(counts)), pointer(counts))
-    return counts
-
-
-def fast_count_statistics(counts: Tensor, slots: int) -> Mapping[str, Tensor | float]:
-    """Returns the mean rate of neurons, and the share of those that are silent."""
-    # The plain form is `count_statistics`, which has these arguments. The kernel's sums are
-    # numbers.
-    size = counts.numel()
-    fits = counts.dtype == torch.float32 and size > 0 and is_plain(counts)
-    kernel = kernel_for(torch.float32) if fits else None
-    if kernel is None:
-        return count_statistics(counts, slots)
-    found = (ctypes.c_double * 2)()  # the sum of the counts, and how many of them are 0
-    kernel.sum_counts(pointer(counts), Int(size), found)
-    return {"firing_rate": found[0] / (max(slots, 1) * size), "silent_share": found[1] / size}

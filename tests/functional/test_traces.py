@@ -70,7 +70,8 @@ def test_traces_from_events_alone(mode, dtype, shape, decay, seed, carried):
     tolerance = 2e-5 if dtype == torch.float32 else 1e-12
     exact = {"rtol": tolerance, "atol": tolerance}
     whole = trace(x.double(), decay, mode, None if initial is None else initial.double())
-    torch.testing.assert_close(last, whole[-1].to(dtype), **exact)
+    if last is not None:  # there is a kernel
+        torch.testing.assert_close(last, whole[-1].to(dtype), **exact)
     if mode == "nearest":
         first = torch.zeros_like(whole[:1]) if initial is None else initial[None].double()
         before = decay * torch.cat([first, whole[:-1]])

@@ -82,15 +82,6 @@ int64_t find_events(const uint8_t *raster, int64_t K, int64_t E, int32_t *rows, 
     return n;
 }
 
-/* Writes the place of the first event of each of `count` rows to `starts`; rows are in order. */
-void first_places(const int32_t *rows, int64_t n, int64_t count, int32_t *starts)
-{
-    int64_t next = 0;
-    for (int64_t i = 0; i < n; i++)
-        while (next <= rows[i] && next < count) starts[next++] = (int32_t)i;
-    while (next < count) starts[next++] = (int32_t)n;
-}
-
 /* Sorts events by column, and keeps the order within a column. `starts` [E] receives each column's
    first place, and `order`, unless it is null, what was at each place before. */
 int order_events(const int32_t *rows, const int32_t *columns, int64_t n, int64_t E,
