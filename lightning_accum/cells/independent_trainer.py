@@ -102,7 +102,7 @@ class IndependentCellTrainer(CellTrainer):
         """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
 
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
-        """Adds a cell with its hyperparameters.
+        """Adds a cell with its hyperparameters, and the monitors of its signals.
 
         If the hyperparameters have ``params``, the connection gets an updater for those parameters.
 
@@ -138,17 +138,15 @@ class IndependentCellTrainer(CellTrainer):
         if isinstance(cell, Cell):  # otherwise `add_cell` raises an error
             self.check_cell(name, cell, h)
         self.add_cell(name, cell, kept, getattr(h, "params", None))
+        self._watch(name, cell, h)
         return self.get_unit(name)
+
+    def _watch(self, name: str, cell: Cell, h: Self) -> None:
+        """Adds what watches a cell; a subclass says what."""
 
     def get_unit(self, name: str) -> RegisteredCell:
         """Returns a cell with its state and monitors."""
         return RegisteredCell(*self.get_cell(name), dict(self.named_monitors_of(name)))
-
-    @property
-    def cell_states(self) -> Mapping[str, CellState]:
-        """By name, the states of cells that :meth:`register_cell` added."""
-        states = self._states.items()
-        return {name: state for name, state in states if isinstance(state, CellState)}
 
     def state_of(self, name: str) -> CellState:
         """Returns the state of a cell, with the hyperparameters in force for it.
@@ -166,22 +164,9 @@ class IndependentCellTrainer(CellTrainer):
             )
         return state
 
-    def params_of(self, name: str) -> tuple[str, ...]:
-        """Returns the parameters of a cell's connection that are trained."""
-        h = getattr(self._state_of(name), "hyperparameters", None)
-        params: tuple[str, ...] | None = getattr(h, "params", None)
-        return super().params_of(name) if params is None else tuple(params)
-
     def __iter__(self) -> Iterator[RegisteredCell]:
         """Iterates over the cells with their states and monitors."""
         return (self.get_unit(name) for name, _ in self.named_cells)
-
-    def clear(self, **kwargs: Any) -> None:
-        """Clears every monitor, and the values of samples that would pass to the next window."""
-        super().clear(**kwargs)
-        for state in self._states.values():
-            if isinstance(state, CellState) and state.carried:
-                state.clear()
 
     def __repr__(self) -> str:
         known = {k: v for k, v in vars(self.defaults).items() if v is not None or k == "time_dim"}

@@ -260,8 +260,14 @@ class CellTrainer(CheckedState):
         self._pool.switch.on = value
 
     def clear(self, **kwargs: Any) -> None:
-        """Clears every monitor; updaters, which other trainers may share, keep what is pending."""
+        """Clears every monitor, and the values of samples that would pass to the next window.
+
+        Updaters, which other trainers may share, keep what is pending.
+        """
         self._pool.clear(**kwargs)
+        for state in self._states.values():
+            if isinstance(state, CellState) and state.carried:
+                state.clear()
 
     def confirm(self) -> None:
         """Checks recorded activity that is not checked yet, and waits for the device.
@@ -330,8 +336,11 @@ class CellTrainer(CheckedState):
 
     def params_of(self, name: str) -> tuple[str, ...]:
         """Returns the parameters of a cell's connection that are trained."""
-        updater = self.registry.updater(name)
-        return () if updater is None else updater.names
+        h = getattr(self._state_of(name), "hyperparameters", None)
+        params: tuple[str, ...] | None = getattr(h, "params", None)
+        if params is None and (updater := self.registry.updater(name)) is not None:
+            params = updater.names
+        return tuple(params or ())
 
     def weight_range(self, name: str) -> tuple[float | None, float | None]:
         """Returns the limits between which the trainer assumes the weights of a cell."""
@@ -367,7 +376,8 @@ class CellTrainer(CheckedState):
     @property
     def cell_states(self) -> Mapping[str, CellState]:
         """By name, the states of cells whose hyperparameters the trainer keeps."""
-        return {}
+        states = self._states.items()
+        return {name: state for name, state in states if isinstance(state, CellState)}
 
     def recorded_steps(self, name: str) -> int | None:
         """Returns how many recorded steps of a cell no call has evaluated; ``None`` if unknown."""

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.accumulate import Terms
 from lightning_accum.engine.costs import Forms
 from lightning_accum.engine.recording import Recorded, Target
 from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.observe import Monitor
 from lightning_accum.rules._single_steps import StepPlanner
@@ -110,18 +108,12 @@ class CellPlan:
             found.append(Target(param, tensor, vjp, accumulator))
         return found
 
-    def checking(self, terms: Terms, rule: str) -> Terms:
-        """Wraps ``terms`` to check the sides of those that it returns first."""
-        if self._has_checked_terms:
-            return terms
-
-        def checked(window: Window) -> Sequence[Change]:
-            found = terms(window)
-            check_sides(rule, found)
+    def check_terms(self, rule: str, changes: Sequence[Sequence[Change]]) -> None:
+        """Checks the sides of the terms that a rule returns first."""
+        if not self._has_checked_terms:
+            for each in changes:
+                check_sides(rule, each)
             self._has_checked_terms = True
-            return found
-
-        return checked
 
 
 class Observed(NamedTuple):

@@ -11,12 +11,10 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.accumulate import Terms
 from lightning_accum.engine.cached_terms import FixedStep, FixedTerms
 from lightning_accum.engine.costs import is_small
 from lightning_accum.engine.recording import BOTH_SIDES, Recorded, Target
 from lightning_accum.engine.terms import Change
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor, WindowRecorder
 from lightning_accum.updates import Accumulator, Updater, get_updater
@@ -110,29 +108,24 @@ class StepPlanner:
         self._suited: tuple[object, ...] = ()  # the kind of activity that the terms are for
         self._in_a_row = 0
 
-    def noting(
-        self, terms: Terms, signals: Mapping[str, Recorded], targets: Sequence[Target]
-    ) -> Terms:
-        """Wraps ``terms``, which are the same in all windows, to note those of small ones."""
+    def note_terms(
+        self,
+        changes: Sequence[Change],
+        signals: Mapping[str, Recorded],
+        targets: Sequence[Target],
+    ) -> None:
+        """Notes terms, which are the same in all windows, if their window is small."""
         (first, *others), batch = targets, self._batch
-        if others or first.name != "weight":
-            return terms
-        if not (batch.adds and first.vjp.is_matrix):
-            return terms
+        if others or first.name != "weight" or not (batch.adds and first.vjp.is_matrix):
+            return
         kind = _kind(signals, first.param)
         if kind == self._suited:
-            return terms  # whose window is not small
-
-        def noted(window: Window) -> Sequence[Change]:
-            found = terms(window)
-            every = [change.as_product() for change in found if change.rate]
-            products = [product for product in every if product is not None]
-            small = len(products) == len(every) > 0
-            small = small and (window.total == 1 or is_small(products))
-            self._terms, self._suited = FixedTerms(products, batch) if small else None, kind
-            return found
-
-        return noted
+            return  # it is not small
+        every = [change.as_product() for change in changes if change.rate]
+        products = [product for product in every if product is not None]
+        single = len(signals["pre"].activity) == 1
+        small = len(products) == len(every) > 0 and (single or is_small(products))
+        self._terms, self._suited = FixedTerms(products, batch) if small else None, kind
 
     def terms(self, signals: Mapping[str, Recorded], target: Target) -> FixedTerms | None:
         """Returns the noted terms; ``None`` if there are none for such activity."""

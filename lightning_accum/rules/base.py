@@ -15,7 +15,7 @@ from lightning_accum._compat.torch import compiled_from, is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
-from lightning_accum.cells.independent_trainer import IndependentCellTrainer, RegisteredCell
+from lightning_accum.cells.independent_trainer import IndependentCellTrainer
 from lightning_accum.engine.accumulate import (
     Backend,
     Evaluation,
@@ -263,13 +263,14 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
                 recording = with_levels(recording, modulators, state.carried, dtype_of(targets))
             factors = self._factors(inputs, recording, h)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
-            terms = plan.checking(partial(self._changes, h=h), type(self).__name__)
-            if fixed:
-                terms = plan.steps.noting(terms, signals, targets)
+            terms = partial(self._changes, h=h)
             how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
             pieces = pieces_of(recording, how)
             piece = pieces[0] if len(pieces) > 1 else None
             first = terms_of(terms, recording, targets, state.carried, piece)
+            plan.check_terms(type(self).__name__, first.changes)
+            if fixed:
+                plan.steps.note_terms(first.changes[0], signals, targets)
             evaluate = partial(accumulate, first, pieces, terms, recording, targets, how=how)
             found = plan.steps.terms(signals, targets[0]) if fixed else None
         if found is not None:
@@ -337,29 +338,16 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
                 return
         super().update(**kwargs)
 
-    def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
-        """Adds a cell, an updater for its connection, and the monitors of its signals.
-
-        Args:
-            name: name of the cell, without dots.
-            cell: the cell.
-            **overrides: hyperparameters that differ from the rule's.
-
-        Returns:
-            The cell with its state and monitors.
-        """
-        super().register_cell(name, cell, **overrides)
-        state = self.state_of(name)
+    def _watch(self, name: str, cell: Cell, h: Self) -> None:
+        """Adds the monitors of a cell's signals."""
         self._plans.pop(name, None)
         follow_synapses(cell.connection, self)
-        h = state.hyperparameters
         for signal in self._recorded(cell, h):
             make = signal.constructor(name, h)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
         by_hand = type(self).default_events
         if by_hand is not None and not self.hosted:
             self.events = by_hand(self, name)
-        return self.get_unit(name)
 
     def del_cell(self, name: str) -> None:
         """Deletes a cell from the trainer, with its state and its monitors; the model keeps it."""

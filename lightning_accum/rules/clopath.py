@@ -10,8 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.cells.cell import Cell
-from lightning_accum.engine.terms import Term
-from lightning_accum.engine.window import Window
+from lightning_accum.engine import Term, Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._recorded_signals import StateSource, check_source
 from lightning_accum.rules.base import Rule

@@ -10,9 +10,8 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type
 from lightning_accum.cells.fields import field
+from lightning_accum.engine import Change, Window
 from lightning_accum.engine.recording import Given, Recording
-from lightning_accum.engine.terms import Change
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import learning_signal
 from lightning_accum.rules._folded_eligibility import FoldConstants, FoldedWindow, SharedFolds

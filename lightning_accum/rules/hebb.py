@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Self
 
-from lightning_accum.engine.terms import Term
-from lightning_accum.engine.window import Window
+from lightning_accum.engine import Term, Window
 from lightning_accum.rules.base import RateRule
 
 

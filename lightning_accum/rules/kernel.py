@@ -9,8 +9,7 @@ import torch
 from typing_extensions import Self
 
 from lightning_accum._checks import check_type
-from lightning_accum.engine.terms import Change, Term
-from lightning_accum.engine.window import Window
+from lightning_accum.engine import Change, Term, Window
 from lightning_accum.functional.kernels import Kernel, changes
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.rules._spike_pairs import SpikePairs

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing_extensions import Self
 
 from lightning_accum.cells.fields import field
-from lightning_accum.engine.terms import Change
-from lightning_accum.engine.window import Window
+from lightning_accum.engine import Change, Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules.neuromodulator import Neuromodulator, optional_modulator

@@ -9,9 +9,8 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine import Term, Window
 from lightning_accum.engine.vjp import kind_of_vjp
-from lightning_accum.engine.window import Window
 from lightning_accum.rules.base import RateRule
 
 

@@ -9,8 +9,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import is_number
 from lightning_accum.cells.fields import field
-from lightning_accum.engine.terms import Term
-from lightning_accum.engine.window import Window
+from lightning_accum.engine import Term, Window
 from lightning_accum.functional.spikes import FastSigmoid, Surrogate
 from lightning_accum.rules.ottt import GradientRule
 from lightning_accum.rules.third_factor import check_real

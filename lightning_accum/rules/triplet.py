@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing_extensions import Self
 
 from lightning_accum.cells.fields import field
-from lightning_accum.engine.terms import Term
-from lightning_accum.engine.window import Window
+from lightning_accum.engine import Term, Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.base import Rule
