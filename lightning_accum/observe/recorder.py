@@ -24,7 +24,6 @@ class StepBuffer:
     def __init__(self, steps: Tensor | None = None) -> None:
         self.length = 0 if steps is None else steps.shape[0]
         self.shape = None if steps is None else steps.shape[1:]
-        self.last_dtype: torch.dtype | None = None  # of the last observation, before conversion
         self.memory = steps
         self._rows = [] if steps is None else list(steps.unbind(0))
         self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
@@ -58,25 +57,9 @@ class StepBuffer:
             return rows.events(1) if length == self._whole else None
         return rows.events(length)
 
-    def continues_with(self, step: Tensor) -> bool:
-        """Returns whether a step is like the last one, and the memory has room for it."""
-        return (
-            self.length < len(self._rows)
-            and step.dtype is self.last_dtype
-            and step.shape == self.shape
-            and (self.length > 0 or self._keeps(step))
-        )
-
-    def _keeps(self, step: Tensor) -> bool:
-        """Returns whether the memory of the last window suits a window of such steps."""
-        memory = self.memory
-        if memory is None or memory.device != step.device or memory.is_inference():
-            return False
-        return memory.dtype in (torch.bool, step.dtype)
-
     def prepare(self, like: Tensor, shape: torch.Size, spikes: bool) -> None:
         """Makes ready for an observation with steps of a shape, with memory or a wider dtype."""
-        memory, self.last_dtype = self.memory, like.dtype
+        memory = self.memory
         if self.length == 0:
             dtype, self.shape = torch.bool if spikes else like.dtype, shape
             if (
@@ -86,7 +69,9 @@ class StepBuffer:
             ):
                 self._use(allocate((0, *shape), dtype, like.device))
         elif not spikes and memory is not None and memory.dtype != like.dtype:
-            self._use(memory.to(torch.promote_types(memory.dtype, like.dtype)))
+            wider = torch.promote_types(memory.dtype, like.dtype)
+            if wider != memory.dtype:
+                self._use(memory.to(wider))
 
     def append(self, step: Tensor) -> Tensor:
         """Adds one step ``[B, ...]``, and returns it as it is kept."""
@@ -132,7 +117,7 @@ class StepBuffer:
         """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
         self.memory, self._rows, self.spike_rows = sequence, [], None
         self.length, self.shape = len(sequence), sequence.shape[1:]
-        self.last_dtype, self._version, self.is_held = sequence.dtype, version(sequence), True
+        self._version, self.is_held = version(sequence), True
 
     @property
     def was_changed(self) -> bool:
@@ -312,13 +297,10 @@ class WindowRecorder(Reducer):
             self._record_sequence(observation)
             return
         step = observation.detach() if observation.requires_grad else observation
-        again = buffer.continues_with(step)
-        if not again:
-            self._check_shape(step, step.shape)
+        self._check_shape(step, step.shape)
         if check is not None and step.dtype is not torch.bool:
             check.look(step)
-        if not again:
-            buffer.prepare(step, step.shape, self.spikes)
+        buffer.prepare(step, step.shape, self.spikes)
         row = buffer.append(step)
         if check is not None and step.dtype is not torch.bool:
             if step.is_cpu:
