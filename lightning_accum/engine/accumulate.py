@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum.engine.costs import Form, Forms, unmoved_side
 from lightning_accum.engine.evaluate import evaluate
-from lightning_accum.engine.fold import add_linear, add_matrix, add_per_sample, add_step
+from lightning_accum.engine.fold import add_per_sample, add_products, add_step
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import Carried, StateKey
@@ -205,10 +205,8 @@ def _add_sums(
         scale = 1.0 / some[0].size if averages else 1.0
         if choice == "step":
             add_step(total, some, scale)
-        elif vjp.is_matrix:
-            add_matrix(total, some, scale, side, choice != "dense", combine)
         else:
-            add_linear(total, some, scale, side, vjp, combine)
+            add_products(total, some, scale, side, vjp, choice != "dense", combine)
         if combine and choice != "step":
             total.note_combined()
     for change in others:

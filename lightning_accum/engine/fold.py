@@ -33,32 +33,22 @@ Side: TypeAlias = Literal["pre", "post"]
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
 
 
-def add_matrix(
-    sink: Accumulator,
-    products: Sequence[Term],
-    scale: float,
-    side: Side,
-    events: bool,
-    combine: bool = False,
-) -> None:
-    """Adds products whose parameter is a matrix ``[out, in]``."""
-    with Scratch() as scratch:
-        folded = _Folded(products, side, events, scratch, combine)
-        folded.into(sink, scale)
-
-
-def add_linear(
+def add_products(
     sink: Accumulator,
     products: Sequence[Term],
     scale: float,
     side: Side,
     parameter: WeightVJP,
+    events: bool = False,
     combine: bool = False,
 ) -> None:
-    """Adds products of any parameter, through its vector-Jacobian product."""
+    """Adds products, whose traces move away from a side; spikes are visited for a matrix only."""
     with Scratch() as scratch:
-        folded = _Folded(products, side, False, scratch, combine)
-        folded.through(parameter, sink, scale)
+        folded = _Folded(products, side, events, scratch, combine)
+        if parameter.is_matrix:
+            folded.into(sink, scale)
+        else:
+            folded.through(parameter, sink, scale)
 
 
 class _Group(NamedTuple):

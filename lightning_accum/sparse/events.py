@@ -12,15 +12,17 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lightning_accum._checks import check_integers, check_matrix
 from lightning_accum._compat.torch import version
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
-from lightning_accum.sparse.kernel_library import At, Int, is_plain, kernel_for, pointer, pointers
-from lightning_accum.sparse.search import (
-    AT_ONCE,
-    USUAL,
-    find,
-    first_of_each,
-    last_trace,
-    order_events,
+from lightning_accum.sparse.kernel_library import (
+    At,
+    Int,
+    are_places,
+    check_done,
+    is_plain,
+    kernel_for,
+    pointer,
+    pointers,
 )
+from lightning_accum.sparse.search import AT_ONCE, USUAL, find, first_of_each, order_events
 
 
 class Events:
@@ -214,9 +216,15 @@ def last_trace_of_events(
     before = torch.zeros(state, dtype=dtype, device=left.device)
     if initial is not None:
         before += initial * decay**steps
-    rows = before.view(state[:-1].numel(), state[-1])
-    found = last_trace(events.rows, events.columns, left, mode == "nearest", rows)
-    return None if found is None else found.view(state)
+    rows, columns = events.rows, events.columns
+    fits = are_places(rows) and are_places(columns) and rows.shape == columns.shape
+    kernel = kernel_for(dtype) if fits else None
+    if kernel is None:
+        return None
+    sizes = map(Int, (len(rows), steps, state[:-1].numel(), state[-1]))
+    *places, shares, out = pointers(rows, columns, left := left.to(dtype).contiguous(), before)
+    check_done(kernel.last_trace(*places, *sizes, shares, Int(mode == "nearest"), out))
+    return before
 
 
 def trace_before_events(

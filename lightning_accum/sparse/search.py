@@ -30,24 +30,6 @@ def count_ones(values: Tensor) -> int | None:
     return None if kernel is None else int(kernel.count_ones(pointer(values), Int(values.numel())))
 
 
-def last_trace(
-    rows: Tensor, columns: Tensor, left: Tensor, nearest: bool, initial: Tensor
-) -> Tensor | None:
-    """Returns ``[B, E]``, the trace after the last step, of events of ``[T * B, E]`` in order."""
-    # `left` is what it has left of a spike in each step `[T]`, `initial` of what was before.
-    both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
-    fits = both and initial.is_cpu and initial.ndim == 2 and left.ndim == 1
-    kernel = kernel_for(initial.dtype) if fits else None
-    if kernel is None:
-        return None
-    x = initial.clone(memory_format=torch.contiguous_format)
-    left = left.to("cpu", initial.dtype).contiguous()
-    sizes = map(Int, (len(rows), len(left), *x.shape))
-    places = pointer(rows), pointer(columns)
-    check_done(kernel.last_trace(*places, *sizes, pointer(left), Int(nearest), pointer(x)))
-    return x
-
-
 def order_events(
     rows: Tensor, columns: Tensor, count: int, order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:

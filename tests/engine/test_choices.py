@@ -6,9 +6,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum.engine import costs
 from lightning_accum.engine.costs import Forms, possible, unmoved_side
-from lightning_accum.engine.fold import add_matrix
+from lightning_accum.engine.fold import add_products
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.terms import Term
+from lightning_accum.engine.vjp import Outer
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import events_pay
 from lightning_accum.updates.accumulator import Accumulator
@@ -128,11 +129,12 @@ def test_the_charges_count_what_is_multiplied_and_added(monkeypatch, form, combi
     # torch computes what the kernel would, and can be seen to do so
     monkeypatch.setattr("lightning_accum.sparse.event_sums.kernel_for", lambda dtype: None)
     pre, post = (side(neurons, 0.2, 4) for neurons in sizes)
+    matrix = Outer(torch.nn.Module(), "", "")
     for path in ("dense", "pre", "post"):
         terms, sums, seen = form(pre, post), Accumulator(), Counts()
         moved = unmoved_side(terms, combine) if path == "dense" else path
         with seen, torch.no_grad():
-            add_matrix(sums, terms, 1.0, moved, path != "dense", combine)
+            add_products(sums, terms, 1.0, moved, matrix, path != "dense", combine)
         for own in (pre, post):
             own.source.events()  # so that the model knows how many there are
         for name, found in {"multiply": seen.multiply, "add": seen.add}.items():
