@@ -17,29 +17,13 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._compat.torch import version
+from lightning_accum._state import StateModule
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.nn import (
-    LIF,
-    AdaptiveLIF,
-    Competition,
-    DelayedLinear,
-    LeakyIntegrator,
-    ShortTermPlasticity,
-    SurrogateLIF,
-)
+from lightning_accum.nn import Competition
 from lightning_accum.observe.hooks import Hook
 from lightning_accum.observe.tensors import shares_memory, tensors_in
 
 _BATCHES = 4  # that are watched
-_NATIVE = (
-    LIF,
-    AdaptiveLIF,
-    SurrogateLIF,
-    Competition,
-    LeakyIntegrator,
-    DelayedLinear,
-    ShortTermPlasticity,
-)
 _PLAIN = (nn.Identity, nn.Sequential, nn.Dropout)  # a network may have several for each neuron
 _RESETS = ("reset_mem", "reset", "reset_state", "reset_state_variables", "reset_states")
 
@@ -233,7 +217,7 @@ class _State:
         shape = inputs[0].shape[1 if self.whole else 0 :]
         fits = {n: was for n, was in left.items() if was[2][-len(shape) :] == shape}
         same = all(n in now and _is_same(was, now[n], version(now[n])) for n, was in fits.items())
-        values = [] if isinstance(self.module, _NATIVE) else [now[n] for n in fits if n in now]
+        values = [] if _is_native(self.module) else [now[n] for n in fits if n in now]
         self.name, self.rests = next(iter(fits), ""), [_rests(v, len(shape)) for v in values]
         self.kept = self.kept + 1 if fits and same else 0
 
@@ -297,7 +281,7 @@ class LastingState(Probe):
             return
         if state.own:  # it may be reset before the next batch
             state.after = _marks(dict(_states(module)))
-        if not isinstance(module, _NATIVE):  # which are never given a state
+        if not _is_native(module):  # which are never given a state
             state.returned = [(each, version(each)) for each in tensors_in(rest[1])]
 
     def batch_ended(self) -> None:
@@ -328,16 +312,22 @@ def _watched(
         neuron, h = cell.neuron, getattr(state, "hyperparameters", None)
         whole = getattr(h, "time_dim", None) == 0
         counts = getattr(neuron, "steps_since_reset", math.inf) != math.inf
-        own = not counts and (isinstance(neuron, _NATIVE) or _reset_of(neuron) is not None)
-        if own or not isinstance(neuron, _NATIVE):  # else a mere record
+        own = not counts and (_is_native(neuron) or _reset_of(neuron) is not None)
+        if own or not _is_native(neuron):  # else a mere record
             yield _State(f"The neuron of cell `{name}`", neuron, own, whole)
         if isinstance(neuron, Competition) and _reset_of(neuron.neuron):
             what = f"The neuron in the `Competition` of cell `{name}`"
             yield _State(what, neuron.neuron, True, whole)
     checked = {id(module) for neuron in neurons for module in neuron.modules()}
     for path, module in () if rest is None else rest.named_modules():
-        if isinstance(module, _NATIVE) and id(module) not in checked:
+        if _is_native(module) and id(module) not in checked:
             yield _State(f"`{path}`", module, True, module.time_dim == 0)
+
+
+def _is_native(module: nn.Module) -> bool:
+    """Returns whether this is a layer of this package that keeps a state from step to step."""
+    own = type(module).__module__.startswith("lightning_accum.nn.")
+    return own and isinstance(module, StateModule)
 
 
 def _reset_of(module: nn.Module) -> str | None:
@@ -347,7 +337,7 @@ def _reset_of(module: nn.Module) -> str | None:
 
 def _states(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yields the tensors that a module and its submodules keep, other than parameters."""
-    inner = [("", module)] if isinstance(module, _NATIVE) else module.named_modules()
+    inner = [("", module)] if _is_native(module) else module.named_modules()
     for path, owner in inner:
         own = vars(owner)
         for kept in (own, *(each for each in own.values() if isinstance(each, dict))):

@@ -68,15 +68,7 @@ class Clock(Protocol):
 
 
 def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
-    """Returns the names of checks that are left out, ``None`` if all of them are.
-
-    Args:
-        health: whether there are any checks, or by name which ones.
-
-    Raises:
-        TypeError: if it is neither.
-        ValueError: if there is no check of a name.
-    """
+    """Returns the names of checks that are left out, ``None`` if all of them are."""
     if isinstance(health, bool):
         return frozenset() if health else None
     if not isinstance(health, Mapping):
@@ -117,37 +109,24 @@ def _guarded(event: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
 
 
 class Health(Events):
-    """Listens to a trainer and to the updaters of its cells, and warns of what is not learned.
+    """Listens to a trainer and to the updaters of its cells, and warns of what is not learned."""
 
-    A window or an update costs an addition; looks at windows and updates 1, 2, 4, 8, ... do not
-    wait for the device. It looks for findings after the first epoch, or many windows, and at the
-    end.
-
-    Args:
-        trainer: the trainer, which is referenced weakly.
-        by: who calls the rule and applies changes.
-        model: the model that is trained, if it is known.
-        carry: whether batches are pieces of one stream; ``None`` in a loop by hand.
-        clock: counts the host's batches and updates.
-        off: the names of links that are left out.
-        beside: the ``id`` of every parameter that other hosts train too.
-        batch_size: the size of the loader's batches, if it is known.
-        whole: whether it looks after the rest of the model, too.
-        optimized: the ``id`` of every parameter in an optimizer, if these are known.
-    """
+    # A window or an update costs an addition; looks at windows and updates 1, 2, 4, 8, ... do not
+    # wait for the device. It looks for findings after the first epoch, or many windows, and at the
+    # end. The trainer is referenced weakly.
 
     def __init__(
         self,
         trainer: CellTrainer,
         by: By = "hand",
         model: nn.Module | None = None,
-        carry: bool | None = None,
+        carry: bool | None = None,  # whether batches are one stream; None in a loop by hand
         clock: Clock | None = None,
-        off: Collection[str] = (),
-        beside: Collection[int] = (),
-        batch_size: int | None = None,
-        whole: bool = True,
-        optimized: Collection[int] | None = None,
+        off: Collection[str] = (),  # names of links that are left out
+        beside: Collection[int] = (),  # the `id` of every parameter that other hosts train too
+        batch_size: int | None = None,  # of the loader's batches, if it is known
+        whole: bool = True,  # whether it looks after the rest of the model, too
+        optimized: Collection[int] | None = None,  # the `id` of every parameter in an optimizer
     ) -> None:
         self.by, self.cells, self.broken, self.said = by, dict[str, CellFacts](), False, set[str]()
         self._trainer, self._kind = weakref.ref(trainer), type(trainer)
@@ -192,12 +171,8 @@ class Health(Events):
 
     @_guarded
     def begin(self, others: Sequence[CellTrainer] = (), before: int = 0) -> None:
-        """Checks what is known before the first batch, and begins to watch the modules.
-
-        Args:
-            others: the other trainers of the fit.
-            before: how many of them have begun before.
-        """
+        """Checks what is known before the first batch, and begins to watch the modules."""
+        # `before` of the other trainers of the fit have begun before.
         trainer = self._trainer()
         if trainer is None:
             return
@@ -492,12 +467,7 @@ class Health(Events):
 
 # ---------------------------------------------------------------------- by hand
 def events_by_hand(trainer: CellTrainer, name: str) -> Events:
-    """Returns what listens to a trainer that has just got a cell; it ends with the trainer.
-
-    Args:
-        trainer: the trainer.
-        name: the name of the cell.
-    """
+    """Returns what listens to a trainer that has just got a cell; it ends with the trainer."""
     health = trainer.events
     if not isinstance(health, Health):
         health = Health(trainer)
@@ -518,28 +488,22 @@ def _listens(events: Events) -> bool:
     return not events.over if isinstance(events, Health) else events is not SILENT
 
 
+def _passed_on(name: str) -> Callable[..., None]:
+    """Returns the method that passes on an event."""
+
+    def event(self: Several, *args: Any) -> None:
+        for each in self.all:
+            getattr(each, name)(*args)
+
+    return event
+
+
 class Several(Events):
     """Passes the events of an updater that several rules share to what listens to each."""
 
     def __init__(self, found: Sequence[Events]) -> None:
         self.all = found
 
-    def applying(self, updater: Any, names: Sequence[str]) -> None:
-        """Passes it on."""
-        for each in self.all:
-            each.applying(updater, names)
-
-    def applied(self, updater: Any, names: Sequence[str], scale: Mapping[str, float]) -> None:
-        """Passes it on."""
-        for each in self.all:
-            each.applied(updater, names, scale)
-
-    def exported(self, updater: Any, names: Sequence[str]) -> None:
-        """Passes it on."""
-        for each in self.all:
-            each.exported(updater, names)
-
-    def rearranged(self, updater: Any, names: Sequence[str]) -> None:
-        """Passes it on."""
-        for each in self.all:
-            each.rearranged(updater, names)
+    applying, applied, exported, rearranged = map(
+        _passed_on, ("applying", "applied", "exported", "rearranged")
+    )
