@@ -5,7 +5,7 @@ Masks are floating-point and buffers are written in place, which is faster than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import count
 from types import FunctionType
@@ -21,8 +21,6 @@ from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons, integrat
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
 _SHORT = 3
-# How many steps' spikes are cast to another dtype together.
-_CAST_TOGETHER = 16
 # Steps of a compiled pass: more take longer to compile, and a CPU cannot prefetch from more places.
 BLOCK = 10
 # Up to so many neurons times samples, one thread computes, as in torch itself: to synchronize
@@ -30,6 +28,8 @@ BLOCK = 10
 SERIAL = 1 << 15
 
 _numbers_of_copies = count()
+
+_Rise = Callable[[Tensor], None]  # takes the spikes of a step
 
 
 def integrate(
@@ -51,18 +51,19 @@ def integrate(
     if r.rest:
         current = current + (1 - r.decay) * r.rest
     threshold = theta.to(v) + r.threshold
-    adaptation = None
-    if r.adapts and len(v):  # no samples have no mean
-        adaptation = _Adaptation(r, theta, threshold, len(v))
+    adapts = r.adapts and len(v)  # no samples have no mean
+    rise = _rising(r, theta, threshold, len(v)) if adapts else None
     spikes = out
     if compile and inhibition is None and not has_kernel(v.device, v.dtype):
-        learned = None if adaptation is None else theta
-        done = _integrate_blocks(r, current, out, v, hold, threshold, learned)
+        done = _integrate_blocks(r, current, out, v, hold, threshold, theta if adapts else None)
         current, spikes = current[done:], out[done:]
+    rows = spikes if out.dtype == v.dtype else torch.empty_like(spikes, dtype=v.dtype)
     if r.period and inhibition is None and len(current) > _SHORT:
-        hold = _loop_long(r, current, spikes, v, hold, threshold, adaptation)
+        hold = _loop_long(r, current, rows, v, hold, threshold, rise)
     else:
-        _loop(r, inhibition, current, spikes, v, hold, threshold, adaptation)
+        _loop(r, inhibition, current, rows, v, hold, threshold, rise)
+    if rows is not spikes:
+        spikes.copy_(rows)
     return out, NeuronState(v, hold, theta)
 
 
@@ -82,12 +83,12 @@ def _loop(
     v: Tensor,
     hold: Tensor,
     threshold: Tensor,
-    adaptation: _Adaptation | None,
+    rise: _Rise | None,
 ) -> None:
     """Integrates any neurons, and changes ``v``, ``hold`` and ``threshold`` in place."""
     holds = r.period > 0 or inhibition is not None
     work = torch.empty_like(v) if holds else v
-    for spikes, i in zip(_rows(out, v.dtype), current.unbind(0), strict=True):
+    for spikes, i in zip(out.unbind(0), current.unbind(0), strict=True):
         torch.add(i, v, alpha=r.decay, out=v)
         if holds:
             v.mul_(torch.le(hold, 0, out=work))
@@ -100,8 +101,8 @@ def _loop(
             torch.maximum(hold, torch.mul(spikes, float(r.period), out=work), out=hold)
         if inhibition is not None:
             inhibition.suppress(spikes, v, hold)
-        if adaptation is not None:
-            adaptation.rise(spikes)
+        if rise is not None:
+            rise(spikes)
 
 
 def _loop_long(
@@ -111,7 +112,7 @@ def _loop_long(
     v: Tensor,
     hold: Tensor,
     threshold: Tensor,
-    adaptation: _Adaptation | None,
+    rise: _Rise | None,
 ) -> Tensor:
     """Integrates a long sequence with a refractory period, and returns the new ``hold``."""
     # It stores the step until which a neuron is held, instead of counting down; and a neuron that
@@ -119,48 +120,29 @@ def _loop_long(
     steps = len(current)
     until, free = hold - 1, torch.empty_like(v)
     ends = torch.arange(r.period, r.period + steps, dtype=v.dtype, device=v.device).unbind(0)
-    rows = _rows(out, v.dtype)
-    for t, (spikes, i) in enumerate(zip(rows, current.unbind(0), strict=True)):
+    for t, (spikes, i) in enumerate(zip(out.unbind(0), current.unbind(0), strict=True)):
         torch.add(i, v, alpha=r.decay, out=v)
         v.mul_(torch.le(until, t - 1, out=free))
         torch.ge(v, threshold, out=spikes)
         torch.lerp(until, ends[t], spikes, out=until)
-        if adaptation is not None:
-            adaptation.rise(spikes)
+        if rise is not None:
+            rise(spikes)
     v.addcmul_(v, spikes, value=-1)
     return until.sub_(steps - 1).clamp_(min=0)
 
 
-class _Adaptation:
-    """Raises the threshold with the spikes of a step, in place."""
+def _rising(r: SpikingNeurons, theta: Tensor, threshold: Tensor, batch: int) -> _Rise:
+    """Returns a function that raises the threshold with the spikes of a step, in place."""
+    shares = threshold.new_full((batch,), r.theta_plus / batch)
 
-    def __init__(self, r: SpikingNeurons, theta: Tensor, threshold: Tensor, batch: int) -> None:
-        self.r = r
-        self.theta = theta
-        self.threshold = threshold
-        self.shares = threshold.new_full((batch,), r.theta_plus / batch)
-
-    def rise(self, spikes: Tensor) -> None:
-        r, theta = self.r, self.theta
+    def rise(spikes: Tensor) -> None:
         if theta.dtype == spikes.dtype:
-            theta.addmv_(spikes.T, self.shares, beta=r.decay_theta)
+            theta.addmv_(spikes.T, shares, beta=r.decay_theta)
         else:
             theta.mul_(r.decay_theta).add_(spikes.mean(0), alpha=r.theta_plus)
-        torch.add(theta, r.threshold, out=self.threshold)
+        torch.add(theta, r.threshold, out=threshold)
 
-
-def _rows(out: Tensor, dtype: torch.dtype) -> Iterable[Tensor]:
-    """Returns a tensor for the spikes of each step; the last keeps its values after the end."""
-    return out.unbind(0) if out.dtype == dtype else _cast_rows(out, dtype)
-
-
-def _cast_rows(out: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
-    parts = out.split(_CAST_TOGETHER) if len(out) > _CAST_TOGETHER else (out,)
-    buffer = torch.empty_like(parts[0], dtype=dtype)
-    rows = buffer.unbind(0)
-    for part in parts:
-        yield from rows[: len(part)]
-        part.copy_(buffer if len(part) == len(rows) else buffer[: len(part)])
+    return rise
 
 
 def _integrate_blocks(
