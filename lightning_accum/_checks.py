@@ -135,6 +135,17 @@ def check_whole(**values: object) -> None:
             )
 
 
+def check_below(name: str, value: Tensor, count: int) -> None:
+    """Raises a ``ValueError`` unless integers on the CPU are from 0 to below ``count``."""
+    if value.is_cpu and value.numel():
+        low, high = (int(each) for each in value.aminmax())
+        if low < 0 or high >= count:
+            raise ValueError(
+                f"Argument `{name}` should lie between 0 and {count - 1}. Found values from {low}"
+                f" to {high}."
+            )
+
+
 def check_module(**values: object) -> None:
     """Raises a ``TypeError`` if an argument is not a module."""
     for name, value in values.items():

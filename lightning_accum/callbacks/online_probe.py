@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_choice, check_integers, names_in, nearest
+from lightning_accum._checks import check_below, check_choice, check_integers, names_in, nearest
 from lightning_accum.callbacks._logging import own_state
 from lightning_accum.distributed.world import summed
 from lightning_accum.functional.readout import bayes_votes
@@ -130,15 +130,7 @@ class OnlineProbe(Callback):
                 "Argument `labels` of an OnlineProbe should find integers `[B]` in a batch, by an"
                 f" index, a key, or a function. Found `labels = {self.labels!r}` of a {what}."
             )
-        if (
-            found.is_cpu
-            and found.numel()
-            and not 0 <= found.min() <= found.max() < self.num_classes
-        ):
-            raise ValueError(
-                f"Labels of an OnlineProbe should be from 0 to {self.num_classes - 1}. Found"
-                f" {int(found.min())} to {int(found.max())}: look at `num_classes`."
-            )
+        check_below("labels", found, self.num_classes)
         return found.detach()
 
     # ------------------------------------------------------------------ accuracy

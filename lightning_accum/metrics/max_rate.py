@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import (
+    check_below,
     check_choice,
     check_integers,
     check_strings,
@@ -200,10 +201,4 @@ class MaxRateClassifier(AdditiveMetric):
                 f"Argument `labels` should have shape [{batch}], one label for each row of `rates`."
                 f" Found `labels.shape = {tuple(labels.shape)}`."
             )
-        if labels.device.type == "cpu" and batch:
-            low, high = (int(value) for value in labels.aminmax())
-            if low < 0 or high >= self.num_classes:
-                raise ValueError(
-                    f"Argument `labels` should lie between 0 and {self.num_classes - 1}. Found"
-                    f" labels from {low} to {high}."
-                )
+        check_below("labels", labels, self.num_classes)

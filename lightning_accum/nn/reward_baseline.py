@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import (
+    check_below,
     check_finite,
     check_integers,
     check_tensors,
@@ -136,13 +137,7 @@ class RewardBaseline(nn.Module):
                 f"Argument `context` should have the shape of `reward`, {list(reward.shape)}."
                 f" Found {list(context.shape)}."
             )
-        if context.is_cpu and context.numel():
-            low, high = (int(bound) for bound in context.aminmax())
-            if low < 0 or high >= self.contexts:
-                raise ValueError(
-                    f"Argument `context` should lie between 0 and {self.contexts - 1}. Found"
-                    f" contexts from {low} to {high}."
-                )
+        check_below("context", context, self.contexts)
         return context.long()
 
     def extra_repr(self) -> str:

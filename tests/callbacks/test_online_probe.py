@@ -130,7 +130,7 @@ def test_a_resumed_fit_goes_on_with_its_readout(tmp_path):
     [
         ({"readout": "svm"}, ValueError, "`readout` should be one of"),
         ({"num_classes": 2.5}, TypeError, "`num_classes`"),
-        ({"num_classes": 3}, ValueError, "from 0 to 2. Found 0 to 3: look at `num_classes`"),
+        ({"num_classes": 3}, ValueError, "between 0 and 2. Found values from 0 to 3"),
         ({"layers": "lf"}, AttributeError, "Found `lf`: did you mean `lif`"),
         ({"layers": "spare"}, RuntimeError, "`spare` .* no call"),
         ({"labels": 2}, TypeError, r"Found `labels = 2` of a list"),
