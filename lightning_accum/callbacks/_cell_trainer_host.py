@@ -14,11 +14,11 @@ from torch import nn
 from lightning_accum._checks import quoted
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
-from lightning_accum.callbacks._processes import check_exchangeable, exchange_pending
+from lightning_accum.callbacks._processes import check_exchangeable, exchange_pending, shard_holders
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent_trainer import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer, Undo
-from lightning_accum.distributed.shards import shard_holders, whole_parameters
+from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import is_first, processes
 from lightning_accum.health.facts import By
 from lightning_accum.health.watch import Health

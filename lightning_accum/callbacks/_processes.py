@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from lightning_accum._checks import is_number
 from lightning_accum._state import ANOTHER_VERSION, Kind, check_state
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.shards import is_sharded
+from lightning_accum.distributed.shards import is_fsdp, is_sharded
 from lightning_accum.distributed.world import (
     CAPACITY,
     Share,
@@ -28,6 +29,7 @@ from lightning_accum.distributed.world import (
     processes,
     states_of_others,
 )
+from lightning_accum.updates import Updater
 
 
 def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
@@ -79,6 +81,29 @@ def check_exchangeable(trainer: CellTrainer) -> None:
                     " other reductions of the processes' batches cannot be combined. Found"
                     f" `{how.name}` for {sorted(params)} of {updater.label}."
                 )
+
+
+def shard_holders(model: nn.Module, updaters: Iterable[Updater]) -> list[Any]:
+    """Returns the modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``."""
+    # All parameters are sharded afterwards.
+    wrapped = {name: module for name, module in model.named_modules() if is_fsdp(module)}
+    for module in wrapped.values():
+        module.reshard()
+    names = {id(module): name for name, module in model.named_modules()}
+    found: dict[int, Any] = {}
+    for updater in updaters:
+        sharded = [name for name in updater.names if is_sharded(updater.target(name))]
+        path = names.get(id(updater.parent), "").split(".")
+        above = [".".join(path[:depth]) for depth in range(len(path), -1, -1)]
+        holder = next((wrapped[name] for name in above if name in wrapped), None)
+        if sharded and holder is None:
+            raise ValueError(
+                f"Parameters of {updater.label} that cells train should be plain, or sharded by"
+                f" `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind: {sharded}."
+            )
+        if sharded:
+            found[id(holder)] = holder
+    return list(found.values())
 
 
 class ProcessStates:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, sqrt
 from re import escape
 from types import SimpleNamespace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -234,14 +234,6 @@ class _Painter(Watcher):
         self._changes, self._windows = {}, {}
 
 
-@runtime_checkable
-class _LogsImages(Protocol):
-    """A logger with an image call, such as Lightning's ``WandbLogger``."""
-
-    def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
-        """Logs images."""
-
-
 class _Canvas:
     """Draws for a logger: all for a TensorBoardLogger, and only images for another."""
 
@@ -272,8 +264,11 @@ class _Canvas:
 def _canvases(trainer: pl.Trainer) -> list[_Canvas]:
     """Returns a canvas for each logger that takes images, in the first process only."""
     loggers: list[Any] = trainer.loggers if trainer.is_global_zero else []
-    kinds = TensorBoardLogger, _LogsImages
-    return [_Canvas(logger) for logger in loggers if isinstance(logger, kinds)]
+    return [
+        _Canvas(logger)
+        for logger in loggers
+        if isinstance(logger, TensorBoardLogger) or callable(getattr(logger, "log_image", None))
+    ]
 
 
 def _shown(hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ All conversions return a plain tensor unchanged.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,51 +75,10 @@ def any_process(flag: Tensor, param: Tensor) -> Tensor:
     return whole(_module().DTensor.from_local(flag.to(torch.uint8), mesh, largest)).bool()
 
 
-class Holder(Protocol):
-    """An object that names parameters of a module, as an ``Updater`` does."""
-
-    label: str
-
-    @property
-    def parent(self) -> nn.Module:
-        """The module."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the parameters."""
-
-    def target(self, name: str) -> Tensor:
-        """Returns the parameter of that name."""
-
-
 def is_fsdp(module: nn.Module) -> bool:
     """Returns whether ``fully_shard`` was called on this module."""
     known = sys.modules.get("torch.distributed.fsdp")  # a sharded module has imported it
     return known is not None and isinstance(module, known.FSDPModule)
-
-
-def shard_holders(model: nn.Module, updaters: Iterable[Holder]) -> list[Any]:
-    """Returns the modules whose ``unshard`` and ``reshard`` move the parameters of ``updaters``."""
-    # All parameters are sharded afterwards.
-    wrapped = {name: module for name, module in model.named_modules() if is_fsdp(module)}
-    for module in wrapped.values():
-        module.reshard()
-    names = {id(module): name for name, module in model.named_modules()}
-    found: dict[int, Any] = {}
-    for updater in updaters:
-        params: dict[str, Tensor] = {n: updater.target(n) for n in updater.names}
-        sharded = [name for name, param in params.items() if is_sharded(param)]
-        path = names.get(id(updater.parent), "").split(".")
-        above = [".".join(path[:depth]) for depth in range(len(path), -1, -1)]
-        holder = next((wrapped[name] for name in above if name in wrapped), None)
-        if sharded and holder is None:
-            raise ValueError(
-                f"Parameters of {updater.label} that cells train should be plain, or sharded by"
-                f" `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind: {sharded}."
-            )
-        if sharded:
-            found[id(holder)] = holder
-    return list(found.values())
 
 
 def whole_parameters(holders: Sequence[Any]) -> AbstractContextManager[None]:

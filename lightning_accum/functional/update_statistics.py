@@ -176,11 +176,7 @@ def spike_counts(spikes: Tensor) -> Tensor:
             "Argument `spikes` should have shape [T, B, ...] with at least one neuron dimension."
             f" Found `spikes.shape = {tuple(spikes.shape)}`: add the missing ones with `unsqueeze`."
         )
-    spikes = spikes.flatten(2)
-    if spikes.dtype == torch.bool:  # counts of 255 steps fit in bytes, which are added fastest
-        parts = spikes.view(torch.uint8).split(255)
-        spikes = torch.stack([part.sum(0, dtype=torch.uint8) for part in parts])
-    return spikes.sum((0, 1), dtype=torch.float32)
+    return spikes.flatten(2).sum((0, 1), dtype=torch.float32)
 
 
 def count_statistics(counts: Tensor, slots: int) -> dict[str, Tensor]:

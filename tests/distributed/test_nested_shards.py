@@ -7,7 +7,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from lightning_accum import attach_updater
-from lightning_accum.distributed.shards import is_sharded, shard_holders, whole_parameters
+from lightning_accum.callbacks._processes import shard_holders
+from lightning_accum.distributed.shards import is_sharded, whole_parameters
 
 
 @pytest.fixture
