@@ -1,4 +1,4 @@
-r"""The formulas of adaptive optimizers: moments of a gradient, their corrections, and schedules.
+r"""The formulas of adaptive optimizers: a rectification, and schedules.
 
 Every number of a formula, a step :math:`t \ge 1` or a decay :math:`\beta`, may be a tensor without
 dimensions too, so that it can stay on a device. Results are new tensors.
@@ -12,40 +12,6 @@ import torch
 from torch import Tensor
 
 Number = float | Tensor
-
-
-def first_moment(mean: Tensor, grad: Tensor, beta: Number) -> Tensor:
-    r"""Updates the mean gradient, :math:`m \leftarrow \beta_1 m + (1 - \beta_1) g`."""
-    return mean + (1.0 - beta) * (grad - mean)
-
-
-def second_moment(square: Tensor, grad: Tensor, beta: Number) -> Tensor:
-    r"""Updates the mean squared gradient, :math:`v \leftarrow \beta_2 v + (1 - \beta_2) g^2`."""
-    return beta * square + (1.0 - beta) * (grad * grad)
-
-
-def belief_moment(
-    spread: Tensor, grad: Tensor, mean: Tensor, beta: Number, eps: Number
-) -> Tensor:  # fmt: skip
-    r"""Updates the mean squared deviation of the gradient from its mean, which includes it already.
-
-    .. math:: s \leftarrow \beta_2 s + (1 - \beta_2)(g - m)^2 + \epsilon
-    """
-    return second_moment(spread, grad - mean, beta) + eps
-
-
-def bias_correction(beta: Number, step: Number) -> Number:
-    r"""Returns the total weight in a moving average that began at zero, :math:`1 - \beta^t`."""
-    return 1.0 - beta**step
-
-
-def moment_step(mean: Tensor, square: Tensor, size: Number, root: Number, floor: Number) -> Tensor:
-    r"""Returns what to subtract from the parameter, :math:`a \, m / (b \sqrt{v} + c)`.
-
-    The size :math:`a` is the rate with its corrections. With :math:`b = 0, c = 1`, the root and the
-    floor of momentum, it is :math:`a \, m`.
-    """
-    return size * mean / (root * square.sqrt() + floor)
 
 
 def rectification(step: Number, beta2: float) -> Number:

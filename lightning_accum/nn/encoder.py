@@ -48,7 +48,6 @@ class PoissonEncoder(CheckedState):
         max_rate: rate :math:`r_\text{max}` at intensity 1, in Hz.
         dt: length of a time step :math:`\Delta t`, in ms.
         seed: seed of the module's own generator, or ``None`` to use the global generator.
-        validate: whether to check the range of the input; the check waits for its device.
 
     Raises:
         ValueError: if an argument is out of range, or ``max_rate`` is more than one spike per
@@ -68,7 +67,6 @@ class PoissonEncoder(CheckedState):
         max_rate: float,
         dt: float = 1.0,
         seed: int | None = None,
-        validate: bool = True,
     ) -> None:
         super().__init__()
         check_integers(steps=steps)
@@ -81,7 +79,6 @@ class PoissonEncoder(CheckedState):
         self.steps = steps
         self.max_rate = max_rate
         self.dt = dt
-        self.validate = validate
         self._worker: int | None = None  # the seed of the DataLoader's worker
         self.generator: torch.Generator | None = None
         if seed is not None:
@@ -98,11 +95,11 @@ class PoissonEncoder(CheckedState):
             Boolean spikes, shape ``[T, B, ...]``.
 
         Raises:
-            ValueError: if an intensity lies outside [0, 1].
+            ValueError: if an intensity on the CPU lies outside [0, 1].
         """
         check_tensors(x=x)
         p = self.max_rate * self.dt / 1000
-        return poisson_encode(x, self.steps, p, self._generator_for(x.device), self.validate)
+        return poisson_encode(x, self.steps, p, self._generator_for(x.device))
 
     def _generator_for(self, device: torch.device) -> torch.Generator | None:
         if self.generator is None:

@@ -13,14 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import foreach, fused_adam
-from lightning_accum.functional.optimization import (
-    Number,
-    belief_moment,
-    bias_correction,
-    first_moment,
-    moment_step,
-    second_moment,
-)
+from lightning_accum.functional.optimization import Number
 from lightning_accum.sparse.tensor_lists import (
     Columns,
     Places,
@@ -70,14 +63,13 @@ def pure_pass(
     mean, square, *maxima = moments
     wide = param.to(mean.dtype)
     grad = k.sign * grad.to(mean.dtype) + k.penalty * wide
-    mean = first_moment(mean, grad, k.beta1)
-    if belief:
-        square = belief_moment(square, grad, mean, k.beta2, k.inner)
-    else:
-        square = second_moment(square, grad, k.beta2)
+    mean = mean + (1.0 - k.beta1) * (grad - mean)
+    seen = grad - mean if belief else grad
+    square = k.beta2 * square + (1.0 - k.beta2) * (seen * seen)
+    square = square + k.inner if belief else square
     maxima = [torch.maximum(own, square) for own in maxima]
     divisor = maxima[0] if maxima else square
-    change = moment_step(mean, divisor, k.size, k.root, k.floor)
+    change = k.size * mean / (k.root * divisor.sqrt() + k.floor)
     return [k.decay * wide - change, mean, square, *maxima]
 
 
@@ -282,7 +274,7 @@ class StepGroup:
             count = torch.full((), float(step), dtype=torch.float32, device=self.device)
             eps = group["eps"]
             if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
-                eps /= bias_correction(group["betas"][1], step) ** 0.5
+                eps /= (1.0 - group["betas"][1] ** step) ** 0.5
             counts = [count] * len(self.params)
             fused_step(columns, counts, group, rate, eps, self.staged)
         elif self.backend == "compiled":

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from lightning_accum._checks import check_mapping, check_taken, check_value
 from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.functional.optimization import Number, bias_correction, rectification
+from lightning_accum.functional.optimization import Number, rectification
 from lightning_accum.optim._kernels import (
     COMPILED,
     Backend,
@@ -38,7 +38,7 @@ Scales = tuple[Number, Number, Number]
 
 def _scales(group: dict[str, Any], rate: Number, step: Number, rectify: bool) -> Scales:
     """Returns size, root and floor of Adam's step, or of RAdam's."""
-    first, second = (bias_correction(beta, step) for beta in group["betas"])
+    first, second = (1.0 - beta**step for beta in group["betas"])
     trust = rectification(step, group["betas"][1]) if rectify else 1.0
     # The bias correction of the second moment scales the whole step, or its root only.
     folded = group.get("optimized_update", rectify)

@@ -40,10 +40,6 @@ def test_state_dict_keys_do_not_depend_on_the_seed():
     assert not list(seedless.parameters())
 
 
-def test_intensities_that_are_not_checked():
-    assert PoissonEncoder(2, 5.0, validate=False)(torch.tensor([2.0])).shape == (2, 1)
-
-
 class Encoded(Dataset):
     """Encodes each sample as it is fetched, in the worker that fetches it."""
 
