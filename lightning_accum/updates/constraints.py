@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from lightning_accum._checks import (
+    check_finite,
+    check_floats,
+    check_numbers,
+    check_tensors,
+    check_value,
+)
 from lightning_accum.distributed.shards import is_sharded, local
-from lightning_accum.functional.constraints import clamp_, normalize_, normalize_synapses_
+from lightning_accum.functional.numbers import widened
 from lightning_accum.updates.targets import Target
 
 Constraint: TypeAlias = Callable[[Tensor], Any]  # changes a parameter in place
@@ -41,7 +49,15 @@ class Clamp:
     max: float | None = None
 
     def __post_init__(self) -> None:
-        clamp_(torch.empty(0), self.min, self.max)  # checks the limits
+        limits = {name: limit for name, limit in vars(self).items() if limit is not None}
+        if not limits:
+            raise ValueError(
+                "Arguments `min` and `max` should not both be None, because there would be nothing"
+                " to clamp to: pass at least one."
+            )
+        check_finite(**limits)
+        if self.min is not None and self.max is not None:
+            check_value(self.min <= self.max, "min", self.min, f"at most `max = {self.max}`")
 
     @property
     def weight_limits(self) -> tuple[float | None, float | None]:
@@ -50,14 +66,17 @@ class Clamp:
 
     def __call__(self, param: Tensor) -> None:
         """Clamps ``param`` in place."""
-        clamp_(param, self.min, self.max)
+        check_tensors(param=param)
+        with torch.no_grad():
+            param.clamp_(min=self.min, max=self.max)
 
 
 @dataclass(frozen=True)
 class Normalize:
     r"""Scales each output's incoming weights to one norm, :math:`\lVert w_o \rVert_p = n`.
 
-    Those of a :class:`~lightning_accum.nn.SparseLinear` are the weights of the output's synapses.
+    Those of a :class:`~lightning_accum.nn.SparseLinear` are the weights of the output's synapses. A
+    row of zeros stays unchanged, and so does one whose norm is too small for its precision.
 
     Args:
         norm: the norm :math:`n` of each output's weights.
@@ -69,21 +88,53 @@ class Normalize:
         >>> Normalize(1.0, order=1)(w)
         >>> w
         tensor([[0.2500, 0.7500]])
+
+    Source:
+        Miller & MacKay (1994), doi:10.1162/neco.1994.6.1.100, the multiplicative constraint.
     """
 
     norm: float = 1.0
     order: float = 1.0
 
     def __post_init__(self) -> None:
-        normalize_(torch.ones(1, 1), self.norm, self.order)  # checks the numbers
+        check_numbers(**vars(self))
+        check_value(0 < self.norm < math.inf, "norm", self.norm, "a positive number")
+        check_value(self.order > 0, "order", self.order, "a positive number")
 
+    @torch.no_grad()
     def __call__(self, param: Tensor) -> None:
         """Normalizes each slice of ``param`` along its first dimension, in place."""
-        normalize_(param, self.norm, self.order)
+        check_floats(param=param)
+        if param.ndim < 2:
+            raise ValueError(
+                "A parameter should have incoming dimensions for its outputs to be normalized."
+                f" Found `param.shape = {tuple(param.shape)}`: leave out what is not a weight, such"
+                " as a bias, by naming the parameters of a constraint,"
+                ' `register_constraint(fn, "weight")`.'
+            )
+        wide = widened(param)
+        total = torch.linalg.vector_norm(wide, self.order, (*range(1, param.ndim),), keepdim=True)
+        self._scale(param, wide, total)
 
+    @torch.no_grad()
     def on_synapses(self, param: Tensor, outputs: Tensor, count: int) -> None:
         """Normalizes weights ``[synapses]`` in place, those that lead to one output together."""
-        normalize_synapses_(param, outputs, count, self.norm, self.order)
+        wide = widened(param)
+        size, places = wide.abs(), outputs.long()
+        largest = wide.new_zeros(count).scatter_reduce_(0, places, size, "amax")
+        total = largest
+        if not math.isinf(self.order):  # relative to the largest, so that no power overflows
+            share = size / largest.where(largest > 0, 1.0).index_select(0, places)
+            powers = wide.new_zeros(count).index_add_(0, places, share**self.order)
+            total = powers ** (1 / self.order) * largest
+        self._scale(param, wide, total.index_select(0, places))
+
+    def _scale(self, param: Tensor, wide: Tensor, total: Tensor) -> None:
+        """Gives weights of norms ``total`` the norm."""
+        # A row without a norm is divided and multiplied by the same number. The division comes
+        # first, so that no quotient overflows, however small the row and however large the norm.
+        tiny = torch.finfo(wide.dtype).tiny
+        param.copy_(wide / total.where(total > tiny, self.norm) * self.norm)
 
 
 class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
