@@ -21,9 +21,6 @@ from torch.optim.optimizer import (
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric, SumMetric
 
-from lightning_accum._compat import lightning as of_lightning
-from lightning_accum._compat import torch as of_torch
-from lightning_accum._compat import torchmetrics as of_torchmetrics
 from lightning_accum._compat.lightning import (
     batches_that_stepped,
     count_steps,
@@ -49,6 +46,9 @@ from lightning_accum._compat.torch import (
     step_is_watched,
     version,
 )
+from lightning_accum._compat.torch import lightning as of_lightning
+from lightning_accum._compat.torch import torch as of_torch
+from lightning_accum._compat.torch import torchmetrics as of_torchmetrics
 from lightning_accum._compat.torchmetrics import (
     default_states,
     forget_computed,

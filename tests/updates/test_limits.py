@@ -69,7 +69,9 @@ def test_one_that_raises_does_not_apply_the_update_again():
     updater = Updater(fc)
     updater.register_constraint(Normalize())
     updater.bias = torch.ones(2)
-    with pytest.raises(ValueError, match=r'incoming dimensions.*`register_constraint\(fn, "weight"\)`'):
+    with pytest.raises(
+        ValueError, match=r'incoming dimensions.*`register_constraint\(fn, "weight"\)`'
+    ):
         updater()
     updater()
     assert fc.bias.tolist() == [1.5, 1.5]
