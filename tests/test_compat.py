@@ -21,6 +21,9 @@ from torch.optim.optimizer import (
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric, SumMetric
 
+from lightning_accum._compat import lightning as of_lightning
+from lightning_accum._compat import torch as of_torch
+from lightning_accum._compat import torchmetrics as of_torchmetrics
 from lightning_accum._compat.lightning import (
     batches_that_stepped,
     count_steps,
@@ -46,9 +49,6 @@ from lightning_accum._compat.torch import (
     step_is_watched,
     version,
 )
-from lightning_accum._compat.torch import lightning as of_lightning
-from lightning_accum._compat.torch import torch as of_torch
-from lightning_accum._compat.torch import torchmetrics as of_torchmetrics
 from lightning_accum._compat.torchmetrics import (
     default_states,
     forget_computed,
