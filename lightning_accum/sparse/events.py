@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from lightning_accum._checks import check_integers, check_matrix
+from lightning_accum._checks import check_matrix
 from lightning_accum._compat.torch import version
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse.kernel_library import (
@@ -94,12 +94,6 @@ class Events:
 
     def part(self, start: int, stop: int) -> Events:
         """Returns the events of some rows, which are then numbered from zero."""
-        check_integers(start=start, stop=stop)
-        if not 0 <= start <= stop <= self.shape[0]:
-            raise ValueError(
-                f"Arguments `start` and `stop` should be rows from 0 to {self.shape[0]}, in order."
-                f" Found `{start = }` and `{stop = }`."
-            )
         starts, end = self.row_starts(), len(self)
         first, last = (int(starts[k]) if k < len(starts) else end for k in (start, stop))
         rows, columns = self.rows[first:last] - start, self.columns[first:last]

@@ -155,12 +155,6 @@ def test_no_sum_reads_beyond_its_tensors_by_what_was_written_to_events(dtype):
                     assert torch.isfinite(function(events, other)).all()
 
 
-@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 7), (7, 7)])
-def test_parts_are_of_rows_that_are_there(start, stop):
-    with pytest.raises(ValueError, match="rows from 0 to 6"):
-        Events(torch.ones(6, 4)).part(start, stop)
-
-
 def test_booleans_of_other_bytes_than_one():
     bytes_ = torch.zeros(1000, 400, dtype=torch.uint8)
     bytes_[::7, ::5] = 255
