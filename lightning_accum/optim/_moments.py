@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,7 +13,6 @@ from typing_extensions import Unpack
 from lightning_accum._checks import check_mapping, check_taken, check_value
 from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.numbers import at_least_float32
-from lightning_accum.functional.optimization import Number, rectification
 from lightning_accum.optim._kernels import (
     COMPILED,
     Backend,
@@ -30,10 +30,39 @@ from lightning_accum.optim._options import (
 )
 from lightning_accum.optim._states import as_real, check_state, check_values, prepare
 from lightning_accum.optim.base import Batch, GenericAdaptiveOptimizer, Group, Params, State
-from lightning_accum.optim.weight_decay import WeightDecay, decay_terms, decayed, warn_of_flips
+from lightning_accum.optim.weight_decay import (
+    Number,
+    WeightDecay,
+    decay_terms,
+    decayed,
+    warn_of_flips,
+)
 from lightning_accum.sparse.tensor_lists import dense, same_layout
 
 Scales = tuple[Number, Number, Number]
+
+
+def rectification(step: Number, beta2: float) -> Number:
+    r"""Returns the rectification of an adaptive rate after few steps, zero for the first ones.
+
+    .. math::
+        \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad
+        \rho_t = \rho_\infty - \frac{2 t \beta_2^t}{1 - \beta_2^t} \\
+        r_t &= \sqrt{\frac{(\rho_t - 4)(\rho_t - 2) \, \rho_\infty}
+            {(\rho_\infty - 4)(\rho_\infty - 2) \, \rho_t}} \quad
+            \text{for } \rho_t \ge 5, \text{ else } 0
+    """
+    rho_inf = 2.0 / (1.0 - beta2) - 1.0
+    power = beta2**step
+    rho = rho_inf - 2.0 * step * power / (1.0 - power)
+    if rho_inf < 5.0:  # ρ_t stays below ρ∞
+        return step * 0.0
+    scale = rho_inf / ((rho_inf - 4.0) * (rho_inf - 2.0))
+    if isinstance(rho, Tensor):
+        trusted = rho.clamp(min=5.0)
+        value = ((trusted - 4.0) * (trusted - 2.0) * scale / trusted).sqrt()
+        return torch.where(rho >= 5.0, value, 0.0)
+    return math.sqrt((rho - 4.0) * (rho - 2.0) * scale / rho) if rho >= 5.0 else 0.0
 
 
 def _scales(group: dict[str, Any], rate: Number, step: Number, rectify: bool) -> Scales:

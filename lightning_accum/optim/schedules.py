@@ -6,20 +6,21 @@ import math
 import warnings
 from typing import Any
 
+import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_value, is_number
-from lightning_accum.functional.optimization import (
-    Number,
-    noam_factor,
-    warmup_cosine_factor,
-    warmup_factor,
-)
 from lightning_accum.optim._moments import AdamFormula
 from lightning_accum.optim._options import AdamOptions, check_options
 from lightning_accum.optim.base import Batch, Group, Params
-from lightning_accum.optim.weight_decay import WeightDecay
+from lightning_accum.optim.weight_decay import Number, WeightDecay
+
+
+def _rise(step: Number, warmup: float) -> Number:
+    """Returns a factor that rises to one in a warm-up."""
+    factor: Number = step / warmup if warmup > 0 else step * 0.0 + 1.0
+    return factor.clamp(max=1.0) if isinstance(factor, Tensor) else min(factor, 1.0)
 
 
 class AdamWarmup(AdamFormula):
@@ -64,7 +65,7 @@ class AdamWarmup(AdamFormula):
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step, after its warm-up."""
         lr: Number = group["lr"]
-        return lr * warmup_factor(step, group["warmup"])
+        return lr * _rise(step, group["warmup"])
 
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
@@ -145,8 +146,15 @@ class AdamWarmupCosineDecay(AdamFormula):
 
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step."""
-        lr: Number = group["lr"]
-        return lr * warmup_cosine_factor(step, group["warmup"], group["total_steps"])
+        lr, warmup = group["lr"], group["warmup"]
+        progress = (step - warmup) / (group["total_steps"] - warmup)
+        cosine: Number
+        if isinstance(progress, Tensor):
+            cosine = torch.cos(math.pi * progress.clamp(0.0, 1.0))
+        else:
+            cosine = math.cos(math.pi * min(max(progress, 0.0), 1.0))
+        rate: Number = lr * _rise(step, warmup) * (0.5 * (1.0 + cosine))
+        return rate
 
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
@@ -229,7 +237,11 @@ class Noam(AdamFormula):
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step."""
         lr: Number = group["lr"]
-        return lr * noam_factor(step, group["warmup"], group["d_model"])
+        scale: float = group["d_model"] ** -0.5
+        slope: float = group["warmup"] ** -1.5
+        if isinstance(step, Tensor):
+            return lr * scale * torch.minimum(slope * step, step.rsqrt())
+        return lr * scale * min(slope * step, 1.0 / math.sqrt(step))
 
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.optimization import Number
 from lightning_accum.optim._options import check_options
+
+Number = float | Tensor  # without dimensions, so that it can stay on a device
 
 
 @dataclass(frozen=True)

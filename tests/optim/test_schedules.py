@@ -5,12 +5,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
-from lightning_accum.functional.optimization import (
-    noam_factor,
-    rectification,
-    warmup_cosine_factor,
-    warmup_factor,
-)
+from lightning_accum.optim import AdamWarmup, AdamWarmupCosineDecay, Noam
+from lightning_accum.optim._moments import rectification
 
 STEPS = st.integers(1, 10**6)
 
@@ -24,26 +20,33 @@ def both(function, step, *args):
     return number
 
 
+def factor(kind, step, **options):
+    """The rate of an optimizer, for a rate of one."""
+    optimizer = kind([torch.zeros(1)])
+    return both(lambda t: optimizer.rate({"lr": 1.0, **options}, t), step)
+
+
 @hypothesis.example(10**9, 0)
 @hypothesis.example(1, 0.5)
 @hypothesis.example(1, 3)
 @hypothesis.given(STEPS, st.integers(0, 10**4))
 def test_warmup(step, warmup):
     expected = 1.0 if step >= warmup else step / warmup
-    assert both(warmup_factor, step, warmup) == pytest.approx(expected)
+    assert factor(AdamWarmup, step, warmup=warmup) == pytest.approx(expected)
 
 
 @hypothesis.given(STEPS, st.integers(1, 10**4), st.integers(1, 4096))
 def test_noam(step, warmup, width):
     expected = min(1 / math.sqrt(step), step / warmup**1.5) / math.sqrt(width)
-    assert both(noam_factor, step, warmup, width) == pytest.approx(expected)
-    assert both(noam_factor, step, warmup, width) <= noam_factor(warmup, warmup, width) * (1 + 1e-9)
+    found = factor(Noam, step, warmup=warmup, d_model=width)
+    assert found == pytest.approx(expected)
+    assert found <= factor(Noam, warmup, warmup=warmup, d_model=width) * (1 + 1e-9)
 
 
 @hypothesis.given(STEPS, st.integers(0, 100), st.integers(1, 10**4))
 def test_cosine(step, warmup, rest):
     total = warmup + rest
-    found = both(warmup_cosine_factor, step, warmup, total)
+    found = factor(AdamWarmupCosineDecay, step, warmup=warmup, total_steps=total)
     if step < warmup:
         assert found == pytest.approx(step / warmup)
     elif step < total:
