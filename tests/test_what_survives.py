@@ -1,30 +1,27 @@
 """The pipe's table of what survives what, row by row."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lightning_accum import STDP, Clamp, Serial, Updater, attach_updater, get_updater
+from lightning_accum import STDP, Clamp, Serial, attach_updater, get_updater
 from lightning_accum.nn import AdaptiveLIF, Linear
 
 SPIKES = (torch.rand(20, 2, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
 
 
-def carried(rule: STDP) -> Any:
+def carried(rule):
     return rule.state_dict()["_states.enc._extra_state"]["carried"]
 
 
-def recorded(rule: STDP) -> int:
+def recorded(rule):
     return rule.get_monitor("enc", "post").reducer.length  # type: ignore[no-any-return]
 
 
 @pytest.fixture
-def trained() -> tuple[Serial, STDP, Updater]:
+def trained():
     """A layer with a change pending, traces carried and a window recorded."""
     layer = Serial(Linear(4, 3, bias=False), AdaptiveLIF(3, time_dim=0))
     nn.init.ones_(layer.connection.weight)
@@ -42,16 +39,14 @@ def trained() -> tuple[Serial, STDP, Updater]:
     return layer, rule, updater
 
 
-def pending(updater: Updater) -> Tensor:
+def pending(updater):
     pos = updater.weight.pos
     assert pos is not None
     return pos
 
 
 @pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
-def test_the_callbacks_part_restores_all_but_hyperparameters(
-    trained: tuple[Serial, STDP, Updater],
-) -> None:
+def test_the_callbacks_part_restores_all_but_hyperparameters(trained):
     layer, rule, updater = trained
     fresh, other = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0), copy.deepcopy(layer)
     into = get_updater(other.connection)
@@ -68,7 +63,7 @@ def test_the_callbacks_part_restores_all_but_hyperparameters(
     assert into.weight.limits == (0.0, 1.0)
 
 
-def test_each_verb_drops_its_own(trained: tuple[Serial, STDP, Updater]) -> None:
+def test_each_verb_drops_its_own(trained):
     layer, rule, updater = trained
     rule.eval()
     layer(SPIKES)

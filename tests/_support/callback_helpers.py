@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,13 +31,13 @@ HOOKS = [
 ]  # fmt: skip
 
 
-def spikes(samples: int, seed: int = 0) -> Tensor:
+def spikes(samples, seed=0):
     """Input spikes ``[N, T, inputs]``, as a loader gives them: the batch first."""
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(samples, STEPS, INPUTS, generator=generator) < 0.4).double()
 
 
-def loader(batches: int = 8, last: int = BATCH, seed: int = 0) -> DataLoader[Any]:
+def loader(batches=8, last=BATCH, seed=0):
     """Batches in one order, the last one of its own size, with labels."""
     x = spikes((batches - 1) * BATCH + last, seed)
     return DataLoader(TensorDataset(x, torch.arange(len(x)) % OUTPUTS), batch_size=BATCH)
@@ -49,24 +48,24 @@ class Resumable(DataLoader[Any]):
 
     done = 0
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         start = self.done
         for i, batch in enumerate(super().__iter__()):
             if i >= start:
                 self.done = (i + 1) % len(self)
                 yield batch
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self):
         return {"done": self.done}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state):
         self.done = state["done"]
 
 
 class Net(pl.LightningModule):
     """Learns by what the callback does alone."""
 
-    def __init__(self, optimizers: Any = None, outputs: int = OUTPUTS) -> None:
+    def __init__(self, optimizers=None, outputs=OUTPUTS):
         super().__init__()
         self.automatic_optimization = False
         self.optimizers_given = optimizers
@@ -76,42 +75,42 @@ class Net(pl.LightningModule):
         with torch.no_grad():
             self.fc.weight.copy_(torch.rand(outputs, INPUTS, generator=generator) * 0.45)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.lif.reset()
         return self.lif(self.fc(x.transpose(0, 1)))
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         self(batch[0])
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return self.optimizers_given
 
 
 class Validated(Net):
     """Is validated too, on data that are not the training data."""
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         self(batch[0])
 
 
 class Noting(STDP):
     """Keeps a copy of every window's input, as often as it is evaluated."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         super().__init__(**{**RULE, "time_dim": 0, **options})
         self.windows: list[Tensor] = []
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         self.windows.append(window.pre.activity.clone())
         return super().terms(window, h)
 
 
-def callback(rule: STDP | None = None, **options: Any) -> CellTrainerCallback:
+def callback(rule=None, **options):
     rule = STDP(**RULE, time_dim=0) if rule is None else rule
     return CellTrainerCallback(rule, **{"cells": {"enc": CellSpec("fc", "lif")}, **options})
 
 
-def trainer(tmp_path: Any, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:
+def trainer(tmp_path, *callbacks, **options):
     quiet: dict[str, Any] = {
         "accelerator": "cpu",
         "default_root_dir": tmp_path,
@@ -125,7 +124,7 @@ def trainer(tmp_path: Any, *callbacks: pl.Callback, **options: Any) -> pl.Traine
     return pl.Trainer(callbacks=list(callbacks), **{**quiet, **options})
 
 
-def same_windows(found: Sequence[Tensor], batches: Sequence[Any]) -> bool:
+def same_windows(found, batches):
     """Whether what was recorded is these batches, each once and in this order."""
     expected = [batch[0].transpose(0, 1) for batch in batches]
     return len(found) == len(expected) and all(
@@ -133,7 +132,7 @@ def same_windows(found: Sequence[Tensor], batches: Sequence[Any]) -> bool:
     )
 
 
-def stdp_by_hand(pre: Tensor, post: Tensor) -> tuple[Tensor, Tensor]:
+def stdp_by_hand(pre, post):
     """Both parts of pair STDP's change, spike by spike: ``[T, inputs]`` and ``[T, outputs]``."""
     pos = torch.zeros(post.shape[1], pre.shape[1], dtype=torch.float64)
     neg = torch.zeros_like(pos)
@@ -148,7 +147,7 @@ def stdp_by_hand(pre: Tensor, post: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def parts_by_hand(net: Net, x: Tensor) -> tuple[Tensor, Tensor]:
+def parts_by_hand(net, x):
     """Both parts of a batch's change, the mean over its samples."""
     post = copy.deepcopy(net)(x)
     pairs = [stdp_by_hand(x[b], post[:, b]) for b in range(len(x))]
@@ -157,9 +156,7 @@ def parts_by_hand(net: Net, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def fit_by_hand(
-    net: Net, batches: Sequence[Any], every: int = 1, epochs: int = 1, lr: float = 1.0
-) -> list[Tensor]:
+def fit_by_hand(net, batches, every=1, epochs=1, lr=1.0):
     """The weight after every applied update, of a loop that is written out."""
     net, weights = copy.deepcopy(net), []
     for _ in range(epochs):
@@ -174,15 +171,15 @@ def fit_by_hand(
     return weights
 
 
-def close(found: Tensor, expected: Tensor) -> bool:
+def close(found, expected):
     return found.dtype == torch.float64 and bool((found - expected).abs().max() < 1e-10)
 
 
-def hooks(model: nn.Module) -> int:
+def hooks(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
-def clean(model: nn.Module) -> bool:
+def clean(model):
     """Whether no hook is left in a model."""
     return hooks(model) == 0
 
@@ -190,21 +187,21 @@ def clean(model: nn.Module) -> bool:
 class Probe(pl.Callback):
     """Calls ``fn(trainer, module)`` in one hook."""
 
-    def __init__(self, hook: str, fn: Any) -> None:
+    def __init__(self, hook, fn):
         self.found: list[Any] = []
         setattr(self, hook, self._call)
         self._fn = fn
 
-    def _call(self, trainer: pl.Trainer, module: pl.LightningModule, *args: Any, **kw: Any) -> None:
+    def _call(self, trainer, module, *args, **kw):
         self.found.append(self._fn(trainer, module))
 
 
-def weights_after_each_batch(net: Net) -> Probe:
+def weights_after_each_batch(net):
     """To stand behind the callback: the weight at each batch's end."""
     return Probe("on_train_batch_end", lambda _, module: module.fc.weight.detach().clone())
 
 
-def events_of(run: pl.Trainer) -> EventAccumulator:
+def events_of(run):
     """All that stands in a fit's event files."""
     (board,) = [each for each in run.loggers if isinstance(each, TensorBoardLogger)]
     every = dict.fromkeys(("images", "histograms", "scalars", "tensors"), 0)
@@ -213,7 +210,7 @@ def events_of(run: pl.Trainer) -> EventAccumulator:
     return found
 
 
-def scalars(run: pl.Trainer) -> dict[str, dict[int, float]]:
+def scalars(run):
     """The numbers in a fit's event files, by tag and step."""
     found = events_of(run)
     tags = [tag for tag in found.Tags()["scalars"] if tag not in ("epoch", "hp_metric")]
@@ -221,7 +218,7 @@ def scalars(run: pl.Trainer) -> dict[str, dict[int, float]]:
 
 
 @contextmanager
-def warning_of(text: str) -> Iterator[None]:
+def warning_of(text):
     """One warning of this package, with this text, beside Lightning's own remarks."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")

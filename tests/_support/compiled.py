@@ -1,13 +1,9 @@
 """Helpers of the tests of compiled loops: a mark, seeded inputs, and the number of threads."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 import torch
-from torch import Tensor
 
 from lightning_accum.sparse.kernel_library import has_kernel
 
@@ -16,21 +12,21 @@ needs_kernel = pytest.mark.skipif(
 )
 
 
-def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+def numbers(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def spikes(*shape: int, density: float = 0.3, seed: int = 0) -> Tensor:
+def spikes(*shape, density=0.3, seed=0):
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < density
 
 
-def currents(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+def currents(*shape, seed=0, dtype=torch.float64):
     """Currents of which some make neurons spike."""
     return numbers(*shape, seed=seed, dtype=dtype) * 0.6 + 0.3
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def threads(count):
     """Runs a block with another number of torch's threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)

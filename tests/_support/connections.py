@@ -6,41 +6,41 @@ from collections.abc import Callable
 
 import torch
 from rasters import raster
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import prune
 
 from lightning_accum.nn import SparseLinear
 
 
 class OneToOne(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.gain = nn.Parameter(torch.rand(4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x * self.gain
 
 
 class Transposed(nn.Module):
     """A square weight that is used the other way round."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(4, 4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x @ self.weight
 
 
 class BlockSparse(nn.Module):
     """A matrix of which only some blocks exist."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.blocks = nn.Parameter(torch.rand(3, 2, 2))
         self.places = ((0, 0), (1, 1), (2, 0))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         inputs = x.unflatten(-1, (2, 2))
         out = x.new_zeros(*x.shape[:-1], 3, 2)
         for block, (row, column) in zip(self.blocks, self.places, strict=True):
@@ -50,11 +50,11 @@ class BlockSparse(nn.Module):
         return out.flatten(-2)
 
 
-def masked() -> nn.Module:
+def masked():
     return prune.custom_from_mask(nn.Linear(4, 3), "weight", raster(3, 4, seed=9))
 
 
-def sparse() -> nn.Module:
+def sparse():
     return SparseLinear(4, 3, indices=raster(3, 4, seed=9).nonzero().T)
 
 

@@ -18,7 +18,7 @@ from lightning_accum.observe.reducer import Latest
 from lightning_accum.optim import UpdateOptimizer
 
 
-def nothing(obj: Any) -> None:
+def nothing(obj):
     pass
 
 
@@ -30,33 +30,33 @@ class Case(NamedTuple):
     rebind: Callable[[Any], None] = nothing
 
 
-def rand(i: int, *shape: int) -> Tensor:
+def rand(i, *shape):
     generator = torch.Generator("cpu").manual_seed(i)
     return torch.rand(shape, generator=generator, device="cpu").to(torch.get_default_device())
 
 
-def raster(i: int, *shape: int) -> Tensor:
+def raster(i, *shape):
     return (rand(i, *shape) < 0.5).float()
 
 
 class Gate(la.Updatable, nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.full((2, 2), 0.5))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x @ self.weight
 
 
 class Spike(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return (x > 0.4).to(x.dtype)
 
 
 class World(nn.Module):
     """Things that are copied and saved together, as in a model and its callbacks."""
 
-    def __init__(self, **parts: nn.Module) -> None:
+    def __init__(self, **parts):
         super().__init__()
         for name, part in parts.items():
             self.add_module(name, part)
@@ -65,10 +65,10 @@ class World(nn.Module):
 class Optimized(World):
     optimizer: UpdateOptimizer
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self):
         return self.optimizer.state_dict()
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state):
         self.optimizer.load_state_dict(state)
 
 
@@ -77,7 +77,7 @@ class Plain(la.IndependentCellTrainer):
 
     rate: float
 
-    def forward(self) -> None:
+    def forward(self):
         for unit in self:
             post = unit.monitors["post"].peek()
             unit.cell.updater.weight = (
@@ -86,34 +86,34 @@ class Plain(la.IndependentCellTrainer):
 
 
 # ---------------------------------------------------------------------------- updates
-def middle(stacked: Tensor, dim: int) -> Tensor:
+def middle(stacked, dim):
     return stacked.median(dim).values
 
 
-def accumulator(reduction: Any = "mean") -> la.Accumulator:
+def accumulator(reduction="mean"):
     acc = la.Accumulator()
     acc.reduction(reduction)
     acc.fullbound("power", 1.0, 0.0, power=2.0)
     return acc
 
 
-def accumulate(acc: la.Accumulator, i: int) -> Tensor:
+def accumulate(acc, i):
     acc.accumulate(rand(i, 2, 2), rand(i + 1, 2, 2))
     return acc(torch.full((2, 2), 0.5))
 
 
-def gate(**parts: nn.Module) -> World:
+def gate(**parts):
     model = Gate()
     return World(model=model, updater=la.attach_updater(model, nonfinite="skip"), **parts)
 
 
-def constrained(constraint: Callable[[Tensor], None]) -> World:
+def constrained(constraint):
     world = gate()
     world.updater.register_constraint(constraint)
     return world
 
 
-def update(world: World, i: int) -> Tensor:
+def update(world, i):
     """Adds twice, and applies what was left pending by the step before with the first."""
     updater = la.get_updater(world.model)
     updater.weight = rand(i, 2, 2), rand(i + 1, 2, 2)
@@ -122,14 +122,14 @@ def update(world: World, i: int) -> Tensor:
     return torch.stack((world.model.weight.detach(), updater.weight.pos.to(world.model.weight)))
 
 
-def optimized() -> Optimized:
+def optimized():
     model = Gate()
     world = Optimized(model=model, updater=la.attach_updater(model))
     world.optimizer = UpdateOptimizer(model.parameters(), lr=0.5, updaters=[world.updater])
     return world
 
 
-def step(world: Optimized, i: int) -> Tensor:
+def step(world, i):
     la.get_updater(world.model).weight = rand(i, 2, 2)
     world.optimizer.param_groups[0]["lr"] *= 0.9
     world.optimizer.step()
@@ -138,17 +138,17 @@ def step(world: Optimized, i: int) -> Tensor:
 
 
 # ---------------------------------------------------------------------------- observing
-def monitored(kind: type[observe.Monitor], attr: str, **options: Any) -> World:
+def monitored(kind, attr, **options):
     norm = nn.BatchNorm1d(2)
     return World(model=norm, monitor=kind(norm, attr, observe.WindowRecorder(), **options))
 
 
-def watch(world: World, i: int) -> Tensor:
+def watch(world, i):
     world.model(rand(i, 3, 2).to(world.model.weight.dtype))
     return world.monitor.dump()
 
 
-def backward(module: nn.Module, x: Tensor) -> Tensor:
+def backward(module, x):
     """Runs a module with a backward pass; no mode of the caller keeps it from a graph."""
     with torch.inference_mode(False), torch.enable_grad():
         y: Tensor = module(x.clone())
@@ -156,29 +156,23 @@ def backward(module: nn.Module, x: Tensor) -> Tensor:
     return y.detach()
 
 
-def watch_gradient(world: World, i: int) -> Tensor:
+def watch_gradient(world, i):
     backward(world.model, rand(i, 3, 2).to(world.model.weight.dtype))
     return world.monitor.dump()
 
 
-def watch_anew(world: World) -> None:
+def watch_anew(world):
     world.monitor.bind(world.model)
     world.monitor.register()
 
 
-def observe_(reducer: observe.Reducer, i: int) -> Tensor:
+def observe_(reducer, i):
     reducer(rand(i, 3, 2))
     return reducer.dump()
 
 
 # ---------------------------------------------------------------------------- learning
-def learner(
-    trainer: la.CellTrainer,
-    post: bool = False,
-    delays: bool = False,
-    neuron: nn.Module | None = None,
-    **parts: nn.Module,
-) -> World:
+def learner(trainer, post=False, delays=False, neuron=None, **parts):
     model = la.Serial(nn.Linear(3, 2, bias=False), Spike() if neuron is None else neuron)
     nn.init.constant_(model.connection.weight, 0.3)
     if delays:
@@ -191,32 +185,30 @@ def learner(
     return world
 
 
-def delayed(trainer: la.CellTrainer) -> World:
+def delayed(trainer):
     return learner(trainer, delays=True)
 
 
-def readout() -> nn.Linear:
+def readout():
     return nn.Linear(2, 2, bias=False)
 
 
-def by_eprop(
-    feedback: Callable[[nn.Linear], rules.Feedback], **options: Any
-) -> Callable[[], World]:
-    def make() -> World:
+def by_eprop(feedback, **options):
+    def make():
         out, neuron = readout(), lann.SurrogateLIF(2, beta=0.5)
         return learner(la.EProp(0.3, feedback(out), **options), neuron=neuron, readout=out)
 
     return make
 
 
-def learn_anew(world: World) -> None:
+def learn_anew(world):
     if hasattr(world, "readout") and hasattr(world.trainer.feedback, "bind"):
         world.trainer.feedback.bind(world.readout)
     name = "register_cell" if isinstance(world.trainer, la.IndependentCellTrainer) else "add_cell"
     getattr(world.trainer, name)("cell", world.model.cell)
 
 
-def learn(world: World, i: int, **options: Any) -> Tensor:
+def learn(world, i, **options):
     """Leaves a window half recorded, traces carried, and a change pending."""
     dtype = world.model.connection.weight.dtype
     run = backward if isinstance(world.trainer, (la.OTTT, la.STLLR)) else nn.Module.__call__
@@ -230,21 +222,21 @@ def learn(world: World, i: int, **options: Any) -> Tensor:
     return world.model.connection.weight.detach()
 
 
-def inputs_of(trainer: la.CellTrainer, i: int) -> dict[str, Any]:
+def inputs_of(trainer, i):
     if isinstance(trainer, (la.MSTDP, la.MSTDPET)):
         return {"reward": 0.5}
     return {"error": rand(i, 4, 2)} if isinstance(trainer, (la.EProp, la.DeltaRule)) else {}
 
 
-def fed_back(make: Callable[[nn.Linear], rules.Feedback]) -> Callable[[], World]:
-    def both() -> World:
+def fed_back(make):
+    def both():
         out = readout()
         return World(readout=out, feedback=make(out))
 
     return both
 
 
-def feed_back(world: World, i: int) -> Tensor:
+def feed_back(world, i):
     """Feeds an error back, and follows a readout that learns."""
     signal = world.feedback(rand(i, 4, 2).to(world.readout.weight.dtype))
     with torch.no_grad():
@@ -253,34 +245,34 @@ def feed_back(world: World, i: int) -> Tensor:
     return signal
 
 
-def bind_anew(world: World) -> None:
+def bind_anew(world):
     world.feedback.bind(world.readout)
 
 
 # ---------------------------------------------------------------------------- modules
-def forward(shape: tuple[int, ...], most: float = 2.0) -> Callable[[nn.Module, int], Tensor]:
-    def run(module: nn.Module, i: int) -> Tensor:
+def forward(shape, most=2.0):
+    def run(module, i):
         dtype = next((t.dtype for t in module.state_dict().values() if isinstance(t, Tensor)), None)
         return module(most * rand(i, *shape).to(dtype))
 
     return run
 
 
-def inhibited(inhibition: lann.Inhibition) -> lann.LIF:
+def inhibited(inhibition):
     return lann.LIF(3, time_dim=0, inhibition=inhibition)
 
 
-def measure(metric: metrics.UpdateStatistics, i: int) -> Any:
+def measure(metric, i):
     metric.update(rand(i, 3), rand(i + 1, 3), pos=rand(i, 3))
     return metric.compute()
 
 
-def count(metric: metrics.FiringStatistics, i: int) -> Any:
+def count(metric, i):
     metric.update(raster(i, 5, 2, 3))
     return metric.compute()
 
 
-def classify(metric: metrics.MaxRateClassifier, i: int) -> Any:
+def classify(metric, i):
     metric.update(rand(i, 4, 6), torch.tensor([0, 1, 2, 0]))
     return metric.predict(rand(i + 1, 5, 6))
 
@@ -288,11 +280,11 @@ def classify(metric: metrics.MaxRateClassifier, i: int) -> Any:
 class Writer:
     """Writes nowhere."""
 
-    def add_scalar(self, name: str, value: Tensor, step: int) -> None:
+    def add_scalar(self, name, value, step):
         pass
 
 
-def piped() -> accumulators.Source:
+def piped():
     """Pipes whose accumulators count steps, or iterations."""
     source = accumulators.Source()
     loss = source ** accumulators.Select(value=0)
@@ -302,7 +294,7 @@ def piped() -> accumulators.Source:
     return source
 
 
-def send(source: accumulators.Source, i: int) -> list[Any]:
+def send(source, i):
     """Sends three items, and ends every other iteration."""
     for value in rand(i, 3):
         source((value,))

@@ -1,14 +1,9 @@
 """E-prop as the paper writes it: a trace for each synapse, step by step."""
 
-from __future__ import annotations
-
 import torch
-from torch import Tensor
 
 
-def eprop(
-    signal: Tensor, psi: Tensor, eps: Tensor, kappa: float, beta: float, rho: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def eprop(signal, psi, eps, kappa, beta, rho):
     """Sums ``L e`` over a window.
 
     Args:

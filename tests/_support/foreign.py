@@ -15,12 +15,12 @@ INPUTS, OUTPUTS, STEPS, BATCH = 7, 5, 24, 3
 LR_POST, LR_PRE, TC_POST, TC_PRE = 0.02, -0.015, 9.0, 14.0
 
 
-def raster(seed: int, steps: int = STEPS, batch: int = BATCH) -> Tensor:
+def raster(seed, steps=STEPS, batch=BATCH):
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(steps, batch, INPUTS, generator=generator) < 0.4).double()
 
 
-def pairs(pre: Tensor, post: Tensor) -> Tensor:
+def pairs(pre, post):
     """The change of a weight, ``[out, in]``: every pair of spikes counts by its lag."""
     post = post.detach().double()
     time = torch.arange(len(pre)).double()
@@ -38,7 +38,7 @@ class Net(nn.Module):
 
     time_dim: int | None = None
 
-    def __init__(self, neuron: nn.Module, gain: float = 1.0) -> None:
+    def __init__(self, neuron, gain=1.0):
         super().__init__()
         self.connection = nn.Linear(INPUTS, OUTPUTS, bias=False, dtype=torch.float64)
         generator = torch.Generator().manual_seed(1)
@@ -47,28 +47,28 @@ class Net(nn.Module):
             self.connection.weight.copy_(gain * weight)
         self.neuron = neuron
 
-    def forward(self, pre: Tensor) -> Tensor:
+    def forward(self, pre):
         """Spikes ``[T, B, out]`` for spikes ``[T, B, in]``, from the state it is in."""
         raise NotImplementedError
 
-    def rest(self) -> None:
+    def rest(self):
         """Brings the neuron to rest."""
         raise NotImplementedError
 
     @property
-    def change(self) -> Tensor:
+    def change(self):
         """What has accumulated for the weight."""
         accumulator = Cell(self.connection, self.neuron).updater.weight
         return accumulator.update(self.connection.weight)
 
 
-def rule(net: Net) -> STDP:
+def rule(net):
     stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=net.time_dim)
     stdp.register_cell("cell", Cell(net.connection, net.neuron))
     return stdp
 
 
-def close(actual: Tensor, expected: Tensor) -> None:
+def close(actual, expected):
     assert expected.abs().max() > 1e-3  # the neurons spike, and neither side cancels the other
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
@@ -76,25 +76,25 @@ def close(actual: Tensor, expected: Tensor) -> None:
 class Learner(pl.LightningModule):
     """Runs a net on every batch, and keeps what went in and came out."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net):
         super().__init__()
         self.automatic_optimization = False
         self.net = net
         self.seen: list[tuple[Tensor, Tensor]] = []
 
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         pre = batch[0].transpose(0, 1)
         self.net.rest()
         self.seen.append((pre, self.net(pre).detach()))
 
-    def configure_optimizers(self) -> None:
+    def configure_optimizers(self):
         return None
 
 
 class Foreign:
     """A subclass has a fixture `net`."""
 
-    def test_window_is_learned_from_the_spikes_given_out(self, net: Net) -> None:
+    def test_window_is_learned_from_the_spikes_given_out(self, net):
         stdp, pre = rule(net), raster(0)
         post = net(pre)
         assert 0.02 < post.mean() < 0.98
@@ -102,7 +102,7 @@ class Foreign:
         stdp()
         close(net.change, pairs(pre, post))
 
-    def test_batches_after_a_reset_are_new_samples(self, net: Net) -> None:
+    def test_batches_after_a_reset_are_new_samples(self, net):
         stdp = rule(net)
         expected = torch.zeros(OUTPUTS, INPUTS).double()
         batches = [raster(2), raster(2), raster(3, batch=BATCH - 1)]  # the last one is smaller
@@ -116,7 +116,7 @@ class Foreign:
         assert torch.equal(answers[0], answers[1])
         close(net.change, expected)
 
-    def test_learns_under_a_lightning_trainer(self, net: Net) -> None:
+    def test_learns_under_a_lightning_trainer(self, net):
         learner = Learner(net)
         before = net.connection.weight.detach().clone()
         stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=net.time_dim)

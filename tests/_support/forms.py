@@ -1,11 +1,7 @@
 """Evaluates the terms of rules in a form that is not chosen by its costs."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 from lightning_accum.engine import costs
@@ -15,13 +11,13 @@ FORMS = ("auto", "plain", "dense", "pre", "post")
 
 
 @contextmanager
-def evaluated_in(form: str) -> Iterator[str]:
+def evaluated_in(form):
     """Forces a form of sums of a matrix, and gives the ``backend`` for it."""
     if form in ("auto", "plain"):
         yield form
         return
 
-    def forced(_: Forms, products: Any, combine: bool) -> list[Form]:
+    def forced(_, products, combine):
         side = unmoved_side(products, combine) if form == "dense" else form
         return [Form(form, side, tuple(range(len(products))))]
 
@@ -29,12 +25,12 @@ def evaluated_in(form: str) -> Iterator[str]:
         yield "auto"
 
 
-def in_forms(name: str) -> Callable[[Any], Any]:
+def in_forms(name):
     """Runs a test in the form that an argument names, which the test gets as a ``backend``."""
 
-    def decorate(test: Any) -> Any:
+    def decorate(test):
         @functools.wraps(test)
-        def run(*args: Any, **kwargs: Any) -> None:
+        def run(*args, **kwargs):
             with evaluated_in(kwargs[name]) as backend:
                 test(*args, **{**kwargs, name: backend})
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lightning_accum import STDP, Serial
+from lightning_accum import Serial
 
 Reduce = Callable[[Tensor, int], Tensor]
 
@@ -16,24 +16,24 @@ Reduce = Callable[[Tensor, int], Tensor]
 class Fed(nn.Module):
     """A neuron that gives out what it was fed, whatever comes in."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.food: list[Tensor] = []
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.food.pop(0)
 
 
-def raster(*shape: int, density: float = 0.5, seed: int = 0) -> Tensor:
+def raster(*shape, density=0.5, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(shape, generator=generator) < density).double()
 
 
-def layer(inputs: int, outputs: int, dtype: torch.dtype = torch.float64) -> Serial:
+def layer(inputs, outputs, dtype=torch.float64):
     return Serial(nn.Linear(inputs, outputs, dtype=dtype), Fed())
 
 
-def show(model: Serial, pre: Tensor, post: Tensor, time_dim: int | None = None) -> None:
+def show(model, pre, post, time_dim=None):
     """Runs a model over a window ``[T, B, ..., in]`` and ``[T, B, ..., out]``."""
     dtype = model.connection.weight.dtype
     for x, y in [(pre, post)] if time_dim == 0 else zip(pre, post, strict=True):
@@ -41,7 +41,7 @@ def show(model: Serial, pre: Tensor, post: Tensor, time_dim: int | None = None) 
         model(x.to(dtype))
 
 
-def learned(rule: STDP, pre: Tensor, post: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+def learned(rule, pre, post, dtype=torch.float64):
     """What a rule has changed the weights by, after one window from rest."""
     model = layer(pre.shape[-1], post.shape[-1], dtype)
     rule.register_cell("cell", model.cell)
@@ -52,17 +52,7 @@ def learned(rule: STDP, pre: Tensor, post: Tensor, dtype: torch.dtype = torch.fl
     return delta
 
 
-def naive(
-    pre: Tensor,
-    post: Tensor,
-    lr_post: float,
-    lr_pre: float,
-    tc_post: float,
-    tc_pre: float,
-    mode: str,
-    reduce: Reduce,
-    dt: float = 1.0,
-) -> tuple[Tensor | None, Tensor | None]:
+def naive(pre, post, lr_post, lr_pre, tc_post, tc_pre, mode, reduce, dt=1.0):
     """Both parts of the change of a weight, synapse by synapse and step by step."""
     steps, batch, inputs, outputs = *pre.shape[:2], pre.shape[-1], post.shape[-1]
     spikes = pre.reshape(steps, batch, -1, inputs).tolist()

@@ -25,28 +25,28 @@ TRIPLET = {
 TAU = 5.0
 
 
-def left(tc: float) -> float:
+def left(tc):
     return math.exp(-1 / tc)
 
 
-def follow(state: State, key: str, seen: Tensor, tc: float, mode: str) -> Tensor:
+def follow(state, key, seen, tc, mode):
     before = left(tc) * state.get(key, torch.zeros_like(seen))
     state[key] = torch.where(seen != 0, seen, before) if mode == "nearest" else before + seen
     return state[key]
 
 
-def age(state: State, key: str, seen: Tensor) -> Tensor:
+def age(state, key, seen):
     before = state.get(key, torch.full_like(seen, math.inf))
     state[key] = torch.where(seen != 0, 0.0, before + 1.0)
     return state[key]
 
 
-def pair(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def pair(state, x, y, one, known):
     yield 0.3, y, follow(state, "x", x, 12.0, known["mode"]), False
     yield -0.2, follow(state, "y", y, 8.0, known["mode"]), x, False
 
 
-def triplet(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def triplet(state, x, y, one, known):
     mode = known["mode"]
     gate_x = left(30.0) * state.get("x2", torch.zeros_like(x))
     gate_y = left(20.0) * state.get("y2", torch.zeros_like(y))
@@ -55,71 +55,71 @@ def triplet(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, An
     yield -0.2, follow(state, "y", y, 8.0, mode), x * (1 + 0.5 * gate_x), False
 
 
-def reward(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def reward(state, x, y, one, known):
     for rate, post, pre, _ in pair(state, x, y, one, known):
         yield rate * known["reward"], post, pre, False
 
 
-def weight_dependent(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def weight_dependent(state, x, y, one, known):
     up, down = pair(state, x, y, one, known)
     yield *up[:3], lambda w: (1 - ((w + 0.5) / 1.5).clamp(0, 1)) ** 0.4
     yield *down[:3], lambda w: ((w + 0.5) / 1.5).clamp(0, 1) ** 2.0
 
 
-def inhibitory(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def inhibitory(state, x, y, one, known):
     yield 0.3, y, follow(state, "x", x, 12.0, "cumulative"), False
     yield 0.3, follow(state, "y", y, 12.0, "cumulative"), x, False
     yield -0.3 * 2 * 0.03 * 12.0, torch.ones_like(y), x, False
 
 
-def window_of(ms: Tensor) -> Tensor:
+def window_of(ms):
     return torch.where(ms >= 0, 0.3 * torch.exp(-ms / 12.0), -0.2 * torch.exp(ms / 8.0))
 
 
-def kernel(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def kernel(state, x, y, one, known):
     pre, post = age(state, "x", x), age(state, "y", y)
     yield 1.0, y, torch.where(pre.isfinite(), window_of(pre), 0.0), False
     late = post.isfinite() & (post > 0)
     yield -1.0, torch.where(late, -window_of(-post), 0.0), x, False
 
 
-def hebb(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def hebb(state, x, y, one, known):
     yield 0.3, y, x, False
 
 
-def anti(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def anti(state, x, y, one, known):
     yield -0.3, y, x, False
 
 
-def covariance(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def covariance(state, x, y, one, known):
     yield 0.3, y - known["average y"], x - known["average x"], False
 
 
-def bcm(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def bcm(state, x, y, one, known):
     phi = y * (y - known["average y²"])
     yield 0.3, phi.clamp(min=0), x, False
     yield -0.3, (-phi).clamp(min=0), x, False
 
 
-def oja(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def oja(state, x, y, one, known):
     yield 0.3, y, x, False
     yield -0.3, y * y, one, True
 
 
-def wta(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def wta(state, x, y, one, known):
     won = (y == y.amax(known["unit dim"], keepdim=True)).to(y)
     yield 0.3, won, x, False
     yield -0.3, won, one, True
 
 
-def soft(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def soft(state, x, y, one, known):
     e = torch.exp(y / 0.7)
     share = e / e.sum(known["unit dim"], keepdim=True)
     yield 0.3, share, x, False
     yield -0.3, share * y, one, True
 
 
-def homeostasis(state: State, x: Tensor, y: Tensor, one: Tensor, known: dict[str, Any]) -> Any:
+def homeostasis(state, x, y, one, known):
     yield 0.3 * 0.2, torch.ones_like(y), one, False
     yield -0.3, y, one, False
 
@@ -164,26 +164,17 @@ RULES: dict[str, Case] = {
 class _Average:
     """The running mean over samples and places, as a quotient of two sums."""
 
-    def __init__(self, dim: int, power: int = 1) -> None:
+    def __init__(self, dim, power=1):
         self.dim, self.power, self.total, self.weight = dim, power, 0.0, 0.0
 
-    def __call__(self, values: Tensor) -> Tensor:
+    def __call__(self, values):
         dims = [d for d in range(values.ndim) if d != self.dim % values.ndim]
         self.total = left(7.0) * self.total + (values**self.power).mean(dims, keepdim=True)
         self.weight = left(7.0) * self.weight + 1.0
         return (self.total / self.weight)[0]
 
 
-def reference(
-    case: Case,
-    module: nn.Module,
-    name: str,
-    pre: Tensor,
-    post: Tensor,
-    mode: str,
-    rewards: Tensor,
-    length: int,
-) -> tuple[Tensor, Tensor]:
+def reference(case, module, name, pre, post, mode, rewards, length):
     """Both parts, ``[T, B, ...]``, of every step and sample, from rest every ``length`` steps."""
     param = getattr(module, name).detach().clone().requires_grad_()
     fixed, is_bias = param.detach(), name == "bias"
@@ -191,7 +182,7 @@ def reference(
 
     convolves = isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and not is_bias
 
-    def change(product: Product, x: Tensor, one: Tensor) -> Tensor:
+    def change(product, x, one):
         rate, y, given, by = product
         factor = by(fixed) if callable(by) else fixed if by else 1.0
         if convolves and given is one:  # whatever the padding, it is one before every tap
@@ -233,13 +224,7 @@ def reference(
     return parts[0], parts[1]
 
 
-def stllr(
-    gradient: Tensor,
-    psi: Tensor,
-    pre: Tensor,
-    alphas: tuple[float, float],
-    lambdas: tuple[float, float],
-) -> Tensor:
+def stllr(gradient, psi, pre, alphas, lambdas):
     """Eqs. 10 and 11 of Apolinario & Roy 2025, with every sum over earlier steps written out.
 
     Args:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -27,23 +26,23 @@ from lightning_accum.accumulators import (
 SHAPES = [(), (1,), (3,), (1, 1), (2, 3), (0,)]
 
 
-def stream(count: int, shape: tuple[int, ...] = (), seed: int = 0) -> list[Tensor]:
+def stream(count, shape=(), seed=0):
     """Values far from zero, where an unstable variance would fail."""
     generator = torch.Generator().manual_seed(seed)
     return list(5 + torch.randn((count, *shape), generator=generator, dtype=torch.float64))
 
 
-def ema(values: Tensor, decay: float = 0.9) -> Tensor:
+def ema(values, decay=0.9):
     weights = decay ** torch.arange(len(values) - 1, -1, -1, dtype=torch.float64)
     return torch.tensordot(weights, values, 1) / weights.sum()
 
 
-def stacked(found: Any) -> Any:
+def stacked(found):
     """Returns the result of an accumulator, with the values of a list in one tensor."""
     return torch.stack(found) if isinstance(found, list) else found
 
 
-def written(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
+def written(folder):
     """Steps and values of each tag in a folder of event files."""
     events = EventAccumulator(str(folder))
     events.Reload()
@@ -55,17 +54,17 @@ def written(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
 class Product(CustomAccumulator):
     """Written as the source document has it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.reset()
 
-    def forward(self, data: Tensor | float) -> None:
+    def forward(self, data):
         self.data = self.data * data
 
-    def calculate(self) -> Tensor:
+    def calculate(self):
         return self.data
 
-    def reset(self) -> None:
+    def reset(self):
         self.data = torch.tensor(1.0)
 
 

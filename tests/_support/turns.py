@@ -1,24 +1,20 @@
 """Cases of a cheap property as turns of one test, where items of their own would take longer."""
 
-from __future__ import annotations
-
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
 
 
-def turns(names: str, cases: Iterable[Any]) -> Callable[[Any], Any]:
+def turns(names, cases):
     """As ``pytest.mark.parametrize``, in one item; a turn that fails is printed."""
     parts, every = [name.strip() for name in names.split(",")], list(cases)
     assert every, names
 
-    def decorate(test: Any) -> Any:
+    def decorate(test):
         signature = inspect.signature(test)
         assert all(name in signature.parameters for name in parts), names
 
         @functools.wraps(test)
-        def run(*args: Any, **kwargs: Any) -> None:
+        def run(*args, **kwargs):
             for case in every:
                 given = dict(zip(parts, case if len(parts) > 1 else [case], strict=True))
                 try:

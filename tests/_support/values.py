@@ -1,30 +1,27 @@
 """Nested values, compared bit by bit, and what a file gives back."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import warnings
-from typing import Any
 
 from torch import Tensor, equal, load, save
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 
-def differences(one: Any, other: Any) -> list[str]:
+def differences(one, other):
     """Where two nested values differ; NaN is like NaN."""
     left, right = ({keystr(k): v for k, v in tree_flatten_with_path(x)[0]} for x in (one, other))
     every = left.keys() | right.keys()
     return [at for at in every if not (at in left and at in right and same(left[at], right[at]))]
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.dtype == other.dtype and equal(one.nan_to_num(7), other.nan_to_num(7))
     return type(one) is type(other) and bool(one == other)
 
 
-def by_file(value: Any, weights_only: bool = True) -> Any:
+def by_file(value, weights_only=True):
     """Saves a value and loads it, without a warning."""
     file = io.BytesIO()
     save(value, file)
@@ -34,5 +31,5 @@ def by_file(value: Any, weights_only: bool = True) -> Any:
         return load(file, weights_only=weights_only)
 
 
-def by_pickle(value: Any) -> Any:
+def by_pickle(value):
     return pickle.loads(pickle.dumps(value))

@@ -7,7 +7,6 @@ import gc
 import logging
 import math
 import pickle
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -30,14 +29,14 @@ STATISTICS = ("update_norm", "weight_norm", "ratio", "zero_share", "nonfinite")
 Weights = dict[str, Tensor]
 
 
-def data(batches: int = 8) -> list[Tensor]:
+def data(batches=8):
     return list(torch.randn(batches, 4, 3, generator=torch.Generator().manual_seed(3)).double())
 
 
 class Model(pl.LightningModule):
     """Two layers, of which the second has a parameter that no gradient reaches."""
 
-    def __init__(self, manual: bool = False) -> None:
+    def __init__(self, manual=False):
         super().__init__()
         self.automatic_optimization = not manual
         generator = torch.Generator().manual_seed(0)
@@ -48,39 +47,39 @@ class Model(pl.LightningModule):
             for param in self.parameters():
                 param.copy_(torch.randn(param.shape, generator=generator).double())
 
-    def loss(self, x: Tensor) -> Tensor:
+    def loss(self, x):
         return self.dec(torch.relu(self.enc(x))).square().mean()
 
-    def training_step(self, x: Tensor, batch_idx: int) -> Any:
+    def training_step(self, x, batch_idx):
         return self.loss(x)
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return AdamW(self.parameters(), lr=0.01)
 
 
 class Two(Model):
     """Manual optimization: one optimizer for each layer, each with a rhythm of its own."""
 
-    def __init__(self, every: tuple[int, int] = (1, 1), offset: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, every=(1, 1), offset=(0, 0)):
         super().__init__(manual=True)
         self.every, self.offset = every, offset
 
-    def training_step(self, x: Tensor, batch_idx: int) -> None:
+    def training_step(self, x, batch_idx):
         self.manual_backward(self.loss(x))
         for i, optimizer in enumerate(self.optimizers()):
             if (batch_idx + 1 - self.offset[i]) % self.every[i] == 0:
                 optimizer.step()
                 optimizer.zero_grad()
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return SGD(self.enc.parameters(), lr=0.1, momentum=0.9), AdamW(self.dec.parameters())
 
 
-def weights(model: nn.Module) -> Weights:
+def weights(model):
     return {name: param.detach().clone() for name, param in model.named_parameters()}
 
 
-def expected_of(before: Weights, after: Weights) -> dict[str, float]:
+def expected_of(before, after):
     """The five statistics of a change, written out; those of several weights as of one vector."""
     old, new = (torch.cat([w.reshape(-1) for w in side.values()]) for side in (before, after))
     delta = new - old
@@ -93,22 +92,20 @@ def expected_of(before: Weights, after: Weights) -> dict[str, float]:
     }
 
 
-def of_steps(seen: list[Weights], steps: Any, *names: str) -> dict[int, dict[str, float]]:
+def of_steps(seen, steps, *names):
     """The statistics of the named weights in these steps, by Lightning's number of each."""
     picked = [{name: weights[name] for name in names} for weights in seen]
     return {i - 1: expected_of(picked[i - 1], picked[i]) for i in steps}
 
 
-def fit(
-    model: pl.LightningModule, path: Path, *callbacks: pl.Callback, batches: int = 8, **options: Any
-) -> dict[str, dict[int, float]]:
+def fit(model, path, *callbacks, batches=8, **options):
     """What stands in the event files after a fit, by tag and step."""
     run = trainer(path, *callbacks, logger=TensorBoardLogger(path, name=""), **options)
     run.fit(model, DataLoader(data(batches), batch_size=None))
     return scalars(run)
 
 
-def by_hand(model: Model, every: int = 1) -> list[Weights]:
+def by_hand(model, every=1):
     """The weights before and after every step of a loop that is written out."""
     model = copy.deepcopy(model)
     optimizer = AdamW(model.parameters(), lr=0.01)
@@ -122,14 +119,14 @@ def by_hand(model: Model, every: int = 1) -> list[Weights]:
     return found
 
 
-def tag_of(name: str, statistic: str) -> str:
+def tag_of(name, statistic):
     biases = name.endswith((".bias", ".biases", ".idle", "scale"))
     return (
         f"updates/{name}/{statistic}" if biases or statistic != "ratio" else f"change_ratio/{name}"
     )
 
 
-def assert_logged(found: dict[str, dict[int, float]], expected: dict[str, dict[int, Any]]) -> None:
+def assert_logged(found, expected):
     """Compares with statistics by name and step; there is nothing else."""
     tags = {
         tag_of(name, statistic): {step: values[statistic] for step, values in steps.items()}
@@ -142,7 +139,7 @@ def assert_logged(found: dict[str, dict[int, float]], expected: dict[str, dict[i
 
 
 @pytest.mark.parametrize(("log_every", "every"), [(1, 1), (3, 1), (8, 1), (1, 3), (2, 3)])
-def test_automatic_optimization(log_every: int, every: int, tmp_path: Path) -> None:
+def test_automatic_optimization(log_every, every, tmp_path):
     """Of three groups of 3, 3 and 2 batches, which Lightning counts as three steps, too."""
     model = Model()
     seen = by_hand(model, every)
@@ -154,15 +151,15 @@ def test_automatic_optimization(log_every: int, every: int, tmp_path: Path) -> N
     assert set(found["updates/dec.idle/zero_share"].values()) == {1.0}
 
 
-def test_by_module(tmp_path: Path) -> None:
+def test_by_module(tmp_path):
     class Loose(Model):
         """A parameter of the module's own stands for itself."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.scale = nn.Parameter(torch.ones(3, dtype=torch.float64))
 
-        def loss(self, x: Tensor) -> Tensor:
+        def loss(self, x):
             return super().loss(x * self.scale)
 
     model = Loose()
@@ -176,22 +173,20 @@ def test_by_module(tmp_path: Path) -> None:
     assert_logged(found, {of: of_steps(seen, (4, 8), *names) for of, names in groups.items()})
 
 
-def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_path, caplog):
     class Nested(Model):
         """The network is an attribute; its rates are one that is small, and one that is large."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.net = nn.Sequential(nn.ModuleDict({"enc": self.enc, "dec": self.dec}))
             del self.enc, self.dec
 
-        def loss(self, x: Tensor) -> Tensor:
+        def loss(self, x):
             layers = self.net[0]
             return layers["dec"](torch.relu(layers["enc"](x))).square().mean()
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             layers = self.net[0]
             small = {"params": layers["enc"].parameters(), "lr": 1e-5}
             return AdamW([small, {"params": layers["dec"].parameters()}], lr=0.1)
@@ -222,14 +217,14 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(
 class Images(pl.LightningModule):
     """A small CNN that learns digits."""
 
-    def __init__(self, optimizer: type[torch.optim.Optimizer], lr: float, first: float = 1) -> None:
+    def __init__(self, optimizer, lr, first=1):
         super().__init__()
         torch.manual_seed(0)
         self.a, self.b, self.head = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 16, 3), nn.Linear(64, 10)
         self.head.weight.data.mul_(first)
         self.optimizer, self.lr, self.losses = optimizer, lr, []
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         x = torch.relu(self.b(torch.relu(self.a(batch[0]))))
         loss = nn.functional.cross_entropy(
             self.head(nn.functional.max_pool2d(x, 2).flatten(1)), batch[1]
@@ -237,7 +232,7 @@ class Images(pl.LightningModule):
         self.losses.append(loss.detach())
         return loss
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return self.optimizer(self.parameters(), lr=self.lr)
 
 
@@ -251,9 +246,7 @@ class Images(pl.LightningModule):
         (SGD, 1e-1, "right", "Keep"),
     ],
 )
-def test_the_verdict_is_that_of_the_loss(
-    optimizer: Any, lr: float, verdict: str, advice: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, caplog):
     """Also with Lightning's own number of steps between two logging steps."""
     x, y = map(torch.as_tensor, load_digits(return_X_y=True))
     batches = zip((x.float() / 16).view(-1, 1, 8, 8).split(32), y.split(32), strict=True)
@@ -270,9 +263,7 @@ def test_the_verdict_is_that_of_the_loss(
 
 
 @pytest.mark.parametrize(("first", "verdict"), [(0.0, "right"), (math.nan, "too large")])
-def test_weights_may_begin_at_zero_but_not_be_nan(
-    first: float, verdict: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_may_begin_at_zero_but_not_be_nan(first, verdict, caplog):
     data = [(torch.rand(8, 1, 8, 8), torch.arange(8))] * 30
     with caplog.at_level("INFO", "lightning_accum.callbacks"):
         logging.getLogger("lightning_accum.callbacks").propagate = True
@@ -283,7 +274,7 @@ def test_weights_may_begin_at_zero_but_not_be_nan(
     assert row.endswith(verdict)
 
 
-def test_a_rule_has_no_row_in_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rule_has_no_row_in_the_table(tmp_path, caplog):
     run = trainer(tmp_path, callback(summary=False), UpdateMonitor())
     with caplog.at_level("INFO", "lightning_accum.callbacks"):
         run.fit(Net(), loader(8))
@@ -292,11 +283,9 @@ def test_a_rule_has_no_row_in_the_table(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_changes_that_became_gradients_are_measured_in_any_order(
-    last: bool, tmp_path: Path
-) -> None:
+def test_changes_that_became_gradients_are_measured_in_any_order(last, tmp_path):
     class Exporting(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
+        def training_step(self, batch, batch_idx):
             super().training_step(batch, batch_idx)
             optimizer, before = self.optimizers(), self.fc.weight.detach().clone()
             learner.updates_as_gradients()
@@ -304,7 +293,7 @@ def test_changes_that_became_gradients_are_measured_in_any_order(
             optimizer.zero_grad()
             self.ratio = float((self.fc.weight.detach() - before).norm() / before.norm())
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return SGD(self.parameters(), lr=0.5)
 
     learner, monitor = callback(summary=False), UpdateMonitor(summary=False)
@@ -323,26 +312,26 @@ def test_changes_that_became_gradients_are_measured_in_any_order(
         (["enc.bias", "dec.[bi]*"], {"enc.bias", "dec.bias", "dec.idle"}),
     ],
 )
-def test_patterns(patterns: Any, names: set[str], tmp_path: Path) -> None:
+def test_patterns(patterns, names, tmp_path):
     found = fit(Model(), tmp_path, UpdateMonitor("parameter", patterns), log_every_n_steps=8)
     assert {tag.split("/")[1] for tag in found} == names
 
 
-def test_a_pattern_without_a_parameter_is_an_error(tmp_path: Path) -> None:
+def test_a_pattern_without_a_parameter_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"which has \['enc\.weight'.* Found `'encoder\.\*'`"):
         fit(Model(), tmp_path, UpdateMonitor("parameter", ["enc.*", "encoder.*"]))
 
 
-def test_by_is_one_of_two() -> None:
+def test_by_is_one_of_two():
     with pytest.raises(
         ValueError, match=r"should be 'parameter' or 'module'\. Found `by = 'layer'`"
     ):
         UpdateMonitor(by="layer")  # type: ignore[arg-type]
 
 
-def test_clipped_gradients(tmp_path: Path) -> None:
+def test_clipped_gradients(tmp_path):
     class Plain(Model):
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return SGD(self.parameters(), lr=0.5)
 
     found = fit(
@@ -353,7 +342,7 @@ def test_clipped_gradients(tmp_path: Path) -> None:
     assert norms == pytest.approx([0.5 * 0.01] * 8, rel=1e-3)
 
 
-def two_by_hand(model: Two) -> tuple[list[Weights], list[list[int]]]:
+def two_by_hand(model):
     """The weights after every batch, and the batches in which each optimizer stepped."""
     model, steps = copy.deepcopy(model), [[], []]
     optimizers = (
@@ -384,9 +373,7 @@ def two_by_hand(model: Two) -> tuple[list[Weights], list[list[int]]]:
         ((2, 3), (1, 0), 8, ({8: 7}, {8: 6})),
     ],
 )
-def test_several_optimizers_by_hand(
-    every: tuple[int, int], offset: tuple[int, int], log_every: int, at: Any, tmp_path: Path
-) -> None:
+def test_several_optimizers_by_hand(every, offset, log_every, at, tmp_path):
     model = Two(every, offset)
     seen, steps = two_by_hand(model)
     for last, own in zip(at, steps, strict=True):
@@ -400,21 +387,21 @@ def test_several_optimizers_by_hand(
     assert_logged(found, expected)
 
 
-def test_an_optimizer_that_never_steps_has_no_values(tmp_path: Path) -> None:
+def test_an_optimizer_that_never_steps_has_no_values(tmp_path):
     found = fit(Two(every=(1, 100)), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=2)
     assert {tag.split("/")[1].split(".")[0] for tag in found} == {"enc"}
 
 
-def test_of_several_steps_in_a_batch_the_last_counts(tmp_path: Path) -> None:
+def test_of_several_steps_in_a_batch_the_last_counts(tmp_path):
     class Twice(Model):
-        def training_step(self, x: Tensor, batch_idx: int) -> None:
+        def training_step(self, x, batch_idx):
             optimizer = self.optimizers()
             for factor in (1.0, 3.0):
                 optimizer.zero_grad()
                 self.manual_backward(factor * self.dec.weight.sum())
                 optimizer.step()
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return SGD(self.parameters(), lr=0.5)
 
     found = fit(Twice(manual=True), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=4)
@@ -424,23 +411,23 @@ def test_of_several_steps_in_a_batch_the_last_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_step", [True, False])
-def test_only_what_the_optimizer_does_is_counted(in_step: bool, tmp_path: Path) -> None:
+def test_only_what_the_optimizer_does_is_counted(in_step, tmp_path):
     """Weights are scaled before, in and after the step; the optimizer adds 0.5 to each."""
 
     class Scaled(Model):
-        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        def on_train_batch_start(self, batch, batch_idx):
             self.enc.weight.data.mul_(2)
 
-        def training_step(self, x: Tensor, batch_idx: int) -> Any:
+        def training_step(self, x, batch_idx):
             if in_step:  # in the optimizer's closure, as SwAV normalizes its prototypes
                 with torch.no_grad():
                     self.enc.weight.copy_(self.enc.weight * 0.25)
             return -self.enc.weight.sum()
 
-        def on_train_batch_end(self, *_: Any) -> None:
+        def on_train_batch_end(self, *_):
             self.enc.weight.data.mul_(2)
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return SGD(self.parameters(), lr=0.5)
 
     found = fit(Scaled(), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=1)
@@ -455,7 +442,7 @@ class Perturbing(SGD):
     away = 0.0
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure=None):
         params = [param for group in self.param_groups for param in group["params"]]
         for shift in (self.away, -self.away - 0.5):
             for param in params:
@@ -474,17 +461,15 @@ class Perturbing(SGD):
         (0.0, True),  # weights are written to in both calls: of those, the first alone is left out
     ],
 )
-def test_an_optimizer_that_moves_weights_for_a_while(
-    away: float, writes: bool, tmp_path: Path
-) -> None:
+def test_an_optimizer_that_moves_weights_for_a_while(away, writes, tmp_path):
     class Sharp(Model):
-        def training_step(self, x: Tensor, batch_idx: int) -> Any:
+        def training_step(self, x, batch_idx):
             if writes:
                 with torch.no_grad():
                     self.enc.weight.copy_(self.enc.weight * 1.0)
             return self.loss(x)
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             optimizer = Perturbing(self.parameters(), lr=0.5)
             optimizer.away = away
             return optimizer
@@ -497,11 +482,11 @@ def test_an_optimizer_that_moves_weights_for_a_while(
 
 # Torch 2.8 warns of what its own LBFGS does.
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True:UserWarning")
-def test_an_optimizer_that_calls_its_closure_many_times(tmp_path: Path) -> None:
+def test_an_optimizer_that_calls_its_closure_many_times(tmp_path):
     """LBFGS moves the weights between the calls: all of it is its own."""
 
     class Newton(Model):
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return torch.optim.LBFGS(self.parameters(), max_iter=4)
 
     model = Newton()
@@ -510,7 +495,7 @@ def test_an_optimizer_that_calls_its_closure_many_times(tmp_path: Path) -> None:
     seen = [weights(by_loop)]
     for x in data():
 
-        def closure(x: Tensor = x) -> Tensor:
+        def closure(x=x):
             optimizer.zero_grad()
             loss = by_loop.loss(x)
             loss.backward()
@@ -523,13 +508,13 @@ def test_an_optimizer_that_calls_its_closure_many_times(tmp_path: Path) -> None:
     assert_logged(found, {"enc": of_steps(seen, (4, 8), "enc.weight")})
 
 
-def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path: Path) -> None:
+def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path):
     class Overflows(Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.float()
 
-        def training_step(self, x: Tensor, batch_idx: int) -> Tensor:
+        def training_step(self, x, batch_idx):
             self.log("scale", scaler.get_scale())
             return self.loss(x.float()) * (float("inf") if batch_idx in (0, 1, 4) else 1.0)
 
@@ -549,12 +534,12 @@ def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path: Path) -> 
     assert all(v > 0 for v in found["updates/enc.weight/update_norm"].values())
 
 
-def test_nonfinite_updates_are_counted(tmp_path: Path) -> None:
+def test_nonfinite_updates_are_counted(tmp_path):
     class Breaks(Model):
-        def training_step(self, x: Tensor, batch_idx: int) -> Any:
+        def training_step(self, x, batch_idx):
             return self.enc.bias[:2].sum() * float("nan") + self.enc.weight.sum()
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             return SGD(self.parameters(), lr=0.1)
 
     found = fit(Breaks(), tmp_path, UpdateMonitor("parameter"), batches=1)
@@ -563,7 +548,7 @@ def test_nonfinite_updates_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_beside_a_cell_trainer(first: bool, tmp_path: Path) -> None:
+def test_beside_a_cell_trainer(first, tmp_path):
     """It sees the optimizer that the other callback adds, from either side of it."""
     ours, monitor = callback(), UpdateMonitor("parameter")
     run = trainer(
@@ -581,11 +566,11 @@ def test_beside_a_cell_trainer(first: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_step_at_the_end_of_a_stopped_epoch(first: bool, tmp_path: Path) -> None:
+def test_a_step_at_the_end_of_a_stopped_epoch(first, tmp_path):
     """It belongs to no batch, and nothing may be logged then."""
     ours, monitor = callback(apply_every_n_batches=4), UpdateMonitor("parameter")
 
-    def stop(run: pl.Trainer, _: Any) -> None:
+    def stop(run, _):
         run.should_stop = run.fit_loop.epoch_loop.batch_idx == 5
 
     run = trainer(
@@ -598,11 +583,11 @@ def test_a_step_at_the_end_of_a_stopped_epoch(first: bool, tmp_path: Path) -> No
     assert run.fit_loop.epoch_loop.batch_idx == 5
 
 
-def test_only_logging_steps_and_steps_1_2_4_8_copy_weights(tmp_path: Path) -> None:
+def test_only_logging_steps_and_steps_1_2_4_8_copy_weights(tmp_path):
     """Counts the copies that exist while a gradient is made, in the optimizer's closure."""
     alive: list[int] = []
 
-    def count(*_: Any) -> None:
+    def count(*_):
         alive.append(sum(type(thing) is Copies for thing in gc.get_objects()))
 
     gc.collect()
@@ -611,11 +596,11 @@ def test_only_logging_steps_and_steps_1_2_4_8_copy_weights(tmp_path: Path) -> No
     assert alive == [1, 1, 0, 1, 0, 0, 0, 1]
 
 
-def test_without_logging_steps_nothing_is_measured(tmp_path: Path) -> None:
+def test_without_logging_steps_nothing_is_measured(tmp_path):
     assert fit(Model(), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=0) == {}
 
 
-def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path: Path) -> None:
+def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path):
     seen: list[set[str]] = []
     for wanted in (True, False):
         probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
@@ -626,9 +611,7 @@ def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("bar", "sign"), [(TQDMProgressBar, "="), (RichProgressBar, ":")])
-def test_in_a_real_progress_bar(
-    bar: type[pl.Callback], sign: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_a_real_progress_bar(bar, sign, tmp_path, capsys):
     use = UpdateMonitor("module", prog_bar=True)
     run = trainer(tmp_path, use, bar(), enable_progress_bar=True)
     run.fit(Model(), DataLoader(data(2), batch_size=None))
@@ -636,12 +619,12 @@ def test_in_a_real_progress_bar(
 
 
 # ---------------------------------------------------------------------------- survival
-def hooks() -> int:
+def hooks():
     """Those of all optimizers."""
     return len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
 
 
-def test_hooks_are_there_in_a_fit_alone(tmp_path: Path) -> None:
+def test_hooks_are_there_in_a_fit_alone(tmp_path):
     before = hooks()
     probe = Probe("on_train_batch_start", lambda *_: hooks() - before)
     fit(Model(), tmp_path, UpdateMonitor("parameter"), probe)
@@ -649,7 +632,7 @@ def test_hooks_are_there_in_a_fit_alone(tmp_path: Path) -> None:
     assert hooks() == before
 
 
-def test_a_monitor_that_is_dropped_in_a_fit_leaves_no_hook(tmp_path: Path) -> None:
+def test_a_monitor_that_is_dropped_in_a_fit_leaves_no_hook(tmp_path):
     before = hooks()
     run = trainer(tmp_path)
     run.strategy.connect(Model())
@@ -661,9 +644,9 @@ def test_a_monitor_that_is_dropped_in_a_fit_leaves_no_hook(tmp_path: Path) -> No
     assert hooks() == before
 
 
-def test_optimizers_that_are_set_up_anew_are_measured(tmp_path: Path) -> None:
+def test_optimizers_that_are_set_up_anew_are_measured(tmp_path):
     class Anew(Model):
-        def on_train_epoch_start(self) -> None:
+        def on_train_epoch_start(self):
             if self.current_epoch:
                 self.trainer.strategy.setup_optimizers(self.trainer)
 
@@ -674,8 +657,8 @@ def test_optimizers_that_are_set_up_anew_are_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "hook", ["on_train_start", "on_before_optimizer_step", "on_train_batch_end", "on_train_end"]
 )
-def test_hooks_are_gone_after_an_exception(hook: str, tmp_path: Path) -> None:
-    def fail(*_: Any) -> None:
+def test_hooks_are_gone_after_an_exception(hook, tmp_path):
+    def fail(*_):
         raise OSError("on purpose")
 
     before, monitor = hooks(), UpdateMonitor("parameter")
@@ -688,7 +671,7 @@ def test_hooks_are_gone_after_an_exception(hook: str, tmp_path: Path) -> None:
     assert_logged(found, {name: of_steps(seen, [8], name) for name in seen[0]})
 
 
-def test_a_step_that_raised_is_forgotten() -> None:
+def test_a_step_that_raised_is_forgotten():
     """What it began is not taken for the beginning of a later step, which is not asked for."""
     weight, wanted = nn.Parameter(torch.ones(2)), [True, False]
     optimizer, seen = SGD([weight], lr=1.0), []
@@ -696,7 +679,7 @@ def test_a_step_that_raised_is_forgotten() -> None:
         lambda _: [weight] if wanted.pop(0) else [], lambda *measured: seen.append(measured)
     )
 
-    def fails() -> float:
+    def fails():
         raise OSError("on purpose")
 
     with pytest.raises(OSError, match="on purpose"):
@@ -706,10 +689,10 @@ def test_a_step_that_raised_is_forgotten() -> None:
     assert not seen
 
 
-def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
+def test_copies_in_the_midst_of_a_fit(tmp_path):
     monitor, made = UpdateMonitor("module", ["enc.*"], True), []
 
-    def copies(*_: Any) -> None:
+    def copies(*_):
         made.extend((copy.deepcopy(monitor), pickle.loads(pickle.dumps(monitor))))
 
     fit(Model(), tmp_path, monitor, Probe("on_before_optimizer_step", copies), batches=2)
@@ -717,7 +700,7 @@ def test_copies_in_the_midst_of_a_fit(tmp_path: Path) -> None:
         assert vars(twin) == vars(monitor) == vars(UpdateMonitor("module", ["enc.*"], True))
 
 
-def test_a_model_is_let_go(tmp_path: Path) -> None:
+def test_a_model_is_let_go(tmp_path):
     monitor = UpdateMonitor("parameter")
     for _ in range(3):
         fit(Model(), tmp_path, monitor, batches=1)

@@ -1,7 +1,5 @@
 """The demo in its short form, on digits and on MNIST's format, and what it leaves behind."""
 
-from __future__ import annotations
-
 import logging
 import re
 import struct
@@ -20,7 +18,7 @@ def run(tmp_path, capsys, caplog):
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
 
-    def run(*options: str) -> tuple[str, EventAccumulator]:
+    def run(*options):
         demo.main(["--short", "--log-dir", str(tmp_path / "logs"), *options])
         assert not [r for r in caplog.records if r.name.startswith("lightning.")]  # nor its tips
         events = EventAccumulator(str(tmp_path / "logs" / "digits_stdp" / "version_0"))

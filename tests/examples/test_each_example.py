@@ -1,7 +1,5 @@
 """Each example runs in its short form, as the one file of its page, prints and draws."""
 
-from __future__ import annotations
-
 import ast
 import runpy
 from collections import Counter
@@ -48,8 +46,8 @@ NAMES = sorted(f.stem for f in (ROOT / "examples").glob("[!_]*.py"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_file_defines_every_name_once(name: str) -> None:
-    def bound(node: ast.stmt) -> list[str]:
+def test_one_file_defines_every_name_once(name):
+    def bound(node):
         if isinstance(node, ast.Assign):
             return [each.id for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)]
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -61,7 +59,7 @@ def test_one_file_defines_every_name_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - ELSEWHERE))
-def test_runs_and_draws(name: str, tmp_path: Path) -> None:
+def test_runs_and_draws(name, tmp_path):
     picture, program = tmp_path / "found.png", tmp_path / f"{name}.py"
     program.write_text(one_file(name), encoding="utf-8")
     done = Forked(program, ["--short", "--picture", picture], tmp_path).wait()

@@ -1,7 +1,5 @@
 """Events by Tonic: the example learns directions, and its frames of counts are refused uncut."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -18,7 +16,7 @@ transforms = pytest.importorskip("tonic.transforms", reason="tonic is not instal
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_directions_are_learned(tmp_path: Path) -> None:
+def test_directions_are_learned(tmp_path):
     done = Forked(EXAMPLES / "events_tonic.py", ["--short"], tmp_path).wait()
     assert (done.returncode, done.stderr) == (0, "")
     untrained, learned, chance = map(float, re.findall(r"([\d.]+) %", done.stdout))
@@ -29,7 +27,7 @@ def test_directions_are_learned(tmp_path: Path) -> None:
     assert imread(tmp_path / "events_tonic.png").std() > 0.01
 
 
-def frames_of_two_events() -> torch.Tensor:
+def frames_of_two_events():
     """Frames ``[T, 1, 4]`` in the first of which a pixel has two events."""
     events = np.zeros(3, [(name, int) for name in "txyp"])
     events["t"] = 0, 1, 3
@@ -39,7 +37,7 @@ def frames_of_two_events() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_counts_are_refused_and_spikes_are_not(cut: bool) -> None:
+def test_counts_are_refused_and_spikes_are_not(cut):
     counts = frames_of_two_events()
     layer, rule = Serial(Linear(4, 1, bias=False), LIF(1, time_dim=0)), STDP(0.1, -0.05, time_dim=0)
     torch.nn.init.ones_(layer.connection.weight)

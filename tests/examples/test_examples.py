@@ -1,7 +1,5 @@
 """The examples run in their short form, and learn."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -21,7 +19,7 @@ LEARNED = {
 
 
 @pytest.mark.parametrize("name", LEARNED)
-def test_learns_in_its_short_form(name: str, tmp_path: Path) -> None:
+def test_learns_in_its_short_form(name, tmp_path):
     least, better, line = LEARNED[name]
     done = Forked(EXAMPLES / f"{name}.py", ["--short"], tmp_path).wait()
     assert done.returncode == 0, done.stderr

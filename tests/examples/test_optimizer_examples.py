@@ -1,7 +1,5 @@
 """The examples of optimizers in their short forms: what they print, draw and log."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import struct
@@ -21,21 +19,21 @@ SAMPLES = {"fit": 1213, "validation": 134, "test": 450}
 LAYERS = ("conv1", "conv2", "fc1", "fc2")
 
 
-def run(folder: Path, script: str, *options: str) -> str:
+def run(folder, script, *options):
     done = Forked(EXAMPLES / script, ["--short", *options], folder).wait()
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"(Updates relative [^\n]*\n(\w+\S* .*\n)*)?", done.stderr)
     return done.stdout
 
 
-def logged(folder: Path) -> dict[str, list[float]]:
+def logged(folder):
     """All that a run of the CNN in a folder has logged to TensorBoard, and when it has stepped."""
     events = EventAccumulator(str(folder / "lightning_logs" / "cnn_optimizers" / "version_0"))
     events.Reload()
     return {tag: [e.value for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
-def test_cnn_learns_and_logs(tmp_path: Path) -> None:
+def test_cnn_learns_and_logs(tmp_path):
     printed = run(tmp_path, "cnn_optimizers.py")
     assert "AdaBelief: 38 steps" in printed
     found = re.search(r"test accuracy ([\d.]+) %, best in validation ([\d.]+) %", printed)
@@ -60,7 +58,7 @@ def test_cnn_learns_and_logs(tmp_path: Path) -> None:
         assert set(values[f"updates/{name}/nonfinite"]) == {0.0}
 
 
-def test_cnn_takes_an_optimizer_and_a_scheduler_of_torch(tmp_path: Path) -> None:
+def test_cnn_takes_an_optimizer_and_a_scheduler_of_torch(tmp_path):
     optimizer = ("--optimizer=torch.optim.SGD", "--optimizer.lr=0.1", "--optimizer.momentum=0.9")
     schedule = ("--lr_scheduler=torch.optim.lr_scheduler.StepLR", "--lr_scheduler.step_size=1")
     printed = run(tmp_path, "cnn_optimizers.py", "fit", *optimizer, *schedule)
@@ -69,7 +67,7 @@ def test_cnn_takes_an_optimizer_and_a_scheduler_of_torch(tmp_path: Path) -> None
     assert logged(tmp_path)["lr-SGD"] == pytest.approx([0.1, 0.01])
 
 
-def test_a_scheduler_reaches_an_optimizer_with_a_schedule_of_its_own(tmp_path: Path) -> None:
+def test_a_scheduler_reaches_an_optimizer_with_a_schedule_of_its_own(tmp_path):
     optimizer = ("--optimizer=lightning_accum.optim.Noam", "--optimizer.lr=0.1")
     options = ("--optimizer.warmup=10", "--optimizer.d_model=500")
     name = "--lr_scheduler=torch.optim.lr_scheduler.ExponentialLR"
@@ -83,7 +81,7 @@ def test_a_scheduler_reaches_an_optimizer_with_a_schedule_of_its_own(tmp_path: P
         assert others == [0.0, 0.0]
 
 
-def test_cnn_learns_files_in_mnists_format(tmp_path: Path) -> None:
+def test_cnn_learns_files_in_mnists_format(tmp_path):
     generator = np.random.default_rng(0)
     prototypes = generator.integers(0, 256, (10, 28, 28)) * (generator.random((10, 28, 28)) < 0.2)
     for name, count in (("train", 640), ("t10k", 30)):
@@ -102,7 +100,7 @@ def test_cnn_learns_files_in_mnists_format(tmp_path: Path) -> None:
 ADAPTIVE = ("AMSGrad", "AdaBelief", "Adam", "AdamWarmup", "AdamWarmupCosineDecay", "Noam", "RAdam")
 
 
-def test_all_optimizers_are_compared() -> None:
+def test_all_optimizers_are_compared():
     public = {getattr(lightning_accum.optim, name) for name in lightning_accum.optim.__all__}
     base = lightning_accum.optim.GenericAdaptiveOptimizer
     kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)} - {base}
@@ -112,9 +110,7 @@ def test_all_optimizers_are_compared() -> None:
 # Lightning remarks that the command line's optimizer takes the default's place.
 @pytest.mark.filterwarnings("ignore:.*configure_optimizers. will be overridden:UserWarning")
 @pytest.mark.parametrize("name", ADAPTIVE)
-def test_command_line_chooses_among_all(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_line_chooses_among_all(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("cnn_optimizers")
@@ -138,7 +134,7 @@ def test_command_line_chooses_among_all(
     assert {key: group[key] for key in own} == {**own, **named}
 
 
-def test_comparison_prints_a_table_and_draws(tmp_path: Path) -> None:
+def test_comparison_prints_a_table_and_draws(tmp_path):
     picture = tmp_path / "found.png"
     printed = run(tmp_path, "compare_optimizers.py", "--picture", str(picture))
     rows = re.findall(r"^\| (.+?) \| 0\.003 \| ([\d.]+) ± .*\| ([\d.]+) ± 0.0 \|$", printed, re.M)
@@ -150,7 +146,7 @@ def test_comparison_prints_a_table_and_draws(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [picture]
 
 
-def test_adam_ends_at_the_worst_point_and_amsgrad_at_the_best(tmp_path: Path) -> None:
+def test_adam_ends_at_the_worst_point_and_amsgrad_at_the_best(tmp_path):
     picture = tmp_path / "found.png"
     printed = run(tmp_path, "amsgrad_problem.py", "--picture", str(picture))
     ends = dict(re.findall(r"^(\w+, \w+) after 1000 steps: x = ([+-][\d.]+)", printed, re.M))

@@ -1,34 +1,31 @@
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightning_accum import Accumulator, functional
-from lightning_accum.functional.bounds import KINDS, Room, rooms_of
+from lightning_accum.functional.bounds import KINDS, rooms_of
 
 LO, HI, MU = -0.5, 1.5, 1.7
 
 
-def half(kind: str, limit: float, power: float = MU) -> Room:
+def half(kind, limit, power=MU):
     options = {"power": power} if "power" in kind else {}
     options |= {"range": HI - LO} if "scaled" in kind else {}
     (room,) = rooms_of(kind, (limit,), options)
     return room
 
 
-def full(kind: str, w: Tensor, pos: Tensor, neg: Tensor, **options: float) -> Tensor:
+def full(kind, w, pos, neg, **options):
     acc = Accumulator()
     acc.fullbound(kind, HI, LO, **(options or ({"power": MU} if "power" in kind else {})))
     acc.accumulate(pos, neg)
     return acc.update(w)
 
 
-def naive(kind: str, room: float) -> float:
+def naive(kind, room):
     """The spec's table, one number at a time."""
     room = max(room, 0.0)
     if "scaled" in kind:
@@ -38,7 +35,7 @@ def naive(kind: str, room: float) -> float:
     return float(room > 0) if kind == "sharp" else room
 
 
-def rand(*shape: int, seed: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+def rand(*shape, seed, low=0.0, high=1.0):
     generator = torch.Generator().manual_seed(seed)
     return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 

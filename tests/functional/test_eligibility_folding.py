@@ -7,12 +7,11 @@ import torch
 from eprop_reference import eprop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightning_accum.functional.eligibility import fold_eligibility
 
 
-def drawn(seed: int, steps: int, batch: int = 2, pre: int = 4, post: int = 3) -> tuple[Tensor, ...]:
+def drawn(seed, steps, batch=2, pre=4, post=3):
     """Learning signals, pseudo-derivatives and traces of the input."""
     generator = torch.Generator().manual_seed(seed)
     options = {"generator": generator, "dtype": torch.float64}
@@ -51,7 +50,7 @@ def test_a_window_that_is_cut_goes_on_with_what_was_left(seed, steps, kappa, bet
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.7])
-def test_it_may_write_into_memory_that_is_there(beta: float) -> None:
+def test_it_may_write_into_memory_that_is_there(beta):
     signal, psi, _ = drawn(0, 6)
     out = torch.empty_like(signal)
     before = signal.clone(), psi.clone()
@@ -68,7 +67,7 @@ def test_it_may_write_into_memory_that_is_there(beta: float) -> None:
         ({"derivative": torch.rand(()), "learning_signal": torch.rand(())}, "at least one step"),
     ],
 )
-def test_what_does_not_fit_is_rejected(change: dict[str, object], message: str) -> None:
+def test_what_does_not_fit_is_rejected(change, message):
     signal, psi, _ = drawn(0, 6)
     options: dict[str, object] = {"learning_signal": signal, "derivative": psi, **change}
     with pytest.raises((TypeError, ValueError), match=message):

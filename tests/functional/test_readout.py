@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -88,7 +86,7 @@ def test_bayes_readout_is_the_likelihood_of_poisson_counts(batch, neurons, class
     average = [sum(m[n] for m in mean.values()) / max(len(mean), 1) for n in range(neurons)]
     fired = [n for n in range(neurons) if average[n] > 0]
 
-    def log_likelihood(sample: list[int], c: int) -> float:
+    def log_likelihood(sample, c):
         total = 0.0
         for n in fired:
             rate = (mean[c][n] * size[c] + average[n]) / (size[c] + 1)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -12,7 +10,7 @@ from lightning_accum.functional.reductions import reduction
 KNOWN = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
 
 
-def middle(stacked: torch.Tensor, dim: int) -> torch.Tensor:
+def middle(stacked, dim):
     return stacked.median(dim).values
 
 

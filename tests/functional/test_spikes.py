@@ -1,7 +1,5 @@
 """How spikes are drawn, what their pseudo-derivatives are, and what autograd makes of both."""
 
-from __future__ import annotations
-
 import math
 import pickle
 
@@ -11,7 +9,6 @@ import torch
 from lightning_accum.functional.spikes import (
     ArcTan,
     FastSigmoid,
-    Surrogate,
     Triangular,
     poisson_encode,
 )
@@ -20,7 +17,7 @@ EVERY = [Triangular(), Triangular(0.5, 2.0), FastSigmoid(), FastSigmoid(3.0), Ar
 X = torch.linspace(-3, 3, 121, dtype=torch.float64)
 
 
-def formula(surrogate: Surrogate, x: float) -> float:
+def formula(surrogate, x):
     match surrogate:
         case Triangular(gamma, width):
             return gamma / width * max(0.0, 1 - abs(x) / width)
@@ -32,7 +29,7 @@ def formula(surrogate: Surrogate, x: float) -> float:
 
 
 @pytest.mark.parametrize("surrogate", EVERY, ids=str)
-def test_a_spike_is_a_step_and_its_gradient_the_formula(surrogate: Surrogate) -> None:
+def test_a_spike_is_a_step_and_its_gradient_the_formula(surrogate):
     before, x = X.clone(), X.clone().requires_grad_()
     expected = torch.tensor([formula(surrogate, each) for each in X.tolist()], dtype=X.dtype)
     torch.testing.assert_close(surrogate.derivative(X), expected, rtol=1e-12, atol=1e-12)
@@ -46,7 +43,7 @@ def test_a_spike_is_a_step_and_its_gradient_the_formula(surrogate: Surrogate) ->
     assert (again, hash(again)) == (surrogate, hash(surrogate))
 
 
-def test_shape_and_dtype() -> None:
+def test_shape_and_dtype():
     spikes = poisson_encode(torch.rand(3, 4, 5, requires_grad=True), steps=7, p=0.5)
     assert spikes.shape == (7, 3, 4, 5)
     assert spikes.dtype == torch.bool
@@ -54,7 +51,7 @@ def test_shape_and_dtype() -> None:
     assert poisson_encode(torch.empty(0, 4), 3).shape == (3, 0, 4)
 
 
-def test_rate_is_proportional_to_intensity() -> None:
+def test_rate_is_proportional_to_intensity():
     x, n = torch.linspace(0, 1, 11), 40_000
     for p in (0.02, 0.5, 1.0):
         rate = poisson_encode(x, n, p, torch.Generator().manual_seed(0)).double().mean(0)
@@ -67,21 +64,21 @@ def test_rate_is_proportional_to_intensity() -> None:
     assert 0.8e-4 < rate < 1.2e-4
 
 
-def test_steps_and_entries_are_independent() -> None:
+def test_steps_and_entries_are_independent():
     spikes = poisson_encode(torch.full((200,), 0.5), 500, 1.0, torch.Generator().manual_seed(1))
     s = spikes.double() - 0.5
     assert abs((s[1:] * s[:-1]).mean()) < 0.25 * 5 / (499 * 200) ** 0.5
     assert abs((s[:, 1:] * s[:, :-1]).mean()) < 0.25 * 5 / (500 * 199) ** 0.5
 
 
-def test_generator_decides() -> None:
+def test_generator_decides():
     x = torch.rand(50)
     one, two = (poisson_encode(x, 20, 0.5, torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(one, two)
     assert not torch.equal(one, poisson_encode(x, 20, 0.5, torch.Generator().manual_seed(4)))
 
 
-def test_what_makes_no_sense_is_rejected() -> None:
+def test_what_makes_no_sense_is_rejected():
     for kind in (Triangular, FastSigmoid, ArcTan):
         for value in (0.0, -1.0, float("nan"), float("inf"), "1"):
             with pytest.raises((TypeError, ValueError), match=r"Argument `\w+` should be"):

@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lightning_accum.functional import decay_factor, reverse_trace, trace
 from lightning_accum.functional.traces import last_trace
@@ -18,15 +15,15 @@ decays = st.floats(0.0, 1.0)
 modes = pytest.mark.parametrize("mode", ["cumulative", "nearest"])
 
 
-def rand(shape: tuple[int, ...], seed: int) -> Tensor:
+def rand(shape, seed):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def spikes(shape: tuple[int, ...], seed: int) -> Tensor:
+def spikes(shape, seed):
     return rand(shape, seed) > 0.3
 
 
-def naive(activity: list[float], decay: float, mode: str, before: float) -> list[float]:
+def naive(activity, decay, mode, before):
     found = []
     for s in activity:
         before = s + decay * before if mode == "cumulative" or s == 0 else s

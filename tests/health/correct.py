@@ -7,7 +7,6 @@ import copy
 import itertools
 import pickle
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -91,7 +90,7 @@ CORRECT: list[Program] = []
 # fmt: off
 
 
-def correct(name: str, **program: Any) -> None:
+def correct(name, **program):
     """Adds a program."""
     CORRECT.append(Program(name=name, **program))
 
@@ -118,7 +117,7 @@ correct("homeostasis wakes silent neurons",
     prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.01))
 
 
-def homeostasis_beside(net: Any) -> Any:
+def homeostasis_beside(net):
     """A second rule of the same cell, by hand."""
     rule, other = stdp(), la.Homeostasis(1e-4, target=50.0, time_dim=0)
     vars(rule)["other"] = other
@@ -126,7 +125,7 @@ def homeostasis_beside(net: Any) -> Any:
     return rule
 
 
-def call_other(net: Any, rule: Any, i: int) -> None:
+def call_other(net, rule, i):
     rule.other(carry=False)
     rule.other.update()
 
@@ -161,7 +160,7 @@ correct("punishment only", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: -torch.ones(BATCH)))
 
 
-def against_baseline(net: Any, x: Tensor, i: int) -> Any:
+def against_baseline(net, x, i):
     net.lif.reset()
     return {"reward": net.baseline(net(x).mean((0, 2)))}
 
@@ -170,11 +169,11 @@ correct("a reward against its baseline", net=lambda: Net(baseline=RewardBaseline
     step=against_baseline, inputs=("reward",))
 
 
-def trained_readout(net: Any) -> Any:
+def trained_readout(net):
     return torch.optim.SGD(net.readout.parameters(), 0.1)
 
 
-def erring_with_loss(net: Any, x: Tensor, i: int) -> Any:
+def erring_with_loss(net, x, i):
     net.rest()
     y = net(x).mean(0)
     label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
@@ -194,7 +193,7 @@ correct("e-prop of adaptive neurons", net=lambda: Errors(beta=0.2),
     inputs=("error",), optimizer=trained_readout)
 
 
-def backwards(net: Any, x: Tensor, i: int) -> None:
+def backwards(net, x, i):
     net.rest()
     net(x).square().mean().backward()
 
@@ -209,11 +208,11 @@ correct("S-TLLR", net=lambda: Errors(gradient="step"),
 class Facilitating(Net):
     """Neurons behind synapses with short-term plasticity."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.plasticity = ShortTermPlasticity(INPUTS, tc_facilitation=50.0)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         released = [self.plasticity(each) for each in x.transpose(0, 1)]
         return self.lif(self.fc(2 * torch.stack(released)))
 
@@ -221,7 +220,7 @@ class Facilitating(Net):
 correct("short-term plasticity", net=Facilitating, rule=pairs(0.01, -0.008, graded_input=True))
 
 
-def regressed(net: Any, x: Tensor, i: int) -> Any:
+def regressed(net, x, i):
     net.rest()
     return {"error": (net(x).mean(0) - x.mean(1)[:, :OUTPUTS]).detach()}
 
@@ -232,7 +231,7 @@ correct("a readout by the delta rule", net=lambda: Net(lif=LeakyIntegrator(OUTPU
 
 
 # ====================================================================== rules of rates
-def run_rates(net: Any, x: Tensor, i: int) -> None:
+def run_rates(net, x, i):
     net.lif(net.fc(x))
 
 
@@ -266,14 +265,14 @@ for name, neuron in {
 class Threshold(nn.Module):
     """A neuron of one's own, which keeps no state."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return (x > 0.4).float()
 
 
 class Slow(nn.Module):
     """A neuron of one's own, which forgets between calls."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         v, spikes = torch.zeros_like(x[0]), []
         for current in x:
             v = 0.9 * v + current
@@ -285,11 +284,11 @@ class Slow(nn.Module):
 class Tidy(Slow):
     """It ends each call at rest, in a tensor that it keeps."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.v = torch.zeros_like(x[0])
         return super().forward(x)
 
-    def reset(self) -> None:
+    def reset(self):
         del self.v
 
 
@@ -297,10 +296,10 @@ correct("a neuron without a state", net=lambda: Net(Threshold()))
 correct("a neuron of one's own", net=lambda: Net(Slow()))
 
 
-def passing(state: Callable[[Any], Any]) -> Callable[[Any, Tensor, int], None]:
+def passing(state):
     """Runs a neuron whose state the caller keeps."""
 
-    def step(net: Any, x: Tensor, i: int) -> None:
+    def step(net, x, i):
         now = state(net.lif)
         for each in x.transpose(0, 1):
             _, now = net.lif(net.fc(each), now)
@@ -308,7 +307,7 @@ def passing(state: Callable[[Any], Any]) -> Callable[[Any, Tensor, int], None]:
     return step
 
 
-def reset_mem(net: Any, x: Tensor, i: int) -> None:
+def reset_mem(net, x, i):
     net.lif.reset_mem()
     by_steps(net, x, i)
 
@@ -332,7 +331,7 @@ correct("a Poisson encoder", net=lambda: Net(encode=PoissonEncoder(20, 200.0, se
     data=lambda: list(torch.rand(12, BATCH, INPUTS)))
 
 
-def images() -> list[Tensor]:
+def images():
     generator = torch.Generator().manual_seed(0)
     return list((torch.rand(8, BATCH, 10, 1, 6, 6, generator=generator) < 0.3).float())
 
@@ -341,20 +340,20 @@ correct("a convolution", data=images,
     net=lambda: Net(LIF((2, 4, 4), time_dim=0), uniform(Conv2d(1, 2, 3, bias=False), 0.0, 0.4)))
 
 
-def recurrent(net: Any, x: Tensor, i: int) -> None:
+def recurrent(net, x, i):
     net.lif.reset()
     spikes = torch.zeros(x.shape[0], OUTPUTS)
     for each in x.transpose(0, 1):
         spikes = net.lif(net.fc(each) + net.recurrent(spikes))
 
 
-def rewired(net: Any, x: Tensor, i: int) -> None:
+def rewired(net, x, i):
     whole(net, x, i)
     if i % 3 == 2:
         Rewire(0.1, start=0.2, seed=i)(net.fc)
 
 
-def synapses() -> SparseLinear:
+def synapses():
     return uniform(SparseLinear(INPUTS, OUTPUTS, 0.5, bias=False), 0.0, 0.4)
 
 
@@ -372,13 +371,13 @@ BOTH = {**ENC, "top": CellSpec("fc2", "lif2")}
 correct("two layers", net=Deep, cells=BOTH)
 
 
-def driven(net: Any, x: Tensor, i: int) -> None:
+def driven(net, x, i):
     """Two connections drive the same neurons."""
     net.rest()
     net.lif(net.fc(x.transpose(0, 1)) + net.fc2(x.transpose(0, 1).flip(-1)))
 
 
-def taught(net: Any, x: Tensor, i: int) -> None:
+def taught(net, x, i):
     """The neurons fire as a teacher says, whatever drives them."""
     net.fc(x.transpose(0, 1))
     net.lif(x.transpose(0, 1)[..., :OUTPUTS].roll(1, 0))
@@ -389,7 +388,7 @@ correct("two connections to the same neurons", net=lambda: Net(**second(high=0.2
 correct("a teacher says when neurons fire", net=lambda: Net(nn.Identity()), step=taught)
 
 
-def delays_clamped(net: Any, rule: Any) -> None:
+def delays_clamped(net, rule):
     attach_updater(net.fc, "delay").register_constraint(Clamp(0.0, 5.0), "delay")
 
 
@@ -402,7 +401,7 @@ correct("weights behind fixed delays",
 
 
 # ====================================================================== streams and windows
-def through(net: Any, x: Tensor, i: int) -> None:
+def through(net, x, i):
     net(x)
 
 
@@ -410,14 +409,14 @@ correct("pieces of a stream", step=through, carry=True)
 correct("a neuron that ends at rest, and is not reset", net=lambda: Net(Tidy()), step=through)
 
 
-def by_task(net: Any, x: Tensor, i: int) -> None:
+def by_task(net, x, i):
     """A rest before each task, of four batches."""
     if i % 4 == 0:
         net.rest()
     net(x)
 
 
-def cleared_by_task(net: Any, rule: Any, i: int) -> None:
+def cleared_by_task(net, rule, i):
     if i % 4 == 0:
         rule.clear()
 
@@ -427,13 +426,13 @@ correct("a rest before each task, and traces are cleared", step=by_task, carry=T
     on={"batch": cleared_by_task})
 
 
-def meta_reset(net: Any, rule: Any, i: int) -> None:
+def meta_reset(net, rule, i):
     if i % 4 == 0:
         net.rest()
         rule.clear()
 
 
-def learned_in_tasks() -> dict[str, Any]:
+def learned_in_tasks():
     """The weights of each task begin as the first ones, as in meta-learning."""
     program = restores("batch", every=4)
     load = program["on"]["batch"]
@@ -446,7 +445,7 @@ correct("one long stream, step by step", alone=lambda: online(update_every=1), h
 correct("updates every few steps", alone=lambda: online(update_every=5), hosts=(HAND,))
 
 
-def online(update_every: int) -> None:
+def online(update_every):
     layer = la.Serial(dense(kind=la.nn.Linear), LIF(OUTPUTS))
     rule = STDP(0.001, -0.0008)
     rule.register_cell("enc", layer.cell)
@@ -456,7 +455,7 @@ def online(update_every: int) -> None:
         learn_online(rule, layer, x.transpose(0, 1), update_every=update_every)
 
 
-def each_step() -> None:
+def each_step():
     net, rule = Net(LIF(OUTPUTS)), STDP(0.001, -0.0008)
     rule.register_cell("enc", Cell(net.fc, net.lif))
     for x in spikes(4):
@@ -481,10 +480,10 @@ correct("sparse activity", data=lambda: spikes(24, rate=0.02),
     net=lambda: Net(LIF(OUTPUTS, v_threshold=0.3, time_dim=0)))
 
 
-def blank(rate: float) -> Callable[[], list[Tensor]]:
+def blank(rate):
     """Some batches, or some inputs, are empty."""
 
-    def data() -> list[Tensor]:
+    def data():
         batches = spikes(24)
         for i, x in enumerate(batches):
             x *= float(i % 3 == 0) if rate else 1.0
@@ -527,11 +526,11 @@ correct("weights of one norm", prepare=constrained(Normalize(1.0)))
 correct("weights of one norm, clamped", prepare=constrained(Clamp(0.0, None), Normalize(1.0)))
 
 
-def softly_bound(net: Any, rule: Any) -> None:
+def softly_bound(net, rule):
     attach_updater(net.fc, "weight").weight.fullbound("power", 1.0, 0.0, power=1.0)
 
 
-def sharply_bound(net: Any, rule: Any) -> None:
+def sharply_bound(net, rule):
     attach_updater(net.fc, "weight").weight.fullbound("sharp", 0.3, 0.0)
 
 
@@ -550,7 +549,7 @@ correct("weights of two values, with large rates", rule=pairs(0.1, -0.12),
     prepare=constrained(lambda weight: weight.mul_(4).round_().div_(4)))
 
 
-def converge(net: Any, rule: Any) -> None:
+def converge(net, rule):
     """Begins where an earlier training ended."""
     other = STDP(0.05, -0.04, time_dim=0)
     updater = attach_updater(net.fc, "weight")
@@ -570,14 +569,14 @@ correct("another part of the program keeps the norm after each batch",
     on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())})
 
 
-def averaged() -> dict[str, Any]:
+def averaged():
     """Weights become an average after each epoch."""
     before: dict[str, Tensor] = {}
 
-    def begin(net: Any, rule: Any) -> None:
+    def begin(net, rule):
         before["weight"] = net.fc.weight.detach().clone()
 
-    def average(net: Any, rule: Any, i: int) -> None:
+    def average(net, rule, i):
         net.fc.weight.data.lerp_(before["weight"], 0.5)
         before["weight"] = net.fc.weight.detach().clone()
 
@@ -587,10 +586,10 @@ def averaged() -> dict[str, Any]:
 correct("weights are averaged after each epoch", **averaged())
 
 
-def cycle(rate: float, *factors: float) -> dict[str, Any]:
+def cycle(rate, *factors):
     """Three batches again and again, whose updates cancel each other in each epoch."""
 
-    def step(net: Any, x: Tensor, i: int) -> None:
+    def step(net, x, i):
         net.fc(x)
         net.lif(x[..., :OUTPUTS].roll(1, 0) * factors[i % 3])
 
@@ -604,7 +603,7 @@ def cycle(rate: float, *factors: float) -> dict[str, Any]:
     }
 
 
-def rounded(net: Any, rule: Any, i: int) -> None:
+def rounded(net, rule, i):
     net.fc.weight.data.mul_(256).round_().div_(256)
 
 
@@ -614,15 +613,15 @@ correct("weights in such a cycle are rounded after each epoch", on={"epoch": rou
     **cycle(0.0123, 1.1, 0.9, -2.0))
 
 
-def best() -> dict[str, Any]:
+def best():
     """The best weights are loaded again when all is over."""
     kept: dict[str, Any] = {}
 
-    def keep(net: Any, rule: Any, i: int) -> None:
+    def keep(net, rule, i):
         if i == 9:
             kept.update(copy.deepcopy(net.state_dict()))
 
-    def load(net: Any, rule: Any, i: int) -> None:
+    def load(net, rule, i):
         net.load_state_dict(kept)
 
     return {"on": {"updated": keep, "end": load}}
@@ -632,11 +631,11 @@ correct("the best weights are loaded at the end", **best())
 
 
 # ====================================================================== parts that rest
-def half_asleep(net: Any, rule: Any) -> None:
+def half_asleep(net, rule):
     net.fc2.eval(), net.lif2.eval()
 
 
-def rests_later(net: Any, rule: Any, i: int) -> None:
+def rests_later(net, rule, i):
     net.lif.eval(), net.fc.eval()
 
 
@@ -645,7 +644,7 @@ correct("a layer that rests after its first epoch", on={"epoch": rests_later}, e
     hosts=HOSTED)
 
 
-def in_turn(net: Any, rule: Any, i: int) -> None:
+def in_turn(net, rule, i):
     """One layer learns in even epochs, the other one in odd ones."""
     first = i // 8 % 2 == 0
     for module in (net.fc, net.lif):
@@ -657,7 +656,7 @@ def in_turn(net: Any, rule: Any, i: int) -> None:
 correct("layers that learn in turn", net=Deep, cells=BOTH, on={"batch": in_turn}, epochs=4)
 
 
-def tested(net: Any, rule: Any, i: int) -> None:
+def tested(net, rule, i):
     """A test in evaluation mode, and with the rule asleep too."""
     net.eval()
     for x in spikes(20):
@@ -672,7 +671,7 @@ correct("a few calls after the last batch that is learned", hosts=(HAND,), epoch
 
 
 # ====================================================================== optimizers beside rules
-def classified(net: Any, x: Tensor, i: int) -> Any:
+def classified(net, x, i):
     net.rest()
     label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
     return {"loss": nn.functional.cross_entropy(net.head(net(x).mean(0).detach()), label)}
@@ -690,7 +689,7 @@ correct("gradients of several batches", **HEADED, trainer={"accumulate_grad_batc
 correct("clipped gradients", **HEADED, trainer={"gradient_clip_val": 0.1}, hosts=(CALLBACK,))
 
 
-def several(module: Any, x: Tensor, i: int) -> None:
+def several(module, x, i):
     """Manual optimization with two optimizers and the layer's own."""
     rates = module(x).mean(0).detach()
     a, b, own = module.optimizers()
@@ -701,12 +700,12 @@ def several(module: Any, x: Tensor, i: int) -> None:
     own.step()
 
 
-def adam_sgd_and_own(module: Any) -> list[torch.optim.Optimizer]:
+def adam_sgd_and_own(module):
     a, b = torch.optim.Adam(module.a.parameters()), torch.optim.SGD(module.b.parameters(), 0.1)
     return [a, b, local(module)]
 
 
-def rarely(module: Any, x: Tensor, i: int) -> None:
+def rarely(module, x, i):
     """Steps the layer's own optimizer after every fourth batch."""
     if i % 4 == 3:
         module.optimizers().step()
@@ -715,25 +714,25 @@ def rarely(module: Any, x: Tensor, i: int) -> None:
 class ByLoss(Lit):
     """A readout by a loss, in automatic optimization."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(automatic=True, head=nn.Linear(OUTPUTS, 2))
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         return self.head(self(batch).mean(0)).square().mean()
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         self.log("loss", self.training_step(batch, batch_idx), batch_size=len(batch))
 
     test_step = validation_step
 
-    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def predict_step(self, batch, batch_idx):
         return self(batch)
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return torch.optim.Adam(self.head.parameters())
 
 
-def exported_in_fabric() -> None:
+def exported_in_fabric():
     net, use = set_up()
     sgd = torch.optim.SGD(net.fc.parameters(), lr=1.0)
     for _i in recorded(net, use):
@@ -743,16 +742,16 @@ def exported_in_fabric() -> None:
     use.release()
 
 
-def momentum(module: Any) -> torch.optim.Optimizer:
+def momentum(module):
     return torch.optim.SGD(module.fc.parameters(), lr=1.0, momentum=0.5)
 
 
-def in_callback(name: str, program: Callable[[], object], **more: Any) -> None:
+def in_callback(name, program, **more):
     """Adds a program with a Trainer of its own."""
     correct(name, alone=program, hosts=(CALLBACK,), **more)
 
 
-def in_loop(name: str, program: Callable[[], object], **more: Any) -> None:
+def in_loop(name, program, **more):
     """Adds a program that calls its rule by hand."""
     correct(name, alone=program, hosts=(HAND,), **more)
 
@@ -766,7 +765,7 @@ in_loop("updates as gradients, by hand", lambda: exported(torch.optim.Adam, lr=1
 correct("updates as gradients under Fabric", alone=exported_in_fabric, hosts=(FABRIC,))
 
 
-def by_optimizer() -> None:
+def by_optimizer():
     net, rule = registered()
     optimizer = UpdateOptimizer(net.fc.parameters(), updaters=[rule.updater_of("enc")])
     for _i in windows(net, rule):
@@ -777,37 +776,37 @@ in_loop("an UpdateOptimizer, by hand", by_optimizer)
 
 
 # ====================================================================== fits
-def control(learn: bool) -> None:
+def control(learn):
     """A control run makes its learner, and leaves it out."""
     use = learner()
     fit(ByLoss(), *([use] if learn else []))
 
 
-def ablation() -> None:
+def ablation():
     """A table of variants, of which some are never run."""
     variants = {rate: learner(pairs(rate, -rate)(None)) for rate in (0.001, 0.01, 0.1)}
     fit(ByLoss())
     fit(Lit(), variants[0.01])
 
 
-def folds() -> None:
+def folds():
     """Each fold trains copies of a prototype."""
     prototype, use = Lit(), learner()
     for fold in range(3):
         fit(copy.deepcopy(prototype), copy.deepcopy(use), data=spikes(8 + fold))
 
 
-def again(module: Callable[[], Any], use: Callable[[], Any]) -> None:
+def again(module, use):
     """Several fits."""
     for _ in range(3):
         fit(module(), use())
 
 
-def always(thing: Any) -> Callable[[], Any]:
+def always(thing):
     return lambda: thing
 
 
-def resumed() -> None:
+def resumed():
     """A fit is saved, and goes on in another process."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/fit.ckpt"
@@ -816,7 +815,7 @@ def resumed() -> None:
         quiet_trainer(learner(), max_epochs=4).fit(Lit(), loader(), ckpt_path=path)
 
 
-def interrupted(at: int) -> None:
+def interrupted(at):
     net = Lit(fails(at))
     with contextlib.suppress(OSError):
         fit(net, learner())
@@ -824,7 +823,7 @@ def interrupted(at: int) -> None:
         fit(net, learner())
 
 
-def validated() -> None:
+def validated():
     trainer = quiet_trainer(learner(), max_epochs=2, num_sanity_val_steps=2)
     net = ByLoss()
     trainer.fit(net, loader(), loader())
@@ -832,35 +831,35 @@ def validated() -> None:
     trainer.predict(net, loader())
 
 
-def never_fitted() -> None:
+def never_fitted():
     """Only looks at what a model answers."""
     trainer, net = quiet_trainer(learner()), ByLoss()
     trainer.validate(net, loader(), verbose=False)
     trainer.predict(net, loader())
 
 
-def layer_by_layer() -> None:
+def layer_by_layer():
     """The second layer learns when the first one has."""
     net = Lit(lambda module, x, i: run_second(module, module(x)), **second(OUTPUTS, 0.2, 0.9))
     fit(net, learner())
     fit(net, learner(cells={"top": CellSpec("fc2", "lif2")}))
 
 
-def swa() -> None:
+def swa():
     average = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1)
     fit(ByLoss(), learner(), average, max_epochs=3)
 
 
-def ema() -> None:
+def ema():
     kind = getattr(pl.callbacks, "EMAWeightAveraging", None)
     if kind is None:
         pytest.skip("older Lightning")
     fit(Lit(), learner(), kind(decay=0.9))
 
 
-def stopped_early() -> None:
+def stopped_early():
     class Worse(ByLoss):
-        def validation_step(self, batch: Any, batch_idx: int) -> None:
+        def validation_step(self, batch, batch_idx):
             self.log("loss", float(self.current_epoch), batch_size=len(batch))
 
     trainer = quiet_trainer(learner(), pl.callbacks.EarlyStopping("loss", patience=1), max_epochs=8)
@@ -870,16 +869,16 @@ def stopped_early() -> None:
 class Unending(torch.utils.data.IterableDataset[Tensor]):
     """A stream without a length."""
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         return itertools.cycle(spikes())
 
 
-def unending() -> None:
+def unending():
     data = torch.utils.data.DataLoader(Unending(), batch_size=None)
     quiet_trainer(learner(), max_steps=12, max_epochs=-1).fit(Lit(), data)
 
 
-def both_networks() -> None:
+def both_networks():
     """Two learners, of two layers, in one fit."""
     pair = Lit(lambda module, x, i: run_second(module, x.transpose(0, 1)), **second())
     other = learner(la.TripletSTDP(0.0005, 0.001, -0.004, -0.001, time_dim=0), TOP)
@@ -911,12 +910,12 @@ in_callback("no logs and no summary", lambda: fit(Lit(), learner(log=False, summ
 
 
 # ====================================================================== loops and notebooks
-def looked_at() -> None:
+def looked_at():
     """A rule that is made, and never used."""
     repr(STDP(0.01, -0.008)), repr(registered()), repr(learner())
 
 
-def ran_only() -> None:
+def ran_only():
     """A network that runs a few times while a rule records it."""
     net, _rule = registered()
     for x in spikes(1):
@@ -924,14 +923,14 @@ def ran_only() -> None:
         net(x[:, :4])
 
 
-def apply_and_drop(net: Any, rule: Any, i: int) -> None:
+def apply_and_drop(net, rule, i):
     """Reads what would change, and drops it."""
     weight = rule.updater_of("enc").weight
     net.fc.weight.data += 0.5 * (weight.pos - weight.neg)
     weight.clear()
 
 
-def rejected_now_and_then() -> None:
+def rejected_now_and_then():
     """Trials that failed are not learned."""
     net, rule = registered()
     for i, x in enumerate(spikes(24)):
@@ -945,7 +944,7 @@ def rejected_now_and_then() -> None:
         rule.update()
 
 
-def copied() -> None:
+def copied():
     """Copies go on learning on their own, and are saved and loaded."""
     net, rule = registered()
     for i in windows(net, rule, 12):
@@ -964,35 +963,35 @@ def copied() -> None:
 class OwnRule(pl.LightningModule):
     """Calls its rule by hand in a fit without a callback."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = False
         self.net = Net()
         self.rule = STDP(0.01, -0.008, time_dim=0)
         self.rule.register_cell("enc", Cell(self.net.fc, self.net.lif))
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:
+    def training_step(self, batch, batch_idx):
         whole(self.net, batch, batch_idx)
         self.rule(carry=False)
         self.rule.update()
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         whole(self.net, batch, batch_idx)
 
-    def configure_optimizers(self) -> None:
+    def configure_optimizers(self):
         return None
 
 
-def own_rule() -> None:
+def own_rule():
     quiet_trainer(max_epochs=2, num_sanity_val_steps=2).fit(OwnRule(), loader(), loader())
 
 
-def half_of_the_time(net: Any, rule: Any, i: int) -> None:
+def half_of_the_time(net, rule, i):
     """Calls the rule in a test too, in which nothing is recorded."""
     nn.ModuleList([net, rule]).train(i % 4 < 2)
 
 
-def plain_updater() -> None:
+def plain_updater():
     """Assigns changes of its own, and applies them."""
     fc = nn.Linear(INPUTS, OUTPUTS)
     updater = attach_updater(fc, "weight")
@@ -1028,20 +1027,20 @@ correct("an update that is dropped", **BY_HAND, rule=mstdp,
 correct("parts of a batch under Fabric", every=3, hosts=(FABRIC,))
 
 
-def left() -> None:
+def left():
     """A loop that is not released."""
     net, use = set_up()
     for _i in recorded(net, use):
         use.step()
 
 
-def set_up_only() -> None:
+def set_up_only():
     use = FabricCellTrainer(stdp(), ENC)
     use.setup(Net())
     use.release()
 
 
-def restored() -> None:
+def restored():
     """A loop goes on from a state."""
     first = None
     net = Net()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,7 +48,7 @@ from programs import (
     whole,
     windows,
 )
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
@@ -63,34 +62,34 @@ MISTAKES: list[Program] = []
 # fmt: off
 
 
-def mistake(name: str, link: str | tuple[str, ...], *words: str, **program: Any) -> None:
+def mistake(name, link, *words, **program):
     """Adds a program."""
     MISTAKES.append(Program(name=name, link=link, words=words, **program))
 
 
 # ====================================================================== recorded
-def methods(net: Any, x: Tensor, i: int) -> None:
+def methods(net, x, i):
     net.rest()
     net.lif.forward(net.fc.forward(x.transpose(0, 1)))
 
 
-def functional(net: Any, x: Tensor, i: int) -> None:
+def functional(net, x, i):
     net.rest()
     net.lif(nn.functional.linear(x.transpose(0, 1), net.fc.weight))
 
 
-def asleep(net: Any, x: Tensor, i: int) -> None:
+def asleep(net, x, i):
     net.eval()
     whole(net, x, i)
 
 
-def outside(net: Any, rule: Any) -> None:
+def outside(net, rule):
     """Cells of a copy of the network."""
     other = vars(rule)["other"] = copy.deepcopy(net)
     rule.register_cell("enc", Cell(other.fc, other.lif))
 
 
-def unobserved(net: Any, x: Tensor, i: int) -> None:
+def unobserved(net, x, i):
     from lightning_accum.observe import unobserved
 
     with unobserved():
@@ -114,7 +113,7 @@ mistake("one of two cells is never called", "recorded", "`top`", net=lambda: Net
     cells={**ENC, "top": CellSpec("fc2", "lif2")})
 
 
-def before_the_batch() -> None:
+def before_the_batch():
     net, learner = set_up()
     for x in spikes(24):
         whole(net, x, 0)
@@ -128,7 +127,7 @@ mistake("the module runs before batch()", "recorded", "`enc`", "batch()", alone=
     hosts=(FABRIC,))
 
 
-def no_batch() -> None:
+def no_batch():
     net, learner = set_up()
     for x in spikes(24):
         whole(net, x, 0)
@@ -152,7 +151,7 @@ mistake("weights are NaN from the beginning", "finite", "enc", "nan", "initializ
     prepare=lambda net, rule: nn.init.constant_(net.fc.weight, NAN))
 
 
-def poison(net: Any, rule: Any, i: int) -> None:
+def poison(net, rule, i):
     if i == 5:
         net.fc.weight.data[0, 0] = NAN
 
@@ -161,11 +160,11 @@ mistake("weights become NaN", "finite", "enc", "nan", on={"updated": poison})
 
 
 # ====================================================================== active
-def dark(net: Any, x: Tensor, i: int) -> None:
+def dark(net, x, i):
     whole(net, x * 0, i)
 
 
-def silent(steps: int, calls: int) -> None:
+def silent(steps, calls):
     """Learns online from inputs that are too weak."""
     layer = la.Serial(dense(high=0.001), LIF(OUTPUTS))
     rule = STDP(0.01, -0.008)
@@ -193,7 +192,7 @@ mistake("the reward is False", "active", "`enc`", "`reward`", "always 0", rule=m
     step=rewarded(lambda i: False), inputs=("reward",))
 
 
-def blind(net: Any, x: Tensor, i: int) -> Any:
+def blind(net, x, i):
     whole(net, x, i)
     return {"error": torch.zeros(BATCH, 2)}
 
@@ -207,7 +206,7 @@ mistake("the feedback is 0", "active", "`enc`", "feedback", net=Errors, rule=epr
 
 
 # ====================================================================== applied
-def new_rule_in_each_batch() -> None:
+def new_rule_in_each_batch():
     net = Net()
     for i, x in enumerate(spikes(60)):
         rule = stdp()
@@ -216,7 +215,7 @@ def new_rule_in_each_batch() -> None:
         rule(carry=False)
 
 
-def then_updated(drop: Callable[[Any], object]) -> dict[str, Any]:
+def then_updated(drop):
     """Drops what is pending, and updates."""
     drops = lambda net, rule, i: (drop(rule.updater_of("enc")), rule.update())  # noqa: E731
     return {"update": False, "on": {"updated": drops}, "epochs": 12, "hosts": (HAND,)}
@@ -235,7 +234,7 @@ mistake("batches that are never evaluated", ("evaluated", "applied"), "step()", 
     update=False, hosts=(FABRIC,))
 
 
-def not_stepped() -> None:
+def not_stepped():
     """Hands changes of a rule that follows an error over to an optimizer, and stops there."""
     error = torch.ones(BATCH, 2)
     module = Lit(
@@ -247,11 +246,11 @@ def not_stepped() -> None:
     fit(module, learner(eprop(module)))
 
 
-def late_cell() -> None:
+def late_cell():
     """Registers a cell in the midst of a fit."""
     rule = stdp()
 
-    def step(module: Any, x: Tensor, i: int) -> None:
+    def step(module, x, i):
         if i == 0 and module.current_epoch == 0:
             rule.register_cell("late", Cell(module.fc2, module.lif2))
         run_second(module, x.transpose(0, 1))
@@ -259,18 +258,18 @@ def late_cell() -> None:
     fit(Lit(step, **second()), learner(rule))
 
 
-def interrupted() -> None:
+def interrupted():
     """A fit that ends before its first update is due."""
     with contextlib.suppress(OSError):
         fit(Lit(fails(10)), learner(apply_every_n_batches=50), data=spikes(14))
 
 
-def own(optimizers: Callable[[Any], Any] = local, **more: Any) -> Lit:
+def own(optimizers = local, **more):
     """Has an UpdateOptimizer of its own, and steps it."""
     return Lit(lambda module, x, i: module.optimizers().step(), optimizers, **more)
 
 
-def of_another(module: Any) -> UpdateOptimizer:
+def of_another(module):
     """Returns an optimizer of another layer."""
     return UpdateOptimizer(module.head.parameters())
 
@@ -305,7 +304,7 @@ mistake("the reward is NaN", "kept", "nan", "dropped", rule=mstdp, inputs=("rewa
 class Poison(STDP):
     """Its terms are NaN."""
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         return [la.Term(NAN, t.post, t.pre) for t in super().terms(window, h)]
 
 
@@ -318,7 +317,7 @@ mistake("the terms of a rule are NaN", "kept", "nan", "dropped",
 mistake("the scale is 0", "moved", "`weight`", "multiplied by 0", scale=0.0, hosts=(HAND, FABRIC))
 
 
-def at_limit(net: Any, rule: Any) -> None:
+def at_limit(net, rule):
     nn.init.ones_(net.fc.weight)
     attach_updater(net.fc, "weight").weight.fullbound("sharp", 1.0, 0.0)
 
@@ -327,7 +326,7 @@ mistake("all weights are at a limit", "moved", "`weight`", "at a limit", rule=pa
     prepare=at_limit)
 
 
-def held(net: Any, rule: Any) -> None:
+def held(net, rule):
     nn.init.constant_(net.fc.weight, 0.3)
     attach_updater(net.fc, "weight").register_constraint(Clamp(max=0.3))
 
@@ -342,7 +341,7 @@ mistake("weights in bfloat16", "moved", "`weight`", "bfloat16", rule=pairs(1e-6,
     step=lambda net, x, i: whole(net, x.bfloat16(), i))
 
 
-def keeps_first(net: Any, rule: Any) -> None:
+def keeps_first(net, rule):
     first = net.fc.weight.detach().clone()
     constrained(lambda weight: weight.copy_(first))(net, rule)
 
@@ -358,11 +357,11 @@ mistake("a reduction that returns 0", "moved", "`weight`", "reduc",
 class Wrong(la.Rule):
     """Returns no terms, or a change."""
 
-    def __init__(self, empty: bool) -> None:
+    def __init__(self, empty):
         super().__init__(time_dim=0)
         self.empty = empty
 
-    def terms(self, window: Any, h: Any) -> Any:
+    def terms(self, window, h):
         post, pre = (side.values().flatten(0, 1) for side in (window.post, window.pre))
         return [] if self.empty else 0.01 * post.T @ pre
 
@@ -371,7 +370,7 @@ mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: W
 
 
 # ====================================================================== lasting
-def initialize(net: Any, x: Tensor, i: int) -> None:
+def initialize(net, x, i):
     nn.init.constant_(net.fc.weight, 0.3)
     whole(net, x, i)
 
@@ -384,7 +383,7 @@ mistake("the first weights are loaded after each epoch", "lasting", "`enc`", "tr
 
 
 # ====================================================================== shared
-def apart() -> None:
+def apart():
     """A loop by hand in one of two processes."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -404,16 +403,16 @@ mistake("delays leave their range", "range", "delays", "`enc`", "max_delay", net
     rule=lambda net: la.DelayAdjustedSTDP(8.0, -8.0, params=["delay"], time_dim=0))
 
 
-def unrested(net: Any, x: Tensor, i: int) -> None:
+def unrested(net, x, i):
     net(x)
 
 
-def leaking(net: Any, x: Tensor, i: int) -> None:
+def leaking(net, x, i):
     net.lif.reset()
     net.leak(net(x))
 
 
-def exchanged(net: Any, x: Tensor, i: int) -> None:
+def exchanged(net, x, i):
     net.rest()
     net.lif(net.fc(x))
 
@@ -438,7 +437,7 @@ mistake("an input that the rule does not read", "setup", "`reward`",
     step=rewarded(lambda i: (-1.0) ** i), inputs=("reward",))
 
 
-def by_hand_beside() -> None:
+def by_hand_beside():
     rule = stdp()
     fit(Lit(lambda module, x, i: (rule(carry=False), rule.update())[1]), learner(rule))
 
@@ -460,7 +459,7 @@ mistake("a readout that nothing trains", "trained", "readout.weight", net=Errors
 class Below(Net):
     """An optimizer trains what is below neurons that pass no gradient."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(
             SurrogateLIF(OUTPUTS, time_dim=0),
             below=nn.Linear(INPUTS, INPUTS),
@@ -468,12 +467,12 @@ class Below(Net):
             head=nn.Linear(OUTPUTS, 2),
         )
 
-    def loss(self, x: Tensor) -> Tensor:
+    def loss(self, x):
         spikes = self.lif(self.fc(self.first(self.below(x.transpose(0, 1)))))
         return self.head(spikes.mean(0)).square().mean()
 
 
-def backward(net: Any, x: Tensor, i: int) -> Any:
+def backward(net, x, i):
     net.rest()
     return {"loss": net.loss(x)}
 
@@ -489,7 +488,7 @@ mistake("a rule without cells", "error", "STDP", "cell", error=Exception, alone=
     hosts=(HAND,))
 
 
-def constrained_export() -> None:
+def constrained_export():
     module = Lit(step_exported, lambda module: torch.optim.SGD(module.fc.parameters(), lr=1.0))
     constrained(Clamp(0.0, 1.0))(module, None)
     fit(module, learner())
@@ -508,7 +507,7 @@ mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1", erro
     net=lambda: Net(nn.Identity()))
 
 
-def never_set_up() -> None:
+def never_set_up():
     use = FabricCellTrainer(stdp(), ENC)
     with use.batch():
         Net()(spikes()[0])
@@ -523,7 +522,7 @@ mistake("only the neurons are in evaluation mode", "error", "`enc`", "evaluation
     error=ValueError, prepare=lambda net, rule: net.lif.eval())
 
 
-def rate_of_zero() -> None:
+def rate_of_zero():
     net, rule = registered()
     updaters = [rule.updater_of("enc")]
     optimizer = UpdateOptimizer(net.fc.parameters(), lr=0.0, updaters=updaters)
@@ -540,7 +539,7 @@ mistake("an infinite reward", "kept", "inf", "dropped", rule=mstdp, inputs=("rew
     prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"))
 
 
-def biased() -> Any:
+def biased():
     fc = uniform(nn.Linear(INPUTS, OUTPUTS))
     nn.init.constant_(fc.bias, NAN)
     return Net(fc=fc)
@@ -549,7 +548,7 @@ def biased() -> Any:
 mistake("a bias that is NaN", ("active", "finite"), "nan", net=biased)
 
 
-def pruned() -> None:
+def pruned():
     from lightning.pytorch.callbacks import ModelPruning
 
     net = Lit()
@@ -561,8 +560,8 @@ mistake("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelP
     alone=pruned, hosts=(CALLBACK,))
 
 
-def in_a_list() -> None:
-    def step(module: Any, x: Tensor, i: int) -> None:
+def in_a_list():
+    def step(module, x, i):
         connection, neuron = module.layers
         neuron.reset()
         neuron(connection(x.transpose(0, 1)))
@@ -577,7 +576,7 @@ mistake("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model", a
     hosts=(CALLBACK,))
 
 
-def hybrid() -> None:
+def hybrid():
     """Adam and a rule change the same weights."""
     module = Lit(
         lambda module, x, i: (module(x).mean() - 0.2).square(),
@@ -592,7 +591,7 @@ mistake("Adam and a rule on the same weights", "trained", "enc.weight", alone=hy
     hosts=(CALLBACK,))
 
 
-def hidden() -> Any:
+def hidden():
     """A neuron of snnTorch, which keeps its state."""
     import pytest
 
@@ -606,12 +605,12 @@ mistake("a neuron of another library is never reset", "probes", "rest", net=hidd
 class Passed(nn.Module):
     """A neuron that is given its potential, and returns it."""
 
-    def forward(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x, v):
         v = 0.9 * v + x
         return (v > 1).float(), v * (v <= 1)
 
 
-def passes(net: Any, x: Tensor, i: int) -> None:
+def passes(net, x, i):
     state = vars(net).setdefault("state", torch.zeros(BATCH, OUTPUTS))
     for each in x.transpose(0, 1):
         _, state = net.lif(net.fc(each), state)
@@ -622,7 +621,7 @@ mistake("a neuron is given the state of the batch before", "probes", "given the 
     net=lambda: Net(Passed()), rule=pairs(0.01, -0.008, time_dim=None), step=passes, hosts=HOSTED)
 
 
-def learned_feedback(net: Any) -> Any:
+def learned_feedback(net):
     from lightning_accum.rules import LearnedFeedback
 
     return eprop(net, feedback=LearnedFeedback(net.readout, 2, OUTPUTS))

@@ -6,7 +6,7 @@ import copy
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,14 +31,14 @@ EVERYWHERE, HOSTED = (HAND, CALLBACK, FABRIC), (CALLBACK, FABRIC)
 
 
 # ---------------------------------------------------------------------- networks, data, steps
-def uniform(connection: nn.Module, low: float = 0.0, high: float = 0.35) -> Any:
+def uniform(connection, low=0.0, high=0.35):
     """Returns the connection with weights of one seed."""
     weight = connection.weight
     nn.init.uniform_(weight, low, high, generator=torch.Generator().manual_seed(1))
     return connection
 
 
-def dense(low: float = 0.0, high: float = 0.35, kind: Any = nn.Linear) -> Any:
+def dense(low=0.0, high=0.35, kind=nn.Linear):
     """Returns a connection of the layer."""
     return uniform(kind(INPUTS, OUTPUTS, bias=False), low, high)
 
@@ -46,74 +46,72 @@ def dense(low: float = 0.0, high: float = 0.35, kind: Any = nn.Linear) -> Any:
 class Net(nn.Module):
     """A layer of neurons, which is called once per sequence."""
 
-    def __init__(
-        self, lif: nn.Module | None = None, fc: nn.Module | None = None, **more: nn.Module
-    ) -> None:
+    def __init__(self, lif=None, fc=None, **more):
         super().__init__()
         self.fc = dense(kind=la.nn.Linear) if fc is None else fc
         self.lif = LIF(OUTPUTS, time_dim=0) if lif is None else lif
         for name, module in more.items():
             self.add_module(name, module)
 
-    def rest(self) -> None:
+    def rest(self):
         """Resets what keeps a state."""
         for module in self.modules():
             if module is not self and hasattr(module, "reset"):
                 module.reset()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         """Takes ``[B, T, inputs]``, returns ``[T, B, outputs]``."""
         return self.lif(self.fc(x.transpose(0, 1)))
 
 
-def spikes(batches: int = 8, rate: float = 0.2, steps: int = STEPS, batch: int = BATCH) -> Any:
+def spikes(batches=8, rate=0.2, steps=STEPS, batch=BATCH):
     """Batches of spikes ``[B, T, inputs]``."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(batches, batch, steps, INPUTS, generator=generator) < rate
     return list(x.float())
 
 
-def whole(net: Any, x: Tensor, i: int) -> Any:
+def whole(net, x, i):
     """Runs a batch from rest."""
     net.rest()
     net(x)
 
 
-def by_steps(net: Any, x: Tensor, i: int) -> None:
+def by_steps(net, x, i):
     """Runs a batch step by step."""
     for each in x.transpose(0, 1):
         net.lif(net.fc(each))
 
 
-def stepwise(net: Any, x: Tensor, i: int) -> Any:
+def stepwise(net, x, i):
     """Runs a batch from rest, step by step."""
     net.rest()
     by_steps(net, x, i)
 
 
-def stdp(net: Any = None) -> la.Rule:
+def stdp(net=None):
     """Returns STDP of sequences."""
     return STDP(0.01, -0.008, time_dim=0)
 
 
-def pairs(pos: float, neg: float, **options: Any) -> Callable[[Any], la.Rule]:
+def pairs(pos, neg, **options):
     """Makes STDP of sequences, with these rates."""
     return lambda net: STDP(pos, neg, **{"time_dim": 0, **options})
 
 
-def rewarded(value: Callable[[int], Any], run: Callable[..., Any] = whole) -> Any:
+def rewarded(value, run=whole):
     """Runs a batch, and returns a reward."""
     return lambda net, x, i: (run(net, x, i), {"reward": value(i)})[1]
 
 
-def mstdp(net: Any) -> Any:
+def mstdp(net):
     return MSTDP(0.01, -0.008, time_dim=0)
 
 
 class Errors(Net):
     """Surrogate neurons and a readout."""
 
-    def __init__(self, threshold: float = 1.0, **lif: Any) -> None:
+    def __init__(self, threshold=1.0, **lif):
         super().__init__(
             SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif),
             dense(),
@@ -121,23 +119,23 @@ class Errors(Net):
             leak=LeakyIntegrator(2, time_dim=0),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.leak(self.readout(super().forward(x)))
 
 
-def erring(net: Any, x: Tensor, i: int) -> Any:
+def erring(net, x, i):
     net.rest()
     y = net(x).mean(0)
     label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
     return {"error": (y.softmax(-1) - nn.functional.one_hot(label, 2)).detach()}
 
 
-def eprop(net: Any, **options: Any) -> Any:
+def eprop(net, **options):
     feedback = options.pop("feedback", None) or SymmetricFeedback(net.readout)
     return la.EProp(0.05, feedback, tc_readout=20.0, time_dim=0, **options)
 
 
-def nothing(net: Any, rule: Any) -> None:
+def nothing(net, rule):
     """Prepares nothing."""
 
 
@@ -197,14 +195,14 @@ class Program:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     learners: Callable[[], list[pl.Callback]] = list
 
-    def at(self, event: str, net: Any, rule: Any, i: int) -> None:
+    def at(self, event, net, rule, i):
         """Does what happens at an event."""
         if event in self.on:
             self.on[event](net, rule, i)
 
 
 # ---------------------------------------------------------------------- hosts
-def loop(p: Program, net: Any, rule: Any, batch: Any, evaluate: Any, update: Any) -> None:
+def loop(p, net, rule, batch, evaluate, update):
     """A loop of the user's own."""
     optimizer = p.optimizer(net) if p.optimizer else None
     i = 0
@@ -229,7 +227,7 @@ def loop(p: Program, net: Any, rule: Any, batch: Any, evaluate: Any, update: Any
     p.at("end", net, rule, i)
 
 
-def by_hand(p: Program) -> None:
+def by_hand(p):
     """A rule that the loop calls."""
     net = p.net()
     rule = p.rule(net)
@@ -240,7 +238,7 @@ def by_hand(p: Program) -> None:
     loop(p, net, rule, nullcontext, partial(rule, carry=p.carry), rule.update)
 
 
-def fabric(p: Program) -> None:
+def fabric(p):
     """A FabricCellTrainer."""
     net = p.net()
     rule = p.rule(net)
@@ -254,17 +252,17 @@ def fabric(p: Program) -> None:
 class Module(pl.LightningModule):
     """Runs a program's step."""
 
-    def __init__(self, p: Program) -> None:
+    def __init__(self, p):
         super().__init__()
         self.net, self.p = p.net(), p
         self.rule = [p.rule(self.net)]  # not a submodule
         self.automatic_optimization = p.optimizer is not None or p.every > 1
         self.i = 0
 
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch, batch_idx):
         self.p.at("batch", self.net, self.rule[0], self.i)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         given = self.p.step(self.net, batch, self.i)
         self.p.at("ran", self.net, self.rule[0], self.i)
         self.i += 1
@@ -272,26 +270,26 @@ class Module(pl.LightningModule):
             return None
         return given
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return self.p.optimizer(self.net) if self.p.optimizer else None
 
 
 class After(pl.Callback):
     """Does what happens after updates; it stands behind the learner."""
 
-    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, module, *_):
         module.p.at("updated", module.net, module.rule[0], module.i - 1)
 
-    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+    def on_train_epoch_end(self, trainer, module):
         module.p.at("epoch", module.net, module.rule[0], module.i)
 
 
-def quiet_trainer(*callbacks: pl.Callback, **options: Any) -> pl.Trainer:
+def quiet_trainer(*callbacks, **options):
     """Returns a Trainer that writes nothing."""
     return trainer(None, *callbacks, **{"num_sanity_val_steps": 0, **options})
 
 
-def callback(p: Program) -> None:
+def callback(p):
     """A fit with a CellTrainerCallback."""
     module = Module(p)
     rule = module.rule[0]
@@ -328,11 +326,11 @@ class Lit(pl.LightningModule):
 
     def __init__(
         self,
-        step: Callable[[Any, Tensor, int], Any] = lambda module, x, i: None,
-        optimizers: Callable[[Any], Any] = lambda module: None,
-        automatic: bool = False,
-        **more: nn.Module,
-    ) -> None:
+        step=lambda module, x, i: None,
+        optimizers=lambda module: None,
+        automatic=False,
+        **more,
+    ):
         super().__init__()
         self.automatic_optimization = automatic
         self.step, self.made = step, optimizers
@@ -341,39 +339,39 @@ class Lit(pl.LightningModule):
         for name, module in more.items():
             self.add_module(name, module)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.lif.reset()
         return self.lif(self.fc(x.transpose(0, 1)))
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+    def training_step(self, batch, batch_idx):
         self(batch)
         return self.step(self, batch, batch_idx)
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         return self.made(self)
 
 
-def local(module: Any) -> UpdateOptimizer:
+def local(module):
     """Returns the layer's own UpdateOptimizer."""
     return UpdateOptimizer(module.fc.parameters())
 
 
-def second(inputs: int = INPUTS, low: float = 0.0, high: float = 0.35) -> dict[str, nn.Module]:
+def second(inputs=INPUTS, low=0.0, high=0.35):
     """Returns the modules of another layer."""
     fc = uniform(nn.Linear(inputs, 4, bias=False), low, high)
     return {"fc2": fc, "lif2": LIF(4, time_dim=0)}
 
 
-def run_second(module: Any, x: Tensor) -> None:
+def run_second(module, x):
     """Runs the other layer, from rest."""
     module.lif2.reset()
     module.lif2(module.fc2(x))
 
 
-def fails(at: int) -> Callable[[Any, Tensor, int], None]:
+def fails(at):
     """Raises an error in one batch, in the first fit of a module."""
 
-    def step(module: Any, x: Tensor, i: int) -> None:
+    def step(module, x, i):
         if i == at and not hasattr(module, "failed"):
             module.failed = True
             raise OSError
@@ -381,17 +379,17 @@ def fails(at: int) -> Callable[[Any, Tensor, int], None]:
     return step
 
 
-def step_exported(module: Any, x: Tensor, i: int) -> None:
+def step_exported(module, x, i):
     """Hands changes over to an optimizer of a fit, which steps."""
     module.optimizers().zero_grad()
     module.trainer.callbacks[0].updates_as_gradients()
     module.optimizers().step()
 
 
-def constrained(*constraints: Callable[[Tensor], object]) -> Any:
+def constrained(*constraints):
     """Returns a preparation that registers constraints."""
 
-    def prepare(net: Any, rule: Any) -> None:
+    def prepare(net, rule):
         for each in constraints:
             attach_updater(net.fc, "weight").register_constraint(each)
 
@@ -401,42 +399,42 @@ def constrained(*constraints: Callable[[Tensor], object]) -> Any:
 class Deep(Net):
     """Two layers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(**second(OUTPUTS, 0.2, 0.9))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.lif2(self.fc2(super().forward(x)))
 
 
-def delayed(**options: Any) -> Any:
+def delayed(**options):
     """Returns a layer whose delays are trained."""
     net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, time_dim=0, **options))
     net.fc.weight.requires_grad_(False).fill_(0.3)
     return net
 
 
-def restores(event: str, every: int = 1) -> dict[str, Any]:
+def restores(event, every=1):
     """Loads the first weights again at an event, of every so many batches."""
     first: dict[str, Any] = {}
 
-    def keep(net: Any, rule: Any) -> None:
+    def keep(net, rule):
         first.update(copy.deepcopy(net.fc.state_dict()))
 
-    def load(net: Any, rule: Any, i: int) -> None:
+    def load(net, rule, i):
         if i % every == 0:
             net.fc.load_state_dict(first)
 
     return {"prepare": keep, "on": {event: load}}
 
 
-def fit(module: Any, *callbacks: pl.Callback, data: Any = None, **trainer: Any) -> pl.Trainer:
+def fit(module, *callbacks, data=None, **trainer):
     """Fits a module, and returns the Trainer."""
     made = quiet_trainer(*callbacks, **{"max_epochs": 2, **trainer})
     made.fit(module, loader(data))
     return made
 
 
-def loader(data: Any = None) -> DataLoader[Any]:
+def loader(data=None):
     """Returns batches as a loader, which knows their size if they are of one shape."""
     data = list(spikes() if data is None else data)
     if len({each.shape for each in data}) > 1:
@@ -444,20 +442,20 @@ def loader(data: Any = None) -> DataLoader[Any]:
     return DataLoader(torch.cat(data), batch_size=len(data[0]))
 
 
-def learner(rule: Any = None, cells: Any = None, **options: Any) -> CellTrainerCallback:
+def learner(rule=None, cells=None, **options):
     """Returns a callback that trains the layer."""
     return CellTrainerCallback(rule or stdp(), ENC if cells is None else cells, **options)
 
 
 # ---------------------------------------------------------------------- loops
-def registered() -> tuple[Net, Any]:
+def registered():
     """Returns the layer, and a rule that has its cell."""
     net, rule = Net(), stdp()
     rule.register_cell("enc", Cell(net.fc, net.lif))
     return net, rule
 
 
-def windows(net: Any, rule: Any, batches: int = 24) -> Iterator[int]:
+def windows(net, rule, batches=24):
     """Runs batches, and calls the rule after each."""
     for i, x in enumerate(spikes(batches)):
         whole(net, x, i)
@@ -465,13 +463,7 @@ def windows(net: Any, rule: Any, batches: int = 24) -> Iterator[int]:
         yield i
 
 
-def exported(
-    kind: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
-    lr: float = 1.0,
-    step: bool = True,
-    zero: bool = True,
-    early: bool = False,
-) -> None:
+def exported(kind=torch.optim.SGD, lr=1.0, step=True, zero=True, early=False):
     """Hands changes over to an optimizer, or forgets a part of it."""
     net, rule = registered()
     optimizer = kind(net.fc.parameters(), lr=lr)
@@ -485,14 +477,14 @@ def exported(
             optimizer.step()
 
 
-def set_up() -> tuple[Net, FabricCellTrainer]:
+def set_up():
     """Returns the layer, and a learner that is set up."""
     net, use = Net(), FabricCellTrainer(stdp(), ENC)
     use.setup(net)
     return net, use
 
 
-def recorded(net: Any, use: FabricCellTrainer, batches: int = 24) -> Iterator[int]:
+def recorded(net, use, batches=24):
     """Runs batches, each of which the learner records."""
     for i, x in enumerate(spikes(batches)):
         with use.batch():
@@ -509,7 +501,7 @@ class Said(NamedTuple):
     error: Exception | None
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self):
         """The texts of the warnings."""
         return [str(each.message) for each in self.warnings]
 
@@ -517,24 +509,24 @@ class Said(NamedTuple):
 class Lines(logging.Handler):
     """Keeps the lines of summaries."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(logging.INFO)
         self.lines: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record):
         text = record.getMessage()
         if text.startswith("Local learning"):
             rows = [each for each in text.splitlines()[1:] if each.endswith(".")]
             self.lines += [each for each in rows if not each.startswith("Sums over spikes ran")]
 
 
-def ours(found: warnings.WarningMessage) -> bool:
+def ours(found):
     """Whether a warning is this package's, and not a remark of Lightning or torch."""
     text = str(found.message)
     return issubclass(found.category, RuntimeWarning) or " should " in text
 
 
-def run(p: Program, host: str) -> Said:
+def run(p, host):
     """Runs a program to its end, and until everything of it is deleted."""
     torch.manual_seed(0)
     logger, handler = logging.getLogger("lightning_accum"), Lines()

@@ -233,9 +233,7 @@ def test_a_fit_that_is_resumed_ends_as_one_that_went_on(tmp_path):
     ("passed", "options", "warns"),
     [(False, {"momentum": 0.9}, True), (True, {"momentum": 0.9}, False), (False, {}, False)],
 )
-def test_an_optimizer_with_a_state_that_was_not_passed_is_told_once(
-    passed: bool, options: dict[str, float], warns: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_optimizer_with_a_state_that_was_not_passed_is_told_once(passed, options, warns, caplog):
     sparse, rewire = connection(), Rewire(share=0.2)
     optimizer = torch.optim.SGD(sparse.parameters(), lr=0.1, **options)
     for _ in range(4):

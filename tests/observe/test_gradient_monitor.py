@@ -1,7 +1,5 @@
 """The gradient of a loss by a module's output, in the order of the calls."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -11,17 +9,17 @@ from torch import nn
 from lightning_accum.observe import GradientMonitor, WindowRecorder
 
 
-def watched() -> tuple[nn.Module, nn.Module, GradientMonitor]:
+def watched():
     torch.manual_seed(0)
     fc, relu = nn.Linear(3, 2), nn.Sigmoid()
     return fc, relu, GradientMonitor(relu, reducer=WindowRecorder())
 
 
-def steps() -> torch.Tensor:
+def steps():
     return torch.arange(12.0).view(4, 1, 3)
 
 
-def test_one_backward_pass_for_all_steps_comes_in_the_order_of_the_calls() -> None:
+def test_one_backward_pass_for_all_steps_comes_in_the_order_of_the_calls():
     fc, relu, monitor = watched()
     loss = sum((t + 1) * relu(fc(x)).sum() for t, x in enumerate(steps()))
     loss.backward()
@@ -29,7 +27,7 @@ def test_one_backward_pass_for_all_steps_comes_in_the_order_of_the_calls() -> No
     assert torch.equal(monitor.reducer.window(), expected)
 
 
-def test_a_backward_pass_for_each_step_is_the_same() -> None:
+def test_a_backward_pass_for_each_step_is_the_same():
     fc, relu, monitor = watched()
     for t, x in enumerate(steps()):
         ((t + 1) * relu(fc(x)).sum()).backward()
@@ -37,7 +35,7 @@ def test_a_backward_pass_for_each_step_is_the_same() -> None:
     assert monitor.peek().tolist() == [[4.0, 4.0]]
 
 
-def test_clearing_forgets_gradients_that_are_still_to_come() -> None:
+def test_clearing_forgets_gradients_that_are_still_to_come():
     fc, relu, monitor = watched()
     late = relu(fc(steps()[0])).sum()
     monitor.clear()
@@ -46,7 +44,7 @@ def test_clearing_forgets_gradients_that_are_still_to_come() -> None:
     assert monitor.reducer.window().tolist() == [[[2.0, 2.0]]]
 
 
-def test_what_has_no_graph_is_not_seen() -> None:
+def test_what_has_no_graph_is_not_seen():
     fc, relu, monitor = watched()
     with torch.no_grad():
         relu(fc(steps()[0]))
@@ -55,7 +53,7 @@ def test_what_has_no_graph_is_not_seen() -> None:
     assert monitor.reducer.length == 1
 
 
-def test_the_graph_is_not_kept_and_a_copy_sees_nothing() -> None:
+def test_the_graph_is_not_kept_and_a_copy_sees_nothing():
     fc, relu, monitor = watched()
     other = copy.deepcopy(monitor)
     loss = (relu(fc(steps()[0])) ** 2).sum()
@@ -64,7 +62,7 @@ def test_the_graph_is_not_kept_and_a_copy_sees_nothing() -> None:
     assert other.peek() is None
 
 
-def test_it_does_not_outlive_itself() -> None:
+def test_it_does_not_outlive_itself():
     fc, relu, monitor = watched()
     loss = relu(fc(steps()[0])).sum()
     del monitor
@@ -73,7 +71,7 @@ def test_it_does_not_outlive_itself() -> None:
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_second_backward_pass_is_refused(calls: int) -> None:
+def test_a_second_backward_pass_is_refused(calls):
     fc, relu, monitor = watched()
     outputs = [relu(fc(x)).sum() for x in steps()[:calls]]
     outputs[-1].backward(retain_graph=True)

@@ -20,7 +20,7 @@ from lightning_accum.observe.reducer import Latest
 class Echo(nn.Module):
     """Gives out what it takes, remembers it, and adds it up."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.seen: Tensor | None = None
         self.total = torch.zeros(1)
@@ -40,7 +40,7 @@ KINDS = {
 each = turns("make", KINDS.values())
 
 
-def positive(x: Tensor) -> bool:
+def positive(x):
     return bool(x.sum() > 0)
 
 

@@ -28,13 +28,13 @@ COPIES = [
 ]
 
 
-def loaded(recorder: WindowRecorder) -> WindowRecorder:
+def loaded(recorder):
     fresh = WindowRecorder(recorder.spikes, recorder.time_dim, recorder.dt)
     fresh.load_state_dict(recorder.state_dict())
     return fresh
 
 
-def memory(recorder: WindowRecorder) -> torch.Tensor:
+def memory(recorder):
     return recorder._buffer.memory
 
 
@@ -184,7 +184,7 @@ def test_spikes_that_are_no_spikes(values, time_dim):
     assert recorder.window().all()
 
 
-def take(recorder: WindowRecorder, steps) -> None:
+def take(recorder, steps):
     for step in steps:
         recorder(step)
     recorder.window()
@@ -317,12 +317,12 @@ def test_inference_mode_and_out_of_it_within_a_window(spikes):
     assert recorder.window().tolist() == [[0, 0]]
 
 
-def used(x: torch.Tensor) -> None:
+def used(x):
     """As a connection uses what a monitor has seen."""
     publish_events(x, Events(x.flatten(0, 1)))
 
 
-def raster(seed: int = 0) -> torch.Tensor:
+def raster(seed=0):
     return torch.rand(5, 2, 3, generator=torch.Generator().manual_seed(seed)) < 0.5
 
 

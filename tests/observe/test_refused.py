@@ -1,7 +1,5 @@
 """What is refused leaves everything as it was, and what is not observed is not recorded."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 
@@ -111,14 +109,14 @@ def test_what_one_task_does_not_observe_another_does():
     relu = nn.ReLU()
     monitor = OutputMonitor(relu, reducer=WindowRecorder())
 
-    async def silent(begun: asyncio.Event, done: asyncio.Event) -> None:
+    async def silent(begun, done):
         with unobserved():
             begun.set()
             await done.wait()
             relu(torch.tensor([2.0]))  # the other has begun and ended its own in between
         relu(torch.tensor([3.0]))
 
-    async def both() -> None:
+    async def both():
         begun, done = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(silent(begun, done))
         await begun.wait()

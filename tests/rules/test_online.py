@@ -408,7 +408,7 @@ def test_a_rule_of_a_callback_is_rejected():
         (la.STDP(0.1, 0.1), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
     ],
 )
-def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words) -> None:
+def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words):
     layer = la.Serial(connection, LIF(1))
     rule.register_cell("cell", layer.cell)
     assert words in str(why_step_by_step(rule, layer, torch.ones(3, 1, 2), **options))
