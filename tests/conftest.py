@@ -1,5 +1,6 @@
 """What all tests share: helpers on the path of the processes that they start, and markers."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -37,6 +38,13 @@ def pytest_collection_modifyitems(items):
         marker = MARKERS.get(Path(item.path).parent.name)
         if marker is not None:
             item.add_marker(marker)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap():
+    """Lets collections look at the objects of one file only."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

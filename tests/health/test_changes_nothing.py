@@ -19,7 +19,7 @@ from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, Said, fit, lea
 from values import differences
 
 import lightning_accum as la
-from lightning_accum import STDP, Cell, LocalLearningWarning, Serial
+from lightning_accum import STDP, Cell, Serial
 from lightning_accum._events import SILENT
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF, Linear
@@ -33,14 +33,14 @@ ZOO = sorted({network.example for network in importlib.import_module("zoo").ZOO.
 class Notes(pl.Callback):
     """Notes all that a fit leaves."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.losses: list[Any] = []
         self.found: list[Any] = []
 
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer, module, outputs, *_):
         self.losses.append(copy.deepcopy(outputs))
 
-    def on_train_end(self, trainer: Any, module: Any) -> None:
+    def on_train_end(self, trainer, module):
         learners = [c for c in trainer.callbacks if isinstance(c, CellTrainerCallback)]
         states = [each.state_dict() for each in learners]
         optimizers = [each.state_dict() for each in trainer.optimizers]
@@ -49,7 +49,7 @@ class Notes(pl.Callback):
 
 
 @pytest.mark.parametrize("program", FITS, ids=lambda p: p.name)
-def test_a_fit_is_the_same_with_and_without(program: Program) -> None:
+def test_a_fit_is_the_same_with_and_without(program):
     found = []
     for health in (True, False):
         notes = Notes()
@@ -71,29 +71,29 @@ class Enough(Exception):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_a_network_of_the_zoo_is_the_same_with_and_without(name: str, tmp_path: Path) -> None:
+def test_a_network_of_the_zoo_is_the_same_with_and_without(name, tmp_path):
     """Runs its first fit, or the first updates of its loop, and leaves out the rest."""
     on, off = (few_batches(name, health, tmp_path) for health in (True, False))
     assert not differences(on, off)
 
 
-def few_batches(name: str, health: bool, folder: Path) -> Any:
+def few_batches(name, health, folder):
     """Returns what an example's first batches leave, with or without health."""
     example = importlib.import_module(name)
     fit, make, update = pl.Trainer.fit, CellTrainerCallback.__init__, la.Rule.update
     calls = [0]
 
-    def short_fit(trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    def short_fit(trainer, model, *args, **kwargs):
         notes = Notes()
         trainer.callbacks.append(notes)
         trainer.fit_loop.max_epochs, trainer.limit_train_batches = 1, 4
         fit(trainer, model, *args, **kwargs)
         raise Enough(notes.found)
 
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(self, *args, **kwargs):
         make(self, *args, **{**kwargs, "health": health})
 
-    def updated(rule: Any, *args: Any, **kwargs: Any) -> None:
+    def updated(rule, *args, **kwargs):
         update(rule, *args, **kwargs)
         calls[0] += 1
         if calls[0] == 8:
@@ -126,36 +126,26 @@ def few_batches(name: str, health: bool, folder: Path) -> Any:
     return found
 
 
-def forward(net: Any, x: Any, i: int) -> None:
+def forward(net, x, i):
     net.lif.forward(net.fc.forward(x.transpose(0, 1)))
 
 
 @pytest.mark.parametrize("health", [False, {"recorded": False, "applied": True}])
-def test_checks_are_switched_off(health: Any) -> None:
+def test_checks_are_switched_off(health):
     p = Program(name="methods", step=forward, callback={"health": health})
     assert run(p, CALLBACK).texts == []
     assert run(dataclasses.replace(p, callback={}), CALLBACK).texts
 
 
 @pytest.mark.parametrize("health", ["moved", {"movd": False}, {"moved": 0}, None])
-def test_unknown_checks_are_refused(health: Any) -> None:
+def test_unknown_checks_are_refused(health):
     with pytest.raises((TypeError, ValueError), match="`health`"):
         learner(health=health)
 
 
-def test_a_message_ends_with_its_key() -> None:
-    said = run(Program(name="methods", step=forward), HAND)
-    (only,) = said.warnings
-    assert only.message.key == "recorded"  # type: ignore[union-attr]
-    assert str(only.message).endswith("[recorded]")
-    assert issubclass(LocalLearningWarning, RuntimeWarning)
-
-
 @pytest.mark.parametrize("host", [HAND, CALLBACK, FABRIC])
-def test_a_check_that_raises_is_logged_once_and_left_out(
-    host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def breaks(*_: Any) -> None:
+def test_a_check_that_raises_is_logged_once_and_left_out(host, monkeypatch, caplog):
+    def breaks(*_):
         raise RuntimeError("of a check")
 
     monkeypatch.setattr("lightning_accum.health.facts.CellFacts.look", breaks)
@@ -163,13 +153,13 @@ def test_a_check_that_raises_is_logged_once_and_left_out(
     assert sum("left out" in each.message for each in caplog.records) == 1
 
 
-def by_hand() -> Any:
+def by_hand():
     layer, rule = Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0)), STDP(0.1, -0.1, time_dim=0)
     rule.register_cell("enc", layer.cell)
     return layer, rule
 
 
-def test_copies_are_silent() -> None:
+def test_copies_are_silent():
     layer, rule = by_hand()
     assert rule.events is not SILENT
     assert layer.cell.updater.events is not SILENT
@@ -178,7 +168,7 @@ def test_copies_are_silent() -> None:
     assert twin[0].cell.updater.events is SILENT
 
 
-def test_updates_that_are_never_applied_end_the_count_of_spikes(monkeypatch: Any) -> None:
+def test_updates_that_are_never_applied_end_the_count_of_spikes(monkeypatch):
     monkeypatch.setattr("lightning_accum.health.watch._LONG", 4)
     layer, rule = by_hand()
     for _ in range(8):
@@ -188,9 +178,9 @@ def test_updates_that_are_never_applied_end_the_count_of_spikes(monkeypatch: Any
     rule.update()  # it would be told otherwise
 
 
-def test_a_rule_in_a_callback_is_not_watched_by_hand() -> None:
+def test_a_rule_in_a_callback_is_not_watched_by_hand():
     class Asks(pl.Callback):
-        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        def on_train_batch_end(self, trainer, *_):
             events.add(trainer.callbacks[0].cell_trainer.events)
 
     events: set[Any] = set()
@@ -200,8 +190,8 @@ def test_a_rule_in_a_callback_is_not_watched_by_hand() -> None:
     assert use.cell_trainer.events is SILENT
 
 
-def test_two_rules_of_a_connection_are_both_told() -> None:
-    def program() -> None:
+def test_two_rules_of_a_connection_are_both_told():
+    def program():
         layer, rule = by_hand()
         other = la.Homeostasis(1e-12, target=50.0, time_dim=0)
         other.register_cell("rate", Cell(layer.connection, layer.neuron))

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 from correct import CORRECT
 from mistakes import MISTAKES
-from programs import Program, Said, run
+from programs import Said, run
 
 from lightning_accum.health import LocalLearningWarning
 
 
-def each(table: Sequence[Program]) -> list[Any]:
+def each(table):
     """Programs times hosts."""
     return [pytest.param(p, h, id=f"{p.name} - {h}") for p in table for h in p.hosts]
 
 
-def has(text: str, words: Sequence[str]) -> bool:
+def has(text, words):
     """Whether a text has all words, in any case."""
     return all(word.lower() in text.lower() for word in words)
 
 
 @pytest.mark.parametrize(("program", "host"), each(MISTAKES))
-def test_a_mistake_is_told_by_its_link(program: Program, host: str) -> None:
+def test_a_mistake_is_told_by_its_link(program, host):
     said = run(program, host)
     links = (program.link,) if isinstance(program.link, str) else program.link
     if said.error is not None:
@@ -36,10 +33,12 @@ def test_a_mistake_is_told_by_its_link(program: Program, host: str) -> None:
     (only,) = said.warnings  # the first broken link, and nothing else
     assert only.category is LocalLearningWarning
     assert only.message.key in links
+    assert str(only.message).endswith(f"[{only.message.key}]")
+    assert issubclass(only.category, RuntimeWarning)
 
 
 @pytest.mark.parametrize(("program", "host"), each(CORRECT))
-def test_a_correct_program_is_silent(program: Program, host: str) -> None:
+def test_a_correct_program_is_silent(program, host):
     said: Said = run(program, host)
     assert said.texts == []
     if program.advice == ():
@@ -48,11 +47,11 @@ def test_a_correct_program_is_silent(program: Program, host: str) -> None:
         assert any(has(line, program.advice) for line in said.lines), said.lines
 
 
-def test_names_are_told_apart() -> None:
+def test_names_are_told_apart():
     names = [p.name for p in (*MISTAKES, *CORRECT)]
     assert len(set(names)) == len(names)
 
 
-def test_the_table_is_large_enough() -> None:
+def test_the_table_is_large_enough():
     assert len(MISTAKES) >= 45
     assert sum(not p.advice for p in CORRECT) >= 80
