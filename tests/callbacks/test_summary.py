@@ -2,8 +2,6 @@
 
 import logging
 import math
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -51,14 +49,6 @@ def test_is_said_where_lightning_is_muted(said, tmp_path):
     finally:
         lightning.setLevel(level)
     assert len(rows(said())) == 1
-
-
-def test_is_printed_by_a_plain_program():
-    program = "from lightning_accum.callbacks._logging import logger; logger.info('learned')"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == "learned\n"
 
 
 def test_a_kernel_that_is_missing_is_told_once(said, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ STEPS, INPUTS, OUTPUTS = 6, 5, 4
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
 # The running averages of BCM and Covariance are of each process' own samples; and a digit that is
 # rounded otherwise becomes another spike some hundred steps later.
-OWN_WAYS = ("BCM", "Covariance", "1,000 steps")
+OWN_WAYS = ("BCM", "Covariance", "200 steps")
 RULES = {
     "STDP": lambda **o: la.STDP(**PAIR, **o),
     "STDP, nearest": lambda **o: la.STDP(**PAIR, trace_mode="nearest", **o),
@@ -135,7 +135,7 @@ def runs():
         rule = RULES["STDP"](time_dim=0, batch_reduction="sum")
         yield f"sparse, {every}", rule, "local, sparse", every, 2
     yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2, 2
-    yield "1,000 steps", RULES["Oja"](time_dim=0), "local", 1, 250
+    yield "200 steps", RULES["Oja"](time_dim=0), "local", 1, 50
 
 
 def main(rank, ranks, folder):

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PAGE = (Path(__file__).parents[2] / "docs/distributed.md").read_text(encoding="utf-8")
 ONE, AVERAGED, SHARDED = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 QUIET = {
@@ -34,17 +32,11 @@ def printed(folder, program):
     return done.stdout
 
 
-@pytest.mark.distributed
-def test_weights_agree_and_thresholds_where_they_are_averaged(tmp_path):
-    found = re.findall(
-        r"process \d: weights ([\d.]+), thresholds ([\d.]+)", printed(tmp_path, ONE + AVERAGED)
-    )
+def test_weights_agree_thresholds_where_they_are_averaged_and_shards_learn(tmp_path):
+    shown = printed(tmp_path, ONE + AVERAGED + SHARDED)
+    found = re.findall(r"process \d: weights ([\d.]+), thresholds ([\d.]+)", shown)
     weights, thresholds = zip(*found, strict=True)
     assert len(found) == 4  # two fits in two processes
     assert len(set(weights)) == 2
     assert len(set(thresholds)) == 3  # the first fit's differ, the second's do not
-
-
-@pytest.mark.distributed
-def test_shards_of_weights_learn(tmp_path):
-    assert printed(tmp_path, SHARDED).count("6 of 12 rows are kept in this process") == 2
+    assert shown.count("6 of 12 rows are kept in this process") == 2

@@ -138,34 +138,6 @@ def test_installed_it_has_no_sources(folder):
     assert library.library(torch.float64) is not None
 
 
-PROGRAM = """
-import sys, torch
-seen = []
-def watch(event, args):
-    writes = event == "open" and (args[2] or 0) & 3 != 0  # O_WRONLY or O_RDWR
-    if writes or event in ("subprocess.Popen", "os.posix_spawn", "os.exec", "os.fork", "os.mkdir"):
-        seen.append((event, args))
-sys.addaudithook(watch)
-import lightning_accum as la
-import lightning_accum.nn
-from lightning_accum.sparse import kernel_library as library
-fc, neuron = torch.nn.Linear(4, 3, bias=False), la.nn.LIF(3)
-rule = la.STDP(0.1, -0.1)
-rule.register_cell("cell", la.Cell(fc, neuron))
-neuron(fc(torch.ones(2, 4)))
-rule()
-rule.update()
-print(library.library(torch.float32) is None, seen)
-"""
-
-
-def test_nothing_is_started_or_written():
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", PROGRAM], capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == (f"{BUILT is None} []\n", "")
-
-
 def build(root, **environ):
     """Builds from a copy of the sources."""
     shutil.copytree(
