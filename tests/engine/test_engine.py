@@ -17,7 +17,7 @@ from lightning_accum.functional.reductions import reduction
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
 MODES = ("cumulative", "nearest")
 exact = {"rtol": 1e-10, "atol": 1e-10}
-quick = settings(derandomize=True, max_examples=25)
+quick = settings(derandomize=True, max_examples=12)
 
 
 def middle(stacked, dim):

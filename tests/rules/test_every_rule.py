@@ -30,7 +30,8 @@ exact = {"rtol": 1e-10, "atol": 1e-10}
 def test_against_a_loop(name, calls, length, batch, carry, reduce, mode, backend, rewarded, seed):
     case, steps = RULES[name], calls * length
     mode = mode if mode in case.modes else case.modes[0]
-    for kind, (make, shape, params) in KINDS.items():
+    for kind in [*KINDS][seed % 2 :: 2]:
+        make, shape, params = KINDS[kind]
         torch.manual_seed(seed)
         module, neuron = make().double(), Fed()
         out = module(torch.zeros(batch, *shape).double()).shape[1:]
