@@ -1,12 +1,9 @@
 """What is borrowed from torch does what it is borrowed for."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from functools import partial
 from types import FunctionType
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -37,24 +34,13 @@ from lightning_accum._compat.lightning import (
 from lightning_accum._compat.torch import (
     compiled_from,
     foreach,
-    forward_methods,
-    fused_adam,
-    hook_count,
     in_backward,
-    in_dispatch_mode,
-    is_compiler_failure,
-    is_traced,
     own_tensor,
-    parallel_region,
-    step_is_watched,
     version,
 )
 from lightning_accum._compat.torchmetrics import (
     default_states,
     forget_computed,
-    is_synchronised,
-    known_keywords,
-    local_result,
     mark_updated,
 )
 
@@ -196,7 +182,7 @@ class Looked(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = automatic
         self.look = look
-        self.found: list[Any] = []
+        self.found = []
 
     def train_dataloader(self):
         return torch.utils.data.DataLoader(torch.zeros(5, 1))

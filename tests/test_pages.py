@@ -4,13 +4,10 @@
 them can be pasted into an empty file. What it does not run is run here, or where `NOT_RUN` says.
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -55,7 +52,7 @@ def blocks(page, language="python"):
 
 def run(code):
     """The names that a program has made."""
-    scope: dict[str, Any] = {"__name__": "__main__"}
+    scope = {"__name__": "__main__"}
     exec(compile(code, "a page", "exec"), scope)
     return scope
 

@@ -17,7 +17,7 @@ def carried(rule):
 
 
 def recorded(rule):
-    return rule.get_monitor("enc", "post").reducer.length  # type: ignore[no-any-return]
+    return rule.get_monitor("enc", "post").reducer.length
 
 
 @pytest.fixture

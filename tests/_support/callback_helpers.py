@@ -1,7 +1,5 @@
 """A small spiking LightningModule, data without randomness, and learning written by hand."""
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings
@@ -12,7 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import STDP, CellSpec
@@ -20,7 +18,7 @@ from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF
 
 INPUTS, OUTPUTS, STEPS, BATCH = 6, 4, 7, 5
-RULE: dict[str, Any] = {"lr_post": 0.02, "lr_pre": -0.015, "tc_post": 8.0, "tc_pre": 12.0}
+RULE = {"lr_post": 0.02, "lr_pre": -0.015, "tc_post": 8.0, "tc_pre": 12.0}
 
 
 # The hooks of a fit, in which a callback may fail or be copied.
@@ -98,7 +96,7 @@ class Noting(STDP):
 
     def __init__(self, **options):
         super().__init__(**{**RULE, "time_dim": 0, **options})
-        self.windows: list[Tensor] = []
+        self.windows = []
 
     def terms(self, window, h):
         self.windows.append(window.pre.activity.clone())
@@ -111,7 +109,7 @@ def callback(rule=None, **options):
 
 
 def trainer(tmp_path, *callbacks, **options):
-    quiet: dict[str, Any] = {
+    quiet = {
         "accelerator": "cpu",
         "default_root_dir": tmp_path,
         "enable_progress_bar": False,
@@ -188,7 +186,7 @@ class Probe(pl.Callback):
     """Calls ``fn(trainer, module)`` in one hook."""
 
     def __init__(self, hook, fn):
-        self.found: list[Any] = []
+        self.found = []
         setattr(self, hook, self._call)
         self._fn = fn
 

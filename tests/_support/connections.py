@@ -1,9 +1,5 @@
 """Every kind of connection that a rule should train."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 from rasters import raster
 from torch import nn
@@ -59,7 +55,7 @@ def sparse():
 
 
 # kind: module, shape of its input, parameters
-KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[str, ...]]] = {
+KINDS = {
     "linear": (lambda: nn.Linear(4, 3), (4,), ("weight", "bias")),
     "sparse": (sparse, (4,), ("weight", "bias")),
     "sparse, tokens": (sparse, (2, 4), ("weight", "bias")),

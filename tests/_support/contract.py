@@ -151,7 +151,7 @@ def watch(world, i):
 def backward(module, x):
     """Runs a module with a backward pass; no mode of the caller keeps it from a graph."""
     with torch.inference_mode(False), torch.enable_grad():
-        y: Tensor = module(x.clone())
+        y = module(x.clone())
         y.square().sum().backward()
     return y.detach()
 
@@ -306,7 +306,7 @@ def send(source, i):
 
 
 SEQUENCE = (5, 2, 3)
-CASES: dict[str, Case] = {
+CASES = {
     "Accumulator": Case(accumulator, accumulate),
     **{
         f"Accumulator, {name}": Case(partial(accumulator, fn), accumulate)

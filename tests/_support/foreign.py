@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import torch
 from callback_helpers import trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import STDP, Cell, CellSpec
@@ -80,7 +80,7 @@ class Learner(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.net = net
-        self.seen: list[tuple[Tensor, Tensor]] = []
+        self.seen = []
 
     def training_step(self, batch, batch_idx):
         pre = batch[0].transpose(0, 1)

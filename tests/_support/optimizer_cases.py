@@ -1,7 +1,5 @@
 """The optimizers in all their options, and runs of them on a small load."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

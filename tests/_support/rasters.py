@@ -1,16 +1,11 @@
 """Modules that are fed with rasters, and pair STDP one spike at a time."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lightning_accum import Serial
-
-Reduce = Callable[[Tensor, int], Tensor]
 
 
 class Fed(nn.Module):
@@ -18,7 +13,7 @@ class Fed(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.food: list[Tensor] = []
+        self.food = []
 
     def forward(self, x):
         return self.food.pop(0)

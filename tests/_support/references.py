@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum.functional import ExponentialKernel
-
-# rate, post, pre, and whether times the parameter, or a function of the parameter
-Product = tuple[float, Tensor, Tensor, bool | Callable[[Tensor], Tensor]]
-State = dict[str, Any]
-Step = Callable[[State, Tensor, Tensor, Tensor, dict[str, Any]], Iterator[Product]]
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
 TRIPLET = {
@@ -41,6 +36,7 @@ def age(state, key, seen):
     return state[key]
 
 
+# Products: rate, post, pre, and whether times the parameter, or a function of the parameter.
 def pair(state, x, y, one, known):
     yield 0.3, y, follow(state, "x", x, 12.0, known["mode"]), False
     yield -0.2, follow(state, "y", y, 8.0, known["mode"]), x, False
@@ -126,7 +122,7 @@ def homeostasis(state, x, y, one, known):
 
 class Case(NamedTuple):
     make: Callable[..., la.Rule]
-    step: Step
+    step: Callable[..., Iterator]  # of products
     spikes: bool = True
     modes: tuple[str, ...] = ("cumulative",)
     rewarded: bool = False
@@ -134,7 +130,7 @@ class Case(NamedTuple):
 
 
 BOTH = ("cumulative", "nearest")
-RULES: dict[str, Case] = {
+RULES = {
     "STDP": Case(lambda **o: la.STDP(**PAIR, **o), pair, modes=BOTH),
     "WeightDependentSTDP": Case(
         lambda **o: la.WeightDependentSTDP(
@@ -196,7 +192,7 @@ def reference(case, module, name, pre, post, mode, rewards, length):
 
     steps, batch = pre.shape[:2]
     parts = torch.zeros(2, steps, batch, *param.shape, dtype=torch.float64)
-    states: list[State] = [{} for _ in range(batch)]
+    states = [{} for _ in range(batch)]
     eligible = torch.zeros(2, batch, *param.shape, dtype=torch.float64)
     seen = torch.ones(steps, batch, *[1] * (post.ndim - 2)).double() if is_bias else pre
     averages = {

@@ -24,7 +24,7 @@ def turns(names, cases):
                     raise
 
         rest = [each for name, each in signature.parameters.items() if name not in parts]
-        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        run.__signature__ = signature.replace(parameters=rest)
         return run
 
     return decorate

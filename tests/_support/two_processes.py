@@ -1,7 +1,5 @@
 """Checks that two processes make together: how they are started, and how a script makes them."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings
@@ -18,7 +16,7 @@ class Collectives(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace == "c10d":

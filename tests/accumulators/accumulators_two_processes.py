@@ -1,7 +1,5 @@
 """What two processes do together: `python accumulators_two_processes.py RANK RENDEZVOUS FOLDER`."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -184,7 +182,7 @@ def a_state_can_be_synchronised_by_hand():
 def a_source_ends_in_one_all_reduce():
     class Module:
         def __init__(self):
-            self.logged: dict[str, list[float]] = {}
+            self.logged = {}
 
         def log(self, name, value):
             self.logged.setdefault(name, []).append(float(value))

@@ -1,13 +1,10 @@
 """What UpdateMonitor logs is what the optimizers did, and nothing else."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import logging
 import math
 import pickle
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -17,7 +14,7 @@ from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Adam, AdamW
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.data import DataLoader
@@ -26,7 +23,6 @@ from lightning_accum.callbacks import UpdateMonitor
 from lightning_accum.callbacks.update_monitor import Copies, StepWatch
 
 STATISTICS = ("update_norm", "weight_norm", "ratio", "zero_share", "nonfinite")
-Weights = dict[str, Tensor]
 
 
 def data(batches=8):
@@ -326,7 +322,7 @@ def test_by_is_one_of_two():
     with pytest.raises(
         ValueError, match=r"should be 'parameter' or 'module'\. Found `by = 'layer'`"
     ):
-        UpdateMonitor(by="layer")  # type: ignore[arg-type]
+        UpdateMonitor(by="layer")
 
 
 def test_clipped_gradients(tmp_path):
@@ -379,7 +375,7 @@ def test_several_optimizers_by_hand(every, offset, log_every, at, tmp_path):
     for last, own in zip(at, steps, strict=True):
         assert all(max(s for s in own if s <= log) == step for log, step in last.items())
     found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=log_every)
-    expected: dict[str, Any] = {}
+    expected = {}
     for name in seen[0]:
         logged = at[name.startswith("dec")]
         values = of_steps(seen, logged.values(), name)
@@ -585,7 +581,7 @@ def test_a_step_at_the_end_of_a_stopped_epoch(first, tmp_path):
 
 def test_only_logging_steps_and_steps_1_2_4_8_copy_weights(tmp_path):
     """Counts the copies that exist while a gradient is made, in the optimizer's closure."""
-    alive: list[int] = []
+    alive = []
 
     def count(*_):
         alive.append(sum(type(thing) is Copies for thing in gc.get_objects()))
@@ -601,7 +597,7 @@ def test_without_logging_steps_nothing_is_measured(tmp_path):
 
 
 def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path):
-    seen: list[set[str]] = []
+    seen = []
     for wanted in (True, False):
         probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
         fit(Model(), tmp_path, UpdateMonitor("module", prog_bar=wanted), probe)

@@ -1,7 +1,5 @@
 """What a Weights & Biases run is given, read back from the files of an offline run."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -12,7 +10,6 @@ import torch
 from callback_helpers import BATCH, INPUTS, OUTPUTS, STEPS, Net, callback, loader, trainer
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
 from PIL import Image
-from torch import Tensor
 
 from lightning_accum.callbacks import UpdatePictures
 
@@ -66,7 +63,7 @@ class Kept(Net):
 
     def __init__(self):
         super().__init__()
-        self.spikes: list[Tensor] = []
+        self.spikes = []
 
     def forward(self, x):
         out = super().forward(x)

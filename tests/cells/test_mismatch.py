@@ -1,7 +1,5 @@
 """Sides of a cell that were not recorded alike are refused with the reason."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,6 @@ from turns import turns
 from lightning_accum import STDP, Cell
 
 ON = torch.ones(3, 2, 4)  # steps, samples, inputs
-Show = Callable[[nn.Module, nn.Module], object]
 
 
 class Relay(nn.Module):

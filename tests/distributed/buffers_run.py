@@ -1,11 +1,9 @@
 """Neurons with thresholds of their own in one of several processes: `python ... RANK RANKS ...`."""
 
-from __future__ import annotations
-
 import lightning.pytorch as pl
 import torch
 from run_ranks import share, trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
@@ -24,7 +22,7 @@ class Model(pl.LightningModule):
         self.lif = AdaptiveLIF(4, tc_mem=5.0, v_threshold=0.6, theta_plus=0.2, time_dim=0)
         self.register_buffer("seen", torch.zeros(2, 1))
         self.baseline = RewardBaseline(0.9, contexts=2)
-        self.errors: list[Tensor] = []
+        self.errors = []
         self.double()
 
     def training_step(self, batch, batch_idx):

@@ -11,8 +11,6 @@ from lightning_accum.callbacks import AverageBuffers
 
 SCRIPT, RANKS = "buffers_run.py", (1, 2)
 
-Found = dict[int, list[dict[str, dict[str, torch.Tensor]]]]
-
 
 @pytest.mark.parametrize("name", ["one step a batch", "one step a batch, wrapped"])
 def test_as_one_process_where_nothing_happens_between(found, name):

@@ -1,7 +1,5 @@
 """An agent that learns by reward: what its rule sums, and that it learns."""
 
-from __future__ import annotations
-
 import cartpole as example
 import pytest
 import torch

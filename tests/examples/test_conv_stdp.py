@@ -1,7 +1,5 @@
 """A spiking convolution: what spikes early, who wins at a place, and what STDP makes of it."""
 
-from __future__ import annotations
-
 import _data as data
 import conv_stdp as example
 import pytest

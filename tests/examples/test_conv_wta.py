@@ -1,7 +1,5 @@
 """Filters that compete at each place of a convolution approach what they win."""
 
-from __future__ import annotations
-
 import _data as data
 import _readout
 import conv_wta as example

@@ -1,7 +1,5 @@
 """A decision layer: the first neuron decides, and reward alone tells it whether it was right."""
 
-from __future__ import annotations
-
 import _data as data
 import pytest
 import reward_decision as example

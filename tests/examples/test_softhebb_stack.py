@@ -1,7 +1,5 @@
 """Filters that share each patch learn, and what they answer goes to the readout and further up."""
 
-from __future__ import annotations
-
 import _data as data
 import pytest
 import softhebb_stack as example

@@ -1,7 +1,5 @@
 """The zoo's page is made of what examples print."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from pathlib import Path

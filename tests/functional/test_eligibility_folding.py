@@ -1,7 +1,5 @@
 """The folded eligibility is e-prop's sum over synapses, exactly; and it says what does not fit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from eprop_reference import eprop
@@ -69,6 +67,6 @@ def test_it_may_write_into_memory_that_is_there(beta):
 )
 def test_what_does_not_fit_is_rejected(change, message):
     signal, psi, _ = drawn(0, 6)
-    options: dict[str, object] = {"learning_signal": signal, "derivative": psi, **change}
+    options = {"learning_signal": signal, "derivative": psi, **change}
     with pytest.raises((TypeError, ValueError), match=message):
-        fold_eligibility(**options)  # type: ignore[arg-type]
+        fold_eligibility(**options)

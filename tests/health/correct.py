@@ -1,14 +1,11 @@
 """Correct programs, of which nothing is warned."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools
 import pickle
 import tempfile
 from functools import partial
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -85,7 +82,7 @@ from lightning_accum.nn import (
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.rules import RandomFeedback, learn_online
 
-CORRECT: list[Program] = []
+CORRECT = []
 # The rows of the table fill their lines.
 # fmt: off
 
@@ -571,7 +568,7 @@ correct("another part of the program keeps the norm after each batch",
 
 def averaged():
     """Weights become an average after each epoch."""
-    before: dict[str, Tensor] = {}
+    before = {}
 
     def begin(net, rule):
         before["weight"] = net.fc.weight.detach().clone()
@@ -615,7 +612,7 @@ correct("weights in such a cycle are rounded after each epoch", on={"epoch": rou
 
 def best():
     """The best weights are loaded again when all is over."""
-    kept: dict[str, Any] = {}
+    kept = {}
 
     def keep(net, rule, i):
         if i == 9:
@@ -677,7 +674,7 @@ def classified(net, x, i):
     return {"loss": nn.functional.cross_entropy(net.head(net(x).mean(0).detach()), label)}
 
 
-HEADED: dict[str, Any] = {
+HEADED = {
     "net": lambda: Net(head=nn.Linear(OUTPUTS, 2)),
     "step": classified,
     "optimizer": lambda net: torch.optim.Adam(net.head.parameters()),
@@ -1010,7 +1007,7 @@ for name, program in {
     "many short runs": lambda: [by_hand(Program(name="one", epochs=1)) for _ in range(4)],
 }.items():
     in_loop(name, program)
-BY_HAND: dict[str, Any] = {"hosts": (HAND,), "epochs": 3}
+BY_HAND = {"hosts": (HAND,), "epochs": 3}
 correct("a few windows whose change is read", **{**BY_HAND, "epochs": 1}, update=False,
     data=lambda: spikes(4), on={"end": lambda net, rule, i: rule.updater_of("enc").weight.pos + 0})
 correct("changes that are measured from the same weights", **BY_HAND, **restores("batch"))

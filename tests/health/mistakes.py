@@ -1,10 +1,7 @@
 """Mistakes in earnest: the link of the chain that breaks, and words of what is said."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
-from typing import Any
 
 import torch
 from programs import (
@@ -57,7 +54,7 @@ from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.rules import learn_online
 
-MISTAKES: list[Program] = []
+MISTAKES = []
 # The rows of the table fill their lines.
 # fmt: off
 
@@ -139,7 +136,7 @@ mistake("steps without batch()", "recorded", "batch()", alone=no_batch, hosts=(F
 
 
 # ====================================================================== evaluated
-NEVER: dict[str, Any] = {"call": False, "hosts": (HAND,)}
+NEVER = {"call": False, "hosts": (HAND,)}
 mistake("never called", "evaluated", "`enc`", "no call", update=False, **NEVER)
 mistake("updated and never called", "evaluated", "`enc`", "no call", **NEVER)
 mistake("never called, until eval()", "evaluated", "`enc`", "no call", update=False, **NEVER,
@@ -197,7 +194,7 @@ def blind(net, x, i):
     return {"error": torch.zeros(BATCH, 2)}
 
 
-FROZEN: dict[str, Any] = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
+FROZEN = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
 mistake("the error is always 0", "active", "`enc`", "`error`", "always 0", net=Errors, rule=eprop,
     step=blind, inputs=("error",), **FROZEN)
 mistake("the feedback is 0", "active", "`enc`", "feedback", net=Errors, rule=eprop, step=erring,

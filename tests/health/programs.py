@@ -298,7 +298,7 @@ def callback(p):
         name: CellSpec(f"net.{s.connection}", f"net.{s.neuron}", s.params, s.overrides)
         for name, s in p.cells.items()
     }
-    options: dict[str, Any] = {"input_keys": p.inputs, "carry": p.carry, "lr": p.scale}
+    options = {"input_keys": p.inputs, "carry": p.carry, "lr": p.scale}
     if p.every > 1:
         options["apply_every_n_batches"] = p.every
     use = CellTrainerCallback(rule, cells or None, **{**options, **p.callback})
@@ -307,7 +307,7 @@ def callback(p):
     p.at("end", module.net, rule, module.i)
 
 
-RUN: dict[str, Callable[[Program], None]] = {HAND: by_hand, CALLBACK: callback, FABRIC: fabric}
+RUN = {HAND: by_hand, CALLBACK: callback, FABRIC: fabric}
 
 
 # ---------------------------------------------------------------------- programs of one host
@@ -415,7 +415,7 @@ def delayed(**options):
 
 def restores(event, every=1):
     """Loads the first weights again at an event, of every so many batches."""
-    first: dict[str, Any] = {}
+    first = {}
 
     def keep(net, rule):
         first.update(copy.deepcopy(net.fc.state_dict()))
@@ -511,7 +511,7 @@ class Lines(logging.Handler):
 
     def __init__(self):
         super().__init__(logging.INFO)
-        self.lines: list[str] = []
+        self.lines = []
 
     def emit(self, record):
         text = record.getMessage()

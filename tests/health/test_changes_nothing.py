@@ -1,7 +1,5 @@
 """Whoever watches changes nothing: weights, losses, states and random numbers are the same."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import importlib
@@ -9,13 +7,12 @@ import logging
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from correct import CORRECT
-from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, Said, fit, learner, run, whole
+from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, fit, learner, run, whole
 from values import differences
 
 import lightning_accum as la
@@ -34,8 +31,8 @@ class Notes(pl.Callback):
     """Notes all that a fit leaves."""
 
     def __init__(self):
-        self.losses: list[Any] = []
-        self.found: list[Any] = []
+        self.losses = []
+        self.found = []
 
     def on_train_batch_end(self, trainer, module, outputs, *_):
         self.losses.append(copy.deepcopy(outputs))
@@ -183,7 +180,7 @@ def test_a_rule_in_a_callback_is_not_watched_by_hand():
         def on_train_batch_end(self, trainer, *_):
             events.add(trainer.callbacks[0].cell_trainer.events)
 
-    events: set[Any] = set()
+    events = set()
     use = learner(health=False)
     fit(Lit(), use, Asks())
     assert events == {SILENT}
@@ -202,5 +199,5 @@ def test_two_rules_of_a_connection_are_both_told():
             other(carry=False)
             rule.update()
 
-    said: Said = run(Program(name="two", alone=program), HAND)
+    said = run(Program(name="two", alone=program), HAND)
     assert {text.split("`")[1] for text in said.texts} == {"enc", "rate"}

@@ -1,11 +1,9 @@
 """Mistakes are told by the first broken link and its remedy; correct programs are silent."""
 
-from __future__ import annotations
-
 import pytest
 from correct import CORRECT
 from mistakes import MISTAKES
-from programs import Said, run
+from programs import run
 
 from lightning_accum.health import LocalLearningWarning
 
@@ -39,7 +37,7 @@ def test_a_mistake_is_told_by_its_link(program, host):
 
 @pytest.mark.parametrize(("program", "host"), each(CORRECT))
 def test_a_correct_program_is_silent(program, host):
-    said: Said = run(program, host)
+    said = run(program, host)
     assert said.texts == []
     if program.advice == ():
         assert said.lines == []

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import gc
 import operator
@@ -22,7 +20,7 @@ class Echo(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.seen: Tensor | None = None
+        self.seen = None
         self.total = torch.zeros(1)
 
     def forward(self, *args, **kwargs):

@@ -35,7 +35,7 @@ class Net:
     def __init__(self, rule, cells=1, shared=False, rates=False):
         self.rule, self.weights = rule, []
         generator = torch.Generator().manual_seed(7)
-        self.layers: list[tuple[nn.Linear, Given]] = []
+        self.layers = []
         for at in range(cells):
             fc, neuron = nn.Linear(5, 3, bias=False).double(), Given()
             fc.weight.data = torch.rand(3, 5, generator=generator, dtype=torch.float64)

@@ -1,7 +1,5 @@
 """Whatever fails in a fit, and wherever: nothing stays behind, and the next fit goes as if new."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import sys
@@ -144,7 +142,7 @@ class Notes(pl.Callback):
     """Notes the weights after every batch."""
 
     def __init__(self):
-        self.seen: list[tuple[Tensor, Tensor]] = []
+        self.seen = []
 
     def on_train_start(self, trainer, pl_module):
         self.seen.append(parameters(pl_module))
@@ -241,16 +239,13 @@ def test_a_stage_that_fails(name, at, tmp_path):
 
 
 # ---------------------------------------------------------------------------- line by line
-Place = tuple[str, str, int]  # a file, a function and a line
-
-
 class Interrupts:
     """Raises when the n-th line of the package runs, or of one place; a trace function."""
 
     def __init__(self, n=sys.maxsize, error=KeyError, at=None):
         self.left, self.error, self.place, self.at = n, error, at, at and at[0]
-        self.seen: dict[Place, None] = {}
-        self.where: Place | None = None
+        self.seen = {}
+        self.where = None
 
     def __call__(self, frame, event, arg):
         file = frame.f_code.co_filename
