@@ -1,9 +1,12 @@
 """What is borrowed from torch does what it is borrowed for."""
 
+from __future__ import annotations
+
 import runpy
 import sys
 from functools import partial
 from types import FunctionType
+from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -34,13 +37,24 @@ from lightning_accum._compat.lightning import (
 from lightning_accum._compat.torch import (
     compiled_from,
     foreach,
+    forward_methods,
+    fused_adam,
+    hook_count,
     in_backward,
+    in_dispatch_mode,
+    is_compiler_failure,
+    is_traced,
     own_tensor,
+    parallel_region,
+    step_is_watched,
     version,
 )
 from lightning_accum._compat.torchmetrics import (
     default_states,
     forget_computed,
+    is_synchronised,
+    known_keywords,
+    local_result,
     mark_updated,
 )
 
@@ -50,26 +64,26 @@ def test_in_backward(reentrant):
     seen = []
 
     def square(x):
-        seen.append(_compat.in_backward())
+        seen.append(in_backward())
         return x * x
 
     x = torch.ones(1, requires_grad=True)
     checkpoint(square, x, use_reentrant=reentrant).backward()
     assert seen == [False, True]
-    assert not _compat.in_backward()
+    assert not in_backward()
 
 
 def test_in_dispatch_mode():
     with FakeTensorMode():
-        assert _compat.in_dispatch_mode()
-    assert not _compat.in_dispatch_mode()
+        assert in_dispatch_mode()
+    assert not in_dispatch_mode()
 
 
 def test_is_traced():
     seen = []
 
     def double(x):
-        seen.append(_compat.is_traced())
+        seen.append(is_traced())
         return 2 * x
 
     double(torch.ones(1))
@@ -77,7 +91,7 @@ def test_is_traced():
     torch.func.grad(lambda x: double(x).sum())(torch.ones(1))
     torch.compile(double, backend="eager", fullgraph=True)(torch.ones(1))
     assert seen == [False, True, True, True]
-    assert not _compat.is_traced()
+    assert not is_traced()
 
 
 def test_forward_methods():
@@ -87,30 +101,30 @@ def test_forward_methods():
 
     own = nn.Linear(1, 1)
     own.forward = lambda x: x
-    assert _compat.forward_methods(Doubled(1, 1, 1)) == ["torch.nn.modules.conv", __name__]
-    assert _compat.forward_methods(own) == ["<object>"]
+    assert forward_methods(Doubled(1, 1, 1)) == ["torch.nn.modules.conv", __name__]
+    assert forward_methods(own) == ["<object>"]
     assert Doubled(1, 1, 1)(torch.ones(1, 1, 1)).shape == (1, 1, 1)  # torch does call it
 
 
 def test_compiled_from():
     model = nn.Sequential(nn.Linear(2, 1))
-    assert _compat.compiled_from(torch.compile(model)) is model
-    assert _compat.compiled_from(model) is model
+    assert compiled_from(torch.compile(model)) is model
+    assert compiled_from(model) is model
 
 
 def test_hook_count():
     relu = nn.ReLU()
-    assert _compat.hook_count(relu) == 0
+    assert hook_count(relu) == 0
     handles = [
         relu.register_forward_hook(lambda *args: None),
         relu.register_forward_pre_hook(lambda *args: None),
         relu.register_full_backward_hook(lambda *args: None),
         relu.register_full_backward_pre_hook(lambda *args: None),
     ]
-    assert _compat.hook_count(relu) == 4
+    assert hook_count(relu) == 4
     for handle in handles:
         handle.remove()
-    assert _compat.hook_count(relu) == 0
+    assert hook_count(relu) == 0
 
 
 def test_own_tensor():
@@ -124,17 +138,15 @@ def test_own_tensor():
             return self.inner.weight
 
     tied = Tied()
-    assert _compat.own_tensor(tied.inner, "weight") is tied.weight
-    assert _compat.own_tensor(tied.inner, "running_mean") is tied.inner.running_mean
-    assert _compat.own_tensor(tied, "weight") is _compat.own_tensor(tied, "inner") is None
+    assert own_tensor(tied.inner, "weight") is tied.weight
+    assert own_tensor(tied.inner, "running_mean") is tied.inner.running_mean
+    assert own_tensor(tied, "weight") is own_tensor(tied, "inner") is None
 
 
 def test_foreach_subtracts_and_adds_when_it_is_called():
     targets = [torch.zeros(1), torch.ones(2)]
-    values = _compat.foreach("sub")(
-        [torch.ones(1), torch.full((2,), 3.0)], [torch.zeros(1), targets[1]]
-    )
-    call = partial(_compat.foreach("add_"), targets, values, alpha=0.5)
+    values = foreach("sub")([torch.ones(1), torch.full((2,), 3.0)], [torch.zeros(1), targets[1]])
+    call = partial(foreach("add_"), targets, values, alpha=0.5)
     assert [target.tolist() for target in targets] == [[0.0], [1.0, 1.0]]
     call()
     assert [target.tolist() for target in targets] == [[0.5], [2.0, 2.0]]
@@ -144,8 +156,8 @@ def test_foreach_subtracts_and_adds_when_it_is_called():
 def test_foreach(name):
     left, right = [torch.ones(2), torch.full((3,), 2.0)], [torch.full((2,), 3.0), torch.ones(3)]
     expected = [getattr(torch, name)(a, b) for a, b in zip(left, right, strict=True)]
-    assert all(map(torch.equal, _compat.foreach(name)(left, right), expected))
-    _compat.foreach(f"{name}_")(left, right)
+    assert all(map(torch.equal, foreach(name)(left, right), expected))
+    foreach(f"{name}_")(left, right)
     assert all(map(torch.equal, left, expected))
 
 
@@ -156,7 +168,7 @@ def test_fused_adam(decoupled):
     weight, reference = torch.ones(3), nn.Parameter(torch.ones(3))
     reference.grad = torch.tensor([1.0, -2.0, 0.0])
     kind([reference], foreach=False, **options).step()
-    _compat.fused_adam(decoupled)(
+    fused_adam(decoupled)(
         [weight], [reference.grad], [torch.zeros(3)], [torch.zeros(3)], [], [torch.ones(())],
         lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.5, eps=1e-8, amsgrad=False, maximize=False,
     )  # fmt: skip
@@ -169,10 +181,10 @@ def test_is_compiler_failure():
 
     with pytest.raises(RuntimeError) as failure:
         torch.compile(lambda x: 2 * x, backend=broken)(torch.ones(1))
-    assert _compat.is_compiler_failure(failure.value)
+    assert is_compiler_failure(failure.value)
     with pytest.raises(RuntimeError) as other:
         torch.compile(lambda x: x @ x, backend="eager")(torch.ones(2, 3))
-    assert not _compat.is_compiler_failure(other.value)
+    assert not is_compiler_failure(other.value)
 
 
 class Looked(pl.LightningModule):
@@ -182,7 +194,7 @@ class Looked(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = automatic
         self.look = look
-        self.found = []
+        self.found: list[Any] = []
 
     def train_dataloader(self):
         return torch.utils.data.DataLoader(torch.zeros(5, 1))
@@ -324,11 +336,11 @@ def test_version():
 
 def test_is_synchronised():
     total = SumMetric()
-    assert not _compat.is_synchronised(total)
+    assert not is_synchronised(total)
     total.sync(dist_sync_fn=lambda value, group: [value], distributed_available=lambda: True)
-    assert _compat.is_synchronised(total)
+    assert is_synchronised(total)
     total.unsync()
-    assert not _compat.is_synchronised(total)
+    assert not is_synchronised(total)
 
 
 def test_local_result():
@@ -336,15 +348,11 @@ def test_local_result():
         dist_sync_fn=lambda value, group: [value, value], distributed_available_fn=lambda: True
     )
     total.update(3.0)
-    assert (_compat.local_result(total), total.compute(), _compat.local_result(total)) == (
-        3.0,
-        6.0,
-        3.0,
-    )
+    assert (local_result(total), total.compute(), local_result(total)) == (3.0, 6.0, 3.0)
 
 
 def test_known_keywords():
-    assert _compat.known_keywords(MeanMetric(), {"value": 1, "weight": 2, "other": 3}) == {
+    assert known_keywords(MeanMetric(), {"value": 1, "weight": 2, "other": 3}) == {
         "value": 1,
         "weight": 2,
     }
@@ -355,14 +363,14 @@ def test_local_result_ignores_and_leaves_no_cache():
     total.update(3.0)
     assert total.compute() == 3.0
     total.sum_value.add_(1.0)
-    assert _compat.local_result(total) == 4.0
+    assert local_result(total) == 4.0
     total.sum_value.add_(1.0)
     assert total.compute() == 5.0
 
 
 def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
     one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    assert not _compat.step_is_watched(one)
+    assert not step_is_watched(one)
     for register in (
         one.register_step_pre_hook,
         one.register_step_post_hook,
@@ -370,14 +378,14 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
         register_optimizer_step_post_hook,
     ):
         handle = register(lambda *args: None)
-        assert _compat.step_is_watched(one)
+        assert step_is_watched(one)
         handle.remove()
-        assert not _compat.step_is_watched(one)
+        assert not step_is_watched(one)
     with torch.profiler.profile():
-        assert _compat.step_is_watched(one)
-    assert not _compat.step_is_watched(one)
+        assert step_is_watched(one)
+    assert not step_is_watched(one)
     torch.optim.lr_scheduler.StepLR(one, 1)
-    assert _compat.step_is_watched(one)
+    assert step_is_watched(one)
 
 
 # -------------------------------------------- versions of torch and Lightning with other names
@@ -454,4 +462,4 @@ def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path):
 
 def test_torch_has_parallel_regions_where_it_was_built_with_openmp():
     openmp = "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
-    assert sys.platform != "linux" or (_compat.parallel_region() is not None) == openmp
+    assert sys.platform != "linux" or (parallel_region() is not None) == openmp
