@@ -17,7 +17,9 @@ from lightning_accum.optim.weight_decay import Number
 from lightning_accum.sparse.tensor_lists import (
     Columns,
     Places,
+    dense,
     flat_alias,
+    flat_view,
     staging,
     step_moments,
 )
@@ -34,6 +36,8 @@ _addcmul_, _addcdiv_ = map(foreach, ("addcmul_", "addcdiv_"))
 
 # Number of elements from which a compiled call is faster than seven operations.
 COMPILED = 1 << 14
+# Elements of a piece, which stays in the cache with all its columns and a work buffer.
+_PIECE = 1 << 17
 
 
 class Coefficients(NamedTuple):
@@ -107,12 +111,16 @@ def kernel_step(params: list[Tensor], places: Places, k: Coefficients, belief: b
     return step_moments(params[0].dtype, places, k, belief)
 
 
-def _parts(columns: Columns, apart: bool) -> Iterator[Columns]:
-    """Yields the tensors together, or apart, which takes less memory."""
-    if not apart:
-        yield columns
-    for rows in zip(*columns, strict=True) if apart else ():
-        yield [[tensor] for tensor in rows]
+def _parts(columns: Columns, most: float) -> Iterator[Columns]:
+    """Yields tensors of up to so many elements together, and others in pieces."""
+    rows = [*zip(*columns, strict=True)]
+    if few := [row for row in rows if row[0].numel() <= most]:
+        yield [[*column] for column in zip(*few, strict=True)]
+    for row in rows if len(few) < len(rows) else ():
+        if row[0].numel() > most:
+            flat = row[0].numel() > _PIECE and all(map(dense, row))
+            lines = [flat_view(each).split(_PIECE) if flat else [each] for each in row]
+            yield from ([[piece] for piece in pieces] for pieces in zip(*lines, strict=True))
 
 
 def fused_step(
@@ -145,7 +153,8 @@ def fused_step(
         )
 
     count_versions(columns[0])  # The kernel does not tell autograd.
-    for part in _parts(columns, columns[0][0].is_cpu) if staged else [columns]:
+    most = _PIECE if columns[0][0].is_cpu else float("inf")
+    for part in _parts(columns, most) if staged else [columns]:
         with staging(part) if staged else nullcontext(part) as ready:
             run(ready)
 
@@ -280,8 +289,9 @@ class StepGroup:
         elif self.backend == "compiled":
             compiled_step(columns, k, belief)
         else:
-            foreach = group["foreach"]
-            apart = self.device.type == "cpu" if foreach is None else not foreach
-            for part in _parts(columns, apart):
+            most = _PIECE if self.device.type == "cpu" else float("inf")
+            if group["foreach"] is not None:
+                most = float("inf") if group["foreach"] else 0.0
+            for part in _parts(columns, most):
                 with staging(part) if self.staged else nullcontext(part) as ready:
                     _listed_pass(ready, k, belief)

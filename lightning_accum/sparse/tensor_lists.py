@@ -28,9 +28,13 @@ def same_layout(tensor: Tensor, other: Tensor) -> bool:
     )
 
 
+def flat_view(tensor: Tensor) -> Tensor:
+    """Returns a view of the elements of a dense tensor in their order in memory."""
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
 def flat_alias(tensor: Tensor) -> Tensor:
-    """Returns the elements of a dense tensor in memory's order, not as a view."""
-    # For every shape of the base of a view torch would compile again.
+    """Returns :func:`flat_view` without a base, for whose every shape torch would recompile."""
     alias = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     start, size = tensor.storage_offset(), tensor.numel()
     return alias.set_(tensor.untyped_storage(), start, (size,), (1,))
