@@ -101,7 +101,12 @@ class PersistentMetric(Metric):
 
     def _check_state(self, name: str, state: Any, default: Any) -> None:
         """Raises a ``ValueError`` if a state differs from its default in kind or shape."""
-        check_kind(name, state, default)
+        if not TENSOR.fits(state):
+            raise ValueError(f"state `{name}` should be {TENSOR.should}. Found {shown(state)}.")
+        if state.dtype.is_floating_point != default.dtype.is_floating_point or state.is_complex():
+            raise ValueError(
+                f"state `{name}` should be of a dtype such as {default.dtype}. Found {state.dtype}."
+            )
         if state.ndim != default.ndim or (default.numel() > 1 and state.shape != default.shape):
             raise ValueError(
                 f"size mismatch for {name}: it should have shape {tuple(default.shape)}. Found"
@@ -111,17 +116,3 @@ class PersistentMetric(Metric):
     def _renew(self) -> None:
         """Forgets the cached result, because states were loaded or merged."""
         forget_computed(self)
-
-
-def check_kind(name: str, state: Any, default: Tensor) -> None:
-    """Raises a ``ValueError`` if a state is not a tensor of numbers like its default."""
-    if not TENSOR.fits(state):
-        raise ValueError(f"state `{name}` should be {TENSOR.should}. Found {shown(state)}.")
-    if state.dtype.is_floating_point != default.dtype.is_floating_point or state.is_complex():
-        raise ValueError(
-            f"state `{name}` should be of a dtype such as {default.dtype}. Found {state.dtype}."
-        )
-
-
-def _copy_on(tensor: Tensor, device: torch.device) -> Tensor:
-    return representable(tensor, device).to(device, copy=True)
