@@ -109,10 +109,6 @@ class StepBuffer:
         self.expected, self.length = None, end
         return end == capacity > 0
 
-    def expect_events(self, sequence: Tensor) -> None:
-        """Asks the module that uses a sequence of spikes next for the events that it finds."""
-        self.expected = expect_events(sequence, self._own)
-
     def hold(self, sequence: Tensor) -> None:
         """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
         self.memory, self._rows, self.spike_rows = sequence, [], None
@@ -136,7 +132,7 @@ class StepBuffer:
     def __reduce__(self) -> tuple[Any, ...]:
         return StepBuffer, (None if self.steps is None else self.steps.clone(),)
 
-    def _own(self) -> None:
+    def own(self) -> None:
         """Copies the steps that are held, and those of later windows."""
         if self.is_held and self.memory is not None:
             self.copies = True
@@ -322,15 +318,16 @@ class WindowRecorder(Reducer):
         holds = self.holds and first and len(sequence) and not sequence.is_inference()
         if holds and (not self.spikes or (booleans and not buffer.copies)):
             buffer.hold(sequence.detach())
-            if self.spikes:
-                buffer.expect_events(sequence)
+            expected = expect_events(sequence) if self.spikes else None
+            if expected is not None:
+                buffer.expected, expected.unfound = expected, buffer.own
             return
         buffer.prepare(sequence, shape, self.spikes)
         again = buffer.extend(sequence.detach())
         if unsure is not None and not sequence.is_cpu and buffer.steps is not None:
             unsure.look_later(sequence.detach(), buffer.steps[buffer.length - len(sequence) :])
         if first and self.spikes and booleans:
-            buffer.expect_events(sequence)
+            buffer.expected = expect_events(sequence)
         elif first and again and check is not None:
             buffer.expect_spikes(sequence.dtype, whole=True)
 

@@ -166,21 +166,21 @@ class SpikeRows:
 class ExpectedEvents:
     """Receives the events of a raster, if they are found before the raster changes."""
 
-    def __init__(self, version: float, unfound: Callable[[], object]) -> None:
+    def __init__(self, version: float) -> None:
         self.version = version
-        self.unfound = unfound
+        self.unfound: Callable[[], object] | None = None  # is called if no events are found
         self.events: Events | None = None
 
 
 _expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
-def expect_events(raster: Tensor, unfound: Callable[[], object]) -> ExpectedEvents | None:
-    """Asks for the events of a raster that is about to be used, or to be told of none."""
+def expect_events(raster: Tensor) -> ExpectedEvents | None:
+    """Asks for the events of a raster that is about to be used."""
     # `None` for a tensor of inference mode, which does not count its changes.
     if raster.is_inference():
         return None
-    expected = ExpectedEvents(version(raster), unfound)
+    expected = ExpectedEvents(version(raster))
     _expected[raster] = expected
     return expected
 
@@ -189,6 +189,8 @@ def publish_events(raster: Tensor, events: Events | None) -> None:
     """Hands over the events of a raster, if a recorder expects them; or tells it of none."""
     if raster in _expected:
         expected = _expected.pop(raster)
+        if events is None and expected.unfound is None:
+            return
         if expected.version == version(raster):
             expected.events = events
             if events is None:
