@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -163,13 +164,13 @@ class SpikeRows:
 # the connection is called, and neither knows the other. An attribute of the user's tensor would be
 # copied and pickled with it, so the expected events stand in a table, whose entries die with their
 # raster and are removed by the connection.
+@dataclass(slots=True)
 class ExpectedEvents:
     """Receives the events of a raster, if they are found before the raster changes."""
 
-    def __init__(self, version: float) -> None:
-        self.version = version
-        self.unfound: Callable[[], object] | None = None  # is called if no events are found
-        self.events: Events | None = None
+    version: float
+    unfound: Callable[[], object] | None = None  # is called if no events are found
+    events: Events | None = None
 
 
 _expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()

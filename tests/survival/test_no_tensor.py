@@ -6,9 +6,8 @@ from torch import nn
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum import functional, metrics, optim
+from lightning_accum import Clamp, Normalize, functional, metrics, optim
 from lightning_accum import nn as lann
-from lightning_accum.functional import constraints
 from lightning_accum.functional.update_statistics import spike_counts
 from lightning_accum.observe.reducer import Latest
 
@@ -27,8 +26,8 @@ ENTRIES = {
     "after of update_statistics": lambda bad: functional.update_statistics(W, bad),
     "pos of update_statistics": lambda bad: functional.update_statistics(W, W, bad),
     "neg of update_statistics": lambda bad: functional.update_statistics(W, W, W, bad),
-    "param of clamp_": lambda bad: constraints.clamp_(bad, 0.0),
-    "param of normalize_": constraints.normalize_,
+    "param of clamp": Clamp(0.0),
+    "param of normalize": Normalize(),
     "param of Accumulator": lambda bad: la.Accumulator().update(bad),
     "post of Accumulator": lambda bad: la.Accumulator().accumulate_outer(bad, W),
     "spikes of FiringStatistics": lambda bad: metrics.FiringStatistics().update(bad),
