@@ -38,6 +38,7 @@ SECTIONS = {
         "reward_xor": "XOR from reward",
         "reward_xor_temporal": "XOR of spike trains from reward",
         "reward_decision": "Decide between digits, from reward",
+        "s2_stdp": "Decide between digits, from labels",
         "pattern_generation": "Generate patterns by e-prop",
         "evidence_accumulation": "Accumulate evidence by e-prop",
         "digits_rows": "Digits row by row by e-prop",
