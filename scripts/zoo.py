@@ -108,6 +108,13 @@ ZOO = {
         "--seeds 3",
         splits=3,
     ),
+    "s2_stdp": Network(
+        "s2_stdp",
+        MNIST5K,
+        "S2-STDP by DeltaRule, no readout",
+        "128 filters of 7 × 7 that do not learn, 50 neurons, each spikes once",
+        splits=3,
+    ),
     "hybrid_backprop": Network(
         "hybrid_backprop",
         DIGITS,
