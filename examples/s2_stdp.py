@@ -9,8 +9,9 @@ of neurons that win for their digit rise while it learns, so that the others get
 
 It is compared with neurons whose weights are random, the mean of each digit, or five centres of
 k-means of each, with the thresholds that suit them best, and with the nearest of these centres. A
-linear readout by backpropagation is not a control: it says what these features allow. The picture
-shows how early each neuron, a row, spikes for each image, a column, in the order of their digits.
+linear readout by backpropagation is not a control: it says what these features allow, and neither
+is the nearest of all 4,000 training images, which is of the right digit for 97.1 % (split 0, seed
+0). The picture shows how early each neuron, a row, spikes for each image, a column, by its digit.
 
     python examples/s2_stdp.py [--seeds 5] [--picture s2_stdp.png] [--short]
 """
