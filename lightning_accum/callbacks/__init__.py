@@ -2,10 +2,10 @@
 
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+from lightning_accum.callbacks.ddp_strategy import LocalDDPStrategy
 from lightning_accum.callbacks.fabric import FabricCellTrainer
 from lightning_accum.callbacks.online_probe import OnlineProbe
 from lightning_accum.callbacks.pictures import UpdatePictures
-from lightning_accum.callbacks.strategy import LocalDDPStrategy
 from lightning_accum.callbacks.update_monitor import UpdateMonitor
 
 __all__ = [

@@ -21,7 +21,7 @@ from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks._measurements import Activity, Before, Values, Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.plot.fields import mosaic, receptive_fields
 
 # Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one

@@ -22,7 +22,7 @@ from lightning_accum._state import (
     within,
 )
 from lightning_accum.engine.state import StateKey, of_neurons
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 
 Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
 """The carried tensors, and the number of samples whose changes are pending."""

@@ -18,7 +18,7 @@ from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.numbers import in_full_precision
+from lightning_accum.functional.dtypes import in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates.accumulator import Accumulator
 

@@ -10,7 +10,7 @@ from lightning_accum.engine.fold import short_trace, widest
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
 from lightning_accum.engine.terms import Term
-from lightning_accum.functional.numbers import as_bytes, in_full_precision
+from lightning_accum.functional.dtypes import as_bytes, in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace

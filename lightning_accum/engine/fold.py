@@ -21,7 +21,7 @@ from torch import Tensor
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import WeightVJP
-from lightning_accum.functional.numbers import as_bytes, as_numbers
+from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode, reverse_trace, trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.state import StateKey, trace_key
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
 from lightning_accum.sparse.eligibility import Folding
 from lightning_accum.sparse.events import Events, last_trace_of_events, trace_before_events

@@ -15,7 +15,7 @@ from lightning_accum._checks import check_numbers
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import WeightVJP
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.dtypes import as_numbers
 
 Parts: TypeAlias = tuple[Tensor | None, Tensor | None]
 """The potentiating and the depressing part of a change; ``None`` for a part that is zero."""

@@ -14,7 +14,7 @@ from torch.nn import grad
 
 from lightning_accum._compat.torch import forward_methods
 from lightning_accum.distributed.shards import WithoutHooks, is_fsdp
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.observe import unobserved
 from lightning_accum.observe.monitor import first_tensor

@@ -18,7 +18,7 @@ from lightning_accum._checks import (
     check_tensors,
     check_value,
 )
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 
 
 def poisson_encode(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
-from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
+from lightning_accum.functional.dtypes import as_bytes, as_numbers, at_least_float32
 
 TraceMode = Literal["cumulative", "nearest"]
 _MODES = get_args(TraceMode)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
-from lightning_accum.functional.numbers import widened
+from lightning_accum.functional.dtypes import widened
 
 #: The statistics of :func:`update_statistics` in their order, without the last, which is a count.
 AVERAGED = (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import quoted
-from lightning_accum.functional.numbers import relative_distance, sample_of, widened
+from lightning_accum.functional.dtypes import relative_distance, sample_of, widened
 from lightning_accum.health.chain import silence
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
 from lightning_accum.nn.linear import step_of_delays

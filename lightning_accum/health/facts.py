@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lightning_accum.cells.state import rates_in
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import (
+from lightning_accum.functional.dtypes import (
     Fingerprint,
     fingerprint,
     relative_distance,

@@ -11,7 +11,7 @@ from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import version
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.numbers import Fingerprint, fingerprint, same_fingerprints
+from lightning_accum.functional.dtypes import Fingerprint, fingerprint, same_fingerprints
 from lightning_accum.health.facts import CellFacts
 
 _MOST = 8  # names in a message

@@ -18,7 +18,7 @@ from lightning_accum._checks import (
     warn_below_step,
 )
 from lightning_accum._state import StateModule
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.nn._arguments import check_input, check_times, decay_in_step, layer_shape
 
 

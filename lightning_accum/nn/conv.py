@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_tensors
 from lightning_accum._compat.torch import is_traced
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.updates import Updatable
 
 # How many elements a chunk has, of the argument or of the result, whichever has more.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._state import StateModule
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
 from lightning_accum.nn._arguments import check_input, check_times, layer_shape
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from lightning_accum._checks import check_finite, check_tensors
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn._arguments import check_input, check_sizes, check_times
 from lightning_accum.sparse.event_sums import EventProduct, events_pay
 from lightning_accum.sparse.events import Events, publish_events

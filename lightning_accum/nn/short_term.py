@@ -13,7 +13,7 @@ from typing_extensions import Self
 from lightning_accum._checks import check_finite
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.nn._arguments import (
     check_input,
     check_times,

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from lightning_accum._checks import check_mapping, check_taken, check_value
 from lightning_accum._compat.torch import foreach
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.optim._kernels import (
     COMPILED,
     Backend,

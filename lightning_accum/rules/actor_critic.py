@@ -16,7 +16,7 @@ from lightning_accum._checks import (
     check_value,
     check_whole,
 )
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import reverse_trace
 
 

@@ -11,7 +11,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.recording import Recording
-from lightning_accum.functional.numbers import widened
+from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._error import LearningSignal

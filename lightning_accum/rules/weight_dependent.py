@@ -12,7 +12,7 @@ from typing_extensions import Self
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.bounds import Room
-from lightning_accum.functional.numbers import at_least_float32
+from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.rules.stdp import PairRule
 from lightning_accum.sparse.neurons import PairSTDP
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events

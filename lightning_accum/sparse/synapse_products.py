@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from lightning_accum._compat.torch import is_traced, version
-from lightning_accum.functional.numbers import as_numbers
+from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import (
     Int,

@@ -20,7 +20,7 @@ from lightning_accum._checks import (
     check_value,
 )
 from lightning_accum.distributed.shards import is_sharded, local
-from lightning_accum.functional.numbers import widened
+from lightning_accum.functional.dtypes import widened
 from lightning_accum.updates.targets import Target
 
 Constraint: TypeAlias = Callable[[Tensor], Any]  # changes a parameter in place

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_tensors
 from lightning_accum._state import COUNT, REAL, Kind, check_state, check_that, list_of, optional
-from lightning_accum.functional.numbers import as_bytes, as_numbers, at_least_float32
+from lightning_accum.functional.dtypes import as_bytes, as_numbers, at_least_float32
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.reductions import reduction as find_reduction
 
