@@ -4,9 +4,10 @@ Those of its `examples/benchmark/hot_path_bench.py`: networks, constants and inp
 250 steps. Here, the neurons, traces, rates, limits and normalization are the same; a spike reaches
 the neurons in its own step, and there a step later. In the network of Diehl and Cook, the
 inhibitory neurons are an inhibition of the layer: by as much as there, or as winner take all, which
-`learn_online` has in its loop. The local connection is a convolution of patches with a group for
-each place. BindsNET changes weights at every step; this package does so too, or once for all steps.
-Both take turns in one process.
+`learn_online` has in its loop. The local connection is sparse, from a population that passes the
+input on; or, once for all steps, a convolution of patches with a group for each place. BindsNET
+changes weights at every step; this package does so too, or once for all steps. Both take turns in
+one process.
 
     python benchmarks/workloads.py [--smoke] [--turns 9] [--threads 2]
 """
@@ -24,7 +25,7 @@ from _measure import goals, middle, setting, table, timed
 from _rivals import bare
 from torch import Tensor, nn
 
-from lightning_accum import MSTDP, STDP, Clamp, Rule, Serial
+from lightning_accum import MSTDP, STDP, Clamp, Populations, Rule, Serial
 from lightning_accum.nn import (
     LIF,
     AdaptiveLIF,
@@ -32,6 +33,7 @@ from lightning_accum.nn import (
     Inhibition,
     LateralInhibition,
     Linear,
+    SparseLinear,
     WinnerTakeAll,
 )
 from lightning_accum.rules import learn_online
@@ -147,6 +149,14 @@ def patches(spikes: Tensor) -> Tensor:
     return seen.flatten(2).unsqueeze(-1)
 
 
+def places_seen() -> Tensor:
+    """Returns the neurons of a local connection and the inputs that they see, ``[2, synapses]``."""
+    picture = torch.arange(SIDE**2).view(1, 1, SIDE, SIDE)
+    seen = picture.unfold(-2, KERNEL, STRIDE).unfold(-2, KERNEL, STRIDE).reshape(-1, KERNEL**2)
+    seen = seen.repeat(FILTERS, 1)
+    return torch.stack((torch.arange(len(seen)).repeat_interleave(KERNEL**2), seen.flatten()))
+
+
 class OneSpike:
     """At most one spike in a step, which lowers the potential of all others."""
 
@@ -160,11 +170,15 @@ class Ours:
     def __init__(self, work: Work, spikes: Tensor, online: bool) -> None:
         time_dim = None if online else 0
         options: dict[str, Any] = {**NEURON, "time_dim": time_dim, "spike_dtype": torch.bool}
-        inputs = spikes[0, 0].numel()
-        connection: Conv1d | Linear = Linear(inputs, work.neurons, bias=False)
+        inputs, self.neurons = spikes[0, 0].numel(), work.neurons
+        connection: Conv1d | Linear | SparseLinear = Linear(inputs, work.neurons, bias=False)
         size: tuple[int, ...] = (work.neurons,)
         self.spikes = spikes.bool().flatten(2)
-        if work.local:
+        if work.local and online:
+            nothing = self.spikes.new_zeros(len(spikes), 1, work.neurons)
+            self.spikes = torch.cat((self.spikes, nothing), 2).float()
+            connection = SparseLinear(inputs, work.neurons, indices=places_seen(), bias=False)
+        elif work.local:
             self.spikes, size = patches(spikes.bool()), (work.neurons, 1)
             places = work.neurons // FILTERS
             connection = Conv1d(places * KERNEL**2, *size, groups=places, bias=False)
@@ -183,10 +197,16 @@ class Ours:
         else:
             self.rule = STDP(LR_POST, -LR_PRE, trace_mode="nearest", time_dim=time_dim,
                              batch_reduction="sum")  # fmt: skip
-        self.layer, self.online = Serial(connection, neuron), online
+        self.layer: Serial | Populations = Serial(connection, neuron)
+        self.reset, self.online, cell = neuron.reset, online, self.layer.cell
+        if isinstance(connection, SparseLinear):
+            passes_on = LIF(inputs, tc_mem=1.0, v_threshold=0.5, spike_dtype=torch.bool)
+            pair = "in", "out"
+            self.layer = Populations({"in": passes_on, "out": neuron}, {pair: connection})
+            self.reset, cell = self.layer.reset, self.layer.cell(*pair)
         self.given = {"reward": 1.0} if work.kind == "rewarded" else {}
         self.normalized = work.cook or work.kind == "pairs"
-        self.rule.register_cell("cell", self.layer.cell)
+        self.rule.register_cell("cell", cell)
         updater = self.rule.updater_of("cell")
         updater.register_constraint(Clamp(0.0, 1.0), "weight")
         updater.weight.keep_parts = False  # as in a Trainer: nothing reads the parts
@@ -194,7 +214,7 @@ class Ours:
     @torch.no_grad()
     def run(self) -> Tensor:
         """A batch from rest, after which the weights are normalized."""
-        self.layer.neuron.reset()
+        self.reset()
         self.rule.clear()
         if self.online:
             out = learn_online(self.rule, self.layer, self.spikes, **self.given)
@@ -209,7 +229,7 @@ class Ours:
 
     def rate(self) -> float:
         """Spikes a step of one more batch."""
-        return self.run().float().mean().item()
+        return self.run()[..., -self.neurons :].float().mean().item()
 
 
 def main() -> None:
