@@ -235,7 +235,7 @@ class CellFacts:
         half = power + power // 2
         self.due = half if self.windows < half else 2 * power
         self.spikes = pre.dtype == torch.bool, post.dtype == torch.bool
-        below = 0 if self.spikes[1] or post.is_complex() else (post < 0).sum()
+        below = 0 if self.spikes[1] or post.is_complex() else (post < 0).count_nonzero()
         counts = pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()
         self.looks.append(Look(self.windows, *counts, below))
         return True
