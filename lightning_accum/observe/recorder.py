@@ -320,7 +320,8 @@ class WindowRecorder(Reducer):
             buffer.hold(sequence.detach())
             expected = expect_events(sequence) if self.spikes else None
             if expected is not None:
-                buffer.expected, expected.unfound = expected, buffer.own
+                buffer.expected = expected
+                expected.unfound.append(buffer.own)
             return
         buffer.prepare(sequence, shape, self.spikes)
         again = buffer.extend(sequence.detach())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -169,7 +169,7 @@ class ExpectedEvents:
     """Receives the events of a raster, if they are found before the raster changes."""
 
     version: float
-    unfound: Callable[[], object] | None = None  # is called if no events are found
+    unfound: list[Callable[[], object]] = field(default_factory=list)  # called if none are found
     events: Events | None = None
 
 
@@ -181,8 +181,10 @@ def expect_events(raster: Tensor) -> ExpectedEvents | None:
     # `None` for a tensor of inference mode, which does not count its changes.
     if raster.is_inference():
         return None
-    expected = ExpectedEvents(version(raster))
-    _expected[raster] = expected
+    expected: ExpectedEvents | None = _expected.get(raster)
+    now = version(raster)
+    if expected is None or expected.version != now:  # otherwise another recorder asks too
+        expected = _expected[raster] = ExpectedEvents(now)
     return expected
 
 
@@ -190,12 +192,10 @@ def publish_events(raster: Tensor, events: Events | None) -> None:
     """Hands over the events of a raster, if a recorder expects them; or tells it of none."""
     if raster in _expected:
         expected = _expected.pop(raster)
-        if events is None and expected.unfound is None:
-            return
-        if expected.version == version(raster):
+        if (events is not None or expected.unfound) and expected.version == version(raster):
             expected.events = events
-            if events is None:
-                expected.unfound()
+            for call in expected.unfound if events is None else ():
+                call()
 
 
 def last_trace_of_events(

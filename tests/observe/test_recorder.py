@@ -133,7 +133,9 @@ def test_rasters_whose_events_are_found_may_change_and_are_not_copied(density, p
         fc, lif = Linear(300, 40, bias=False), LIF(40, time_dim=0)
         torch.nn.init.constant_(fc.weight, 0.5)
         rule, cell, same = STDP(0.1, -0.05, time_dim=0), Cell(fc, lif), rasters[0][0].clone()
-        rule.register_cell("c", cell)
+        other = STDP(0.2, -0.1, time_dim=0)
+        for each in (rule, other):
+            each.register_cell("c", cell)
         kept = [monitor.reducer for _, monitor in rule.named_monitors_of("c")]
         for window in rasters:
             for raster in window:
@@ -143,7 +145,7 @@ def test_rasters_whose_events_are_found_may_change_and_are_not_copied(density, p
             held = same.data_ptr() in [reducer.window().data_ptr() for reducer in kept]
             assert held == (reused and parts == 1 and density < 0.5)
             same.zero_()
-            rule()
+            rule(), other()
         found.append(get_updater(fc).weight.update(fc.weight))
     assert found[0].any()
     assert torch.equal(*found)
