@@ -325,9 +325,9 @@ def _watched(
 
 
 def _is_native(module: nn.Module) -> bool:
-    """Returns whether this is a layer of this package that keeps a state from step to step."""
-    own = type(module).__module__.startswith("lightning_accum.nn.")
-    return own and isinstance(module, StateModule)
+    """Returns whether this is a layer of this package, or derived, that keeps a state."""
+    kinds = type(module).__mro__ if isinstance(module, StateModule) else ()
+    return any(kind.__module__.startswith("lightning_accum.nn.") for kind in kinds)
 
 
 def _reset_of(module: nn.Module) -> str | None:

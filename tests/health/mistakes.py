@@ -419,6 +419,9 @@ mistake("neurons are reset in each batch of a stream", "probes", "reset", "strea
     hosts=HOSTED)
 mistake("a readout keeps its state", "probes", "leak`", "rest",
     net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, time_dim=0)), step=leaking, hosts=HOSTED)
+mistake("a readout of a derived class keeps its state", "probes", "leak`", "rest",
+    net=lambda: Net(leak=type("Derived", (LeakyIntegrator,), {})(OUTPUTS, time_dim=0)),
+    step=leaking, hosts=HOSTED)
 
 
 # ====================================================================== set-up
