@@ -151,9 +151,8 @@ def patches(spikes: Tensor) -> Tensor:
 
 def places_seen() -> Tensor:
     """Returns the neurons of a local connection and the inputs that they see, ``[2, synapses]``."""
-    picture = torch.arange(SIDE**2).view(1, 1, SIDE, SIDE)
-    seen = picture.unfold(-2, KERNEL, STRIDE).unfold(-2, KERNEL, STRIDE).reshape(-1, KERNEL**2)
-    seen = seen.repeat(FILTERS, 1)
+    places = torch.arange(SIDE**2).view(1, 1, 1, SIDE, SIDE)
+    seen = patches(places).view(-1, KERNEL**2).repeat(FILTERS, 1)
     return torch.stack((torch.arange(len(seen)).repeat_interleave(KERNEL**2), seen.flatten()))
 
 
