@@ -62,7 +62,7 @@ def spread(values: Sequence[float], unit: str = " %", digits: int = 1) -> str:
 
 
 def report(result: str, speed: float, controls: Mapping[str, str] | None = None) -> None:
-    """Prints a result, its controls, and how fast it was learned, for `scripts/zoo.py`.
+    """Prints a result and its controls, which `scripts/zoo.py` reads, and how fast it was learned.
 
     Args:
         result: what was reached, with its spread over seeds.
