@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from callback_helpers import Net, loader
-from lightning.pytorch.cli import LightningCLI
 from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from lightning_accum import Cell, get_updater
+from lightning_accum.callbacks import CellTrainerCLI
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -145,7 +145,7 @@ def test_quickstart_yaml_configures_a_fit(monkeypatch):
     Path("config.yaml").write_text(text, encoding="utf-8")
     options = ["--config", "config.yaml", "--trainer.accelerator=cpu", "--seed_everything=false"]
     monkeypatch.setattr(sys, "argv", ["program", "fit", *options])
-    cli = LightningCLI(Patterns)
+    cli = CellTrainerCLI(Patterns)
     assert cli.trainer.global_step == 9
     assert not torch.equal(cli.model.fc.weight, Patterns().fc.weight)
 

@@ -2,6 +2,7 @@
 
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+from lightning_accum.callbacks.command_line import CellTrainerCLI
 from lightning_accum.callbacks.ddp_strategy import LocalDDPStrategy
 from lightning_accum.callbacks.fabric import FabricCellTrainer
 from lightning_accum.callbacks.online_probe import OnlineProbe
@@ -10,6 +11,7 @@ from lightning_accum.callbacks.update_monitor import UpdateMonitor
 
 __all__ = [
     "AverageBuffers",
+    "CellTrainerCLI",
     "CellTrainerCallback",
     "FabricCellTrainer",
     "LocalDDPStrategy",

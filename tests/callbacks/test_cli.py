@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from callback_helpers import Net, close, fit_by_hand, loader
-from lightning.pytorch.cli import LightningCLI
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import (
     CellTrainerCallback,
+    CellTrainerCLI,
     UpdateMonitor,
     UpdatePictures,
 )
@@ -59,10 +59,12 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def cli(
     monkeypatch: pytest.MonkeyPatch, config: str, *options: str, model: type[Net] = Net
-) -> LightningCLI:
+) -> CellTrainerCLI:
     Path("config.yaml").write_text(config)
     monkeypatch.setattr(sys, "argv", ["program", "--config=config.yaml", *options])
-    return LightningCLI(model, run=False, save_config_callback=None, seed_everything_default=False)
+    return CellTrainerCLI(
+        model, run=False, save_config_callback=None, seed_everything_default=False
+    )
 
 
 def test_everything_from_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +111,17 @@ def test_options_beside_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ("lr_post: 0.02", "lr_pots: 0.02", "lr_pots"),
+        (
+            "lr_post: 0.02",
+            "lr_pots: 0.02",
+            "no option `lr_pots`: did you mean `lr_post`",
+        ),
         ("nonfinite: raise", "nonfinite: drop", "drop"),
-        ("neuron: lif", "nevron: lif", "nevron"),
+        ("neuron: lif", "nevron: lif", "`CellSpec` has no option `nevron`: did you mean `neuron`"),
         ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),
-        ("lightning_accum.STDP", "lightning_accum.STPD", "STPD"),
-        ("prog_bar: true", "progbar: true", "progbar"),
+        ("lightning_accum.STDP", "lightning_accum.STPD", "did you mean `STDP`"),
+        ("prog_bar: true", "progbar: true", "`progbar`: did you mean `prog_bar`"),
+        ("max_epochs: 2", "max_epoch: 2", "does not accept option 'max_epoch'"),
     ],
 )
 def test_what_is_wrong_is_refused(
@@ -126,7 +133,9 @@ def test_what_is_wrong_is_refused(
 ) -> None:
     with pytest.raises((SystemExit, ValueError)) as error:
         cli(monkeypatch, CONFIG.replace(right, wrong))
-    assert re.search(message, capsys.readouterr().err + str(error.value))
+    shown = capsys.readouterr().err + str(error.value)
+    assert re.search(message, shown)
+    assert "usage:" not in shown
 
 
 class Stepping(Net):
@@ -138,7 +147,7 @@ class Stepping(Net):
 
 
 # Every module here configures something, and LightningCLI says that it puts its own there.
-@pytest.mark.filterwarnings("ignore:.*will be overridden by `LightningCLI:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*will be overridden by `CellTrainerCLI:UserWarning")
 def test_the_optimizer_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--optimizer=lightning_accum.optim.UpdateOptimizer", "--optimizer.lr=0.5"]
     config = CONFIG.replace("apply_every_n_batches: 3", "apply_every_n_batches: null")

@@ -1,0 +1,42 @@
+"""LightningCLI that says which option was meant."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from argparse import ArgumentError
+
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+
+from lightning_accum._checks import nearest
+
+_REJECTED = re.compile(r"class_path '([\w.]+)\.(\w+)':\s+Option '(\w+)' is not accepted")
+
+
+class CellTrainerCLI(LightningCLI):
+    """LightningCLI whose errors end with the option that was probably meant.
+
+    ``LightningCLI`` prints how to call the program, and then why it rejects the configuration. This
+    one prints only why; if a class rejects an option that resembles one of its own, it adds ``did
+    you mean ...?``. The arguments are those of ``LightningCLI``.
+
+    Example::
+
+        if __name__ == "__main__":
+            CellTrainerCLI(Patterns)  # python program.py fit --config=config.yaml
+    """
+
+    def init_parser(self, **kwargs: object) -> LightningArgumentParser:
+        """Returns a parser that raises its errors."""
+        return super().init_parser(**kwargs, exit_on_error=False)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Parses the arguments; prints an error and exits with 2 if they cannot be parsed."""
+        try:
+            super().parse_arguments(parser, args)
+        except ArgumentError as error:
+            lines = [str(error)]
+            for module, name, option in _REJECTED.findall(str(error)):
+                known = inspect.signature(getattr(__import__(module, fromlist=[name]), name))
+                lines += [f"`{name}` has no option `{option}`{nearest(option, known.parameters)}"]
+            parser.exit(2, "error: " + "\n".join(lines) + "\n")
