@@ -3,12 +3,9 @@
 It is compiled where there is no kernel: the tests take it away.
 """
 
-import copy
-
 import pytest
 import torch
 from compiled import currents, threads
-from values import by_pickle
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast
 from lightning_accum.nn._fast import BLOCK, SERIAL
@@ -115,14 +112,6 @@ def test_spike_dtype(dtype):
     assert compiled(currents(BLOCK, 3, 5)).dtype == dtype
 
 
-def test_narrow_input():
-    compiled, eager = _pair(LIF, 5)
-    for raster in (currents(BLOCK, 3, 5) > 0.5, currents(BLOCK, 3, 5).round().bfloat16()):
-        compiled.reset()
-        eager.reset()
-        _agree(compiled, eager, raster)
-
-
 def test_a_large_layer_by_several_threads():
     compiled, eager = _pair(LIF, SERIAL // 2 + 1)
     with threads(2):
@@ -149,28 +138,6 @@ def test_theta_is_changed_in_place_and_autograd_knows():
     assert (theta > 0).any()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.backward()
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
-def test_a_copy_continues(copied):
-    compiled, eager = _pair(AdaptiveLIF, 5, theta_plus=0.3)
-    current = currents(BLOCK + 4, 3, 5)
-    _agree(compiled, eager, current)
-    other = copied(compiled)
-    _agree(compiled, eager, current)
-    compiled.load_state_dict(other.state_dict())
-    before = _graphs()
-    _agree(other, compiled, current)
-    assert _graphs() == before
-    assert "compile=True" in repr(other)
-
-
-def test_one_step_a_call_is_not_compiled():
-    before = _graphs()
-    compiled, eager = _pair(LIF, 8, time_dim=None)
-    for current in currents(2 * BLOCK, 3, 8):
-        _agree(compiled, eager, current)
-    assert _graphs() == before
 
 
 def test_within_a_module_that_is_compiled():
@@ -202,11 +169,3 @@ def test_without_a_compiler():
         lif(current)
     assert lif.voltage is None
     assert torch.equal(lif(current), LIF(17, time_dim=0)(current))
-
-
-def test_in_single_precision_next_to_all_spikes_are_the_same():
-    compiled, eager = _pair(AdaptiveLIF, 200, theta_plus=0.3, refractory=2.0)
-    current = currents(10 * BLOCK, 8, 200).float()
-    spikes, expected = compiled(current), eager(current)
-    assert 0.05 < expected.mean() < 0.5
-    assert (spikes != expected).float().mean() < 1e-3

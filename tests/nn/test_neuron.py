@@ -1,104 +1,198 @@
+"""Neurons equal a loop over single neurons and steps, whichever way they are called."""
+
+import copy
 import math
 
 import pytest
 import torch
-from compiled import currents
-from hypothesis import given, settings
+from compiled import currents, needs_kernel
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from values import by_pickle
 
-from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll
+from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast, neuron
 
-SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 3), st.integers(1, 4))
+SIZE = 4
 
 
-def naive(
-    current,
-    *,
-    tc_mem,
-    v_threshold,
-    v_reset,
-    v_rest,
-    refractory,
-    dt=1.0,
-    winner_steps=None,
-    strength=None,
-    theta_plus=0.0,
-    tc_theta=math.inf,
-):
+class Naive:
     """One neuron and one step after the other, with absolute potentials."""
-    steps, batch, size = current.shape
-    v = [[v_rest] * size for _ in range(batch)]
-    held_until = [[-1] * size for _ in range(batch)]
-    theta = [0.0] * size
-    spikes = torch.zeros_like(current)
-    for t in range(steps):
-        for b in range(batch):
-            for n in range(size):
-                if t <= held_until[b][n]:
-                    v[b][n] = v_reset
-                else:
-                    leak = (v[b][n] - v_rest) * math.exp(-dt / tc_mem)
-                    v[b][n] = v_rest + leak + current[t, b, n].item()
-            fired = [n for n in range(size) if v[b][n] >= v_threshold + theta[n]]
-            if winner_steps is not None and fired:
-                fired = [max(fired, key=lambda n: v[b][n] - theta[n])]
-            for n in fired:
-                spikes[t, b, n] = 1.0
-                v[b][n] = v_reset
-                held_until[b][n] = t + refractory
-            if winner_steps is not None and fired:
-                for n in set(range(size)) - set(fired):
-                    v[b][n] = v_reset
-                    held_until[b][n] = max(held_until[b][n], t + winner_steps)
-            if strength is not None:
-                for n in range(size):
-                    v[b][n] -= strength * len([m for m in fired if m != n])
-        for n in range(size):
-            rise = sum(spikes[t, b, n].item() for b in range(batch)) / batch
-            theta[n] = theta[n] * math.exp(-dt / tc_theta) + theta_plus * rise
-    return spikes, v, theta
+
+    def __init__(self, *, refractory=0, inhibition=None, theta_plus=0.0, tc_theta=math.inf, **own):
+        self.__dict__ |= own | {"refractory": int(refractory), "inhibition": inhibition}
+        self.theta_plus, self.fade = theta_plus, math.exp(-1 / tc_theta)
+        self.theta, self.learns, self.batch = [0.0] * SIZE, True, 0
+        self.reset()
+
+    def reset(self):
+        self.v = [[self.v_rest] * SIZE for _ in range(self.batch)]
+        self.held = [[0] * SIZE for _ in range(self.batch)]  # for so many steps
+
+    def __call__(self, current):
+        if current.shape[1] != self.batch:  # other samples
+            self.batch = current.shape[1]
+            self.reset()
+        spikes = torch.zeros_like(current)
+        for step, out in zip(current.tolist(), spikes, strict=True):
+            for b in range(self.batch):
+                for n in self.fired(self.v[b], self.held[b], step[b]):
+                    out[b, n] = 1.0
+            if self.learns and self.batch:
+                self.theta = [
+                    self.fade * each + self.theta_plus * sum(column) / self.batch
+                    for each, column in zip(self.theta, out.T.tolist(), strict=True)
+                ]
+        return spikes
+
+    def fired(self, v, held, current):
+        """The neurons of one sample that spike; changes its potentials and its holds."""
+        for n in range(SIZE):
+            leak = self.v_rest + (v[n] - self.v_rest) * math.exp(-1 / self.tc_mem)
+            v[n] = self.v_reset if held[n] > 0 else leak + current[n]
+            held[n] -= 1
+        excess = [v[n] - self.v_threshold - self.theta[n] for n in range(SIZE)]
+        fired = [n for n in range(SIZE) if excess[n] >= 0]
+        wins = isinstance(self.inhibition, WinnerTakeAll)
+        if wins and fired:
+            fired = [max(fired, key=excess.__getitem__)]
+            for n in {*range(SIZE)} - {*fired}:
+                v[n], held[n] = self.v_reset, max(held[n], self.inhibition.steps)
+        for n in fired:
+            v[n], held[n] = self.v_reset, max(held[n], self.refractory)
+        if self.inhibition is not None and not wins:
+            for n in range(SIZE):
+                v[n] -= self.inhibition.strength * len([m for m in fired if m != n])
+        return fired
 
 
-@settings(max_examples=60)
+def loaded(neurons):
+    fresh = copy.deepcopy(neurons)
+    fresh(currents(1, 5, SIZE) if fresh.time_dim == 0 else currents(5, SIZE))
+    fresh.load_state_dict(neurons.state_dict())
+    return fresh
+
+
+def higher(neurons):
+    neurons.v_threshold += 0.3
+
+
+def inhibited(neurons):
+    neurons.inhibition = WinnerTakeAll(1)
+
+
+def switched(neurons):
+    if isinstance(neurons, Naive):
+        neurons.learns = not neurons.learns
+    else:
+        neurons.train(not neurons.training)
+
+
+COPIES = [copy.deepcopy, by_pickle, loaded]
+CHANGES = [lambda neurons: neurons.reset(), higher, inhibited, switched]
+MEMORY = {
+    "plain": Tensor.clone,
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "strided": lambda x: x.repeat_interleave(2, -1)[..., ::2],
+    "requires grad": lambda x: x.clone().requires_grad_(),
+    "parameter": torch.nn.Parameter,
+}
+# What happens before each piece of the input, its steps and samples, and how it lies in memory.
+PIECES = st.lists(
+    st.tuples(
+        st.sampled_from([None, None, *CHANGES, *COPIES]),
+        st.sampled_from([0, 1, 3, 4, 13]),
+        st.sampled_from([3, 3, 3, 1, 0]),
+        st.sampled_from([*MEMORY]),
+        st.booleans(),  # in inference mode
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.fixture(params=["kernel", "loops", "traced", "stepped"])
+def way(request, monkeypatch):
+    if request.param == "loops":
+        monkeypatch.setattr(_fast, "_by_kernel", lambda *_: False)
+    if request.param == "traced":
+        monkeypatch.setattr(neuron, "is_traced", lambda: True)
+    return request.param
+
+
+def called(neurons, current):
+    """The spikes of a sequence, by one call or by one for each step."""
+    return neurons(current) if neurons.time_dim == 0 else torch.stack([*map(neurons, current)])
+
+
+@settings(
+    max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    shape=SHAPES,
-    seed=st.integers(0, 2**31),
+    pieces=PIECES,
     refractory=st.integers(0, 3),
     potentials=st.sampled_from([(1.0, 0.0, 0.0), (1.0, -0.5, 0.0), (-50.0, -50.8, -50.3)]),
-    inhibition=st.sampled_from([None, 0, 2, 5, 0.7]),
-    theta_plus=st.sampled_from([None, 0.0, 0.4]),
-    tc_theta=st.sampled_from([math.inf, 8.0]),
+    inhibition=st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(2), LateralInhibition(0.7)]),
+    adaptation=st.sampled_from([None, {"theta_plus": 0.4}, {"theta_plus": 0.4, "tc_theta": 8.0}]),
+    seed=st.integers(0, 999),
 )
-def test_matches_the_naive_recurrence(
-    shape, seed, refractory, potentials, inhibition, theta_plus, tc_theta
+def test_they_equal_the_naive_loop(
+    way, pieces, refractory, potentials, inhibition, adaptation, seed
 ):
-    current = currents(*shape, seed=seed)
-    v_threshold, v_reset, v_rest = potentials
-    shared = {"tc_mem": 7.0, "v_threshold": v_threshold, "v_reset": v_reset, "v_rest": v_rest}
-    adaptation = {} if theta_plus is None else {"theta_plus": theta_plus, "tc_theta": tc_theta}
-    soft = isinstance(inhibition, float)
-    expected, v, theta = naive(
-        current,
-        **shared,
-        **adaptation,
-        refractory=refractory,
-        winner_steps=None if soft else inhibition,
-        strength=inhibition if soft else None,
-    )
-    shared |= adaptation | {"refractory": float(refractory)}
-    if soft:
-        shared["inhibition"] = LateralInhibition(inhibition)
-    elif inhibition is not None:
-        shared["inhibition"] = WinnerTakeAll(inhibition)
-    kind = LIF if theta_plus is None else AdaptiveLIF
-    sequence = kind(shape[-1], time_dim=0, **shared).double()
-    stepwise = kind(shape[-1], **shared).double()
-    assert torch.equal(sequence(current), expected)
-    assert torch.equal(torch.stack([stepwise(i) for i in current]), expected)
-    assert sequence.voltage is not None
-    torch.testing.assert_close(sequence.voltage, torch.tensor(v, dtype=torch.float64))
-    if theta_plus is not None:
-        torch.testing.assert_close(sequence.theta, torch.tensor(theta, dtype=torch.float64))
+    names = ("v_threshold", "v_reset", "v_rest")
+    options = {"tc_mem": 7.0, **dict(zip(names, potentials, strict=True)), **(adaptation or {})}
+    options |= {"refractory": float(refractory), "inhibition": inhibition}
+    kind, time_dim = LIF if adaptation is None else AdaptiveLIF, None if way == "stepped" else 0
+    neurons, naive = kind(SIZE, time_dim=time_dim, **options).double(), Naive(**options)
+    results = []
+    for i, (change, steps, samples, memory, inference) in enumerate(pieces):
+        if change in COPIES:
+            original, neurons = neurons, change(neurons)
+            called(original, currents(2, 3, SIZE))  # which goes on apart
+        elif change is not None:
+            change(neurons), change(naive)
+        theta = getattr(neurons, "theta", None)
+        steps = steps or int(way == "stepped")
+        current = MEMORY[memory](currents(steps, samples, SIZE, seed=seed + i))
+        kept = current.detach().clone()
+        with torch.inference_mode(inference):
+            found = called(neurons, current)
+        results.append((found, naive(kept)))
+        assert torch.equal(current, kept)
+        for spikes, expected in results:  # the earlier ones stay as they were
+            assert not spikes.requires_grad
+            assert torch.equal(spikes, expected)
+        if neurons.voltage is not None and naive.batch:
+            torch.testing.assert_close(neurons.voltage.tolist(), naive.v)
+        if theta is not None:
+            assert neurons.theta is theta  # DDP and CUDA graphs hold on to it
+            torch.testing.assert_close(theta.tolist(), naive.theta)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, by_pickle])
+def test_steps_since_the_reset_are_counted_in_copies_too(copied):
+    lif = LIF(SIZE).double()
+    called(lif, currents(4, 3, SIZE))
+    twin = copied(lif)
+    called(lif, currents(3, 3, SIZE))
+    called(twin, currents(2, 3, SIZE))
+    assert (lif.steps_since_reset, twin.steps_since_reset) == (7, 6)
+    expected = LIF(SIZE).double()
+    called(expected, torch.cat([currents(4, 3, SIZE), currents(2, 3, SIZE)]))
+    assert torch.equal(twin.voltage, expected.voltage)
+    lif.reset()
+    assert lif.steps_since_reset == 0
+
+
+@needs_kernel
+def test_steps_go_on_in_place_and_saved_states_stay():
+    lif = LIF(SIZE).double()
+    lif(currents(3, SIZE))
+    memory, state = lif._state["voltage"], lif.state_dict()["_extra_state"]
+    kept = state["voltage"].clone()
+    lif(currents(3, SIZE, seed=1))
+    assert lif._state["voltage"] is memory
+    assert torch.equal(state["voltage"], kept)
 
 
 def test_periods_are_in_ms():
@@ -112,30 +206,8 @@ def test_any_layer_shape():
     current = currents(6, 2, 12, seed=1)
     flat = LIF(12, time_dim=0, inhibition=WinnerTakeAll(1))
     image = LIF((3, 2, 2), time_dim=0, inhibition=WinnerTakeAll(1))
-    assert torch.equal(image(current.view(6, 2, 3, 2, 2)).view(6, 2, 12), flat(current))
-    assert image.voltage is not None
-    assert flat.voltage is not None
-    assert image.voltage.shape == (2, 3, 2, 2)
-    assert torch.equal(image.voltage.flatten(1), flat.voltage)
-
-
-def test_output_is_not_shared_with_the_state():
-    lif, current = LIF(5, time_dim=0), currents(4, 3, 5, seed=4)
-    first = lif(current)
-    kept, voltage = first.clone(), lif.voltage
-    lif(current)
-    assert torch.equal(first, kept)
-    lif.reset()
-    lif(current)
-    assert voltage is not None
-    assert torch.equal(voltage, lif.voltage)
-
-
-def test_input_is_not_changed():
-    current = currents(4, 3, 5, seed=4)
-    kept = current.clone()
-    LIF(5, time_dim=0, inhibition=WinnerTakeAll(1))(current)
-    assert torch.equal(current, kept)
+    assert torch.equal(image(current.view(6, 2, 3, 2, 2)).flatten(2), flat(current))
+    assert torch.equal(image.voltage, flat.voltage.view(2, 3, 2, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -146,8 +218,10 @@ def test_spikes_have_the_dtype_of_the_input(dtype):
     boolean = LIF(5, time_dim=0, spike_dtype=torch.bool)(current)
     assert boolean.dtype == torch.bool
     assert torch.equal(boolean, spikes.bool())
-    assert spikes.any()
-    assert not spikes.all()
+    assert 0 < spikes.double().mean() < 1
+    for step in (LIF(5), LIF(5, spike_dtype=torch.bool)):
+        for each in (currents(3, 5), current[0], currents(3, 5)):
+            assert step(each).dtype == (step.spike_dtype or each.dtype)
 
 
 def test_spikes_can_be_the_input():
@@ -161,33 +235,6 @@ def test_half_precision_integrates_small_currents():
     assert lif(torch.full((1500, 1, 1), 1e-3, dtype=torch.bfloat16)).sum() == 1
 
 
-def test_no_gradient_passes():
-    lif, weight = LIF(5, time_dim=0), torch.rand(5, requires_grad=True)
-    spikes = lif(currents(4, 3, 5, seed=6).float() * weight)
-    assert not spikes.requires_grad
-    assert lif.voltage is not None
-    assert not lif.voltage.requires_grad
-
-
-def test_theta_is_learned_in_training_alone():
-    current = currents(20, 3, 5, seed=10)
-    lif = AdaptiveLIF(5, theta_plus=0.3, time_dim=0)
-    buffer = lif.theta
-    lif.eval()
-    lif(current)
-    assert torch.equal(lif.theta, torch.zeros(5))
-    lif.train()
-    lif(current)
-    learned = lif.theta.clone()
-    assert (learned > 0).all()
-    lif.reset()
-    assert torch.equal(lif.theta, learned)
-    assert lif.theta is buffer  # DDP and CUDA graphs hold on to it
-    lif.eval()
-    raised = lif(current)
-    assert raised.sum() < LIF(5, time_dim=0)(current).sum()
-
-
 def test_theta_keeps_its_precision():
     lif = AdaptiveLIF(5, time_dim=0).bfloat16()
     assert lif.theta.dtype == torch.float32
@@ -198,12 +245,6 @@ def test_at_most_one_winner_even_if_all_are_equal():
     spikes = LIF(6, time_dim=0, inhibition=WinnerTakeAll(3))(torch.full((9, 2, 6), 0.7))
     assert spikes.sum(-1).max() == 1
     assert spikes.any()
-
-
-def test_no_samples_raise_no_threshold():
-    neurons = AdaptiveLIF(3, theta_plus=0.5, time_dim=0)
-    assert neurons(torch.ones(5, 0, 3)).shape == (5, 0, 3)
-    assert neurons.theta.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_the_longest_refractory_period():
