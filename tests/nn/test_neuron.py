@@ -13,7 +13,7 @@ from values import by_pickle
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast, neuron
 
-SIZE = 4
+SIZE, RISE = 4, {"theta_plus": 0.4}
 
 
 class Naive:
@@ -126,14 +126,14 @@ def called(neurons, current):
 
 
 @settings(
-    max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=120, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     pieces=PIECES,
     refractory=st.integers(0, 3),
     potentials=st.sampled_from([(1.0, 0.0, 0.0), (1.0, -0.5, 0.0), (-50.0, -50.8, -50.3)]),
-    inhibition=st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(2), LateralInhibition(0.7)]),
-    adaptation=st.sampled_from([None, {"theta_plus": 0.4}, {"theta_plus": 0.4, "tc_theta": 8.0}]),
+    inhibition=st.sampled_from([*3 * [None], *map(WinnerTakeAll, (0, 2)), LateralInhibition(0.7)]),
+    adaptation=st.sampled_from([*2 * [None], RISE, {**RISE, "tc_theta": 8.0}]),
     seed=st.integers(0, 999),
 )
 def test_they_equal_the_naive_loop(
