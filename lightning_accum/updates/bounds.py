@@ -230,7 +230,10 @@ class Bounds(dict[Side, Bound]):
 
     def load(self, name: str, saved: dict[Side, Bound]) -> None:
         """Sets what :func:`saved_bounds` returned for a parameter; warns if others were set."""
-        if saved and self and saved != self:
+        after = Bounds(self)
+        for side, bound in saved.items():
+            after._put(side, bound)
+        if self and after != self:
             warnings.warn(
                 f"The bounds of `{name}` should be those of the state that is loaded. Found"
                 f" {_shown(self)}, which the saved {_shown(saved)} replaces: set the bounds"
@@ -238,8 +241,8 @@ class Bounds(dict[Side, Bound]):
                 UserWarning,
                 stacklevel=2,
             )
-        for side, bound in saved.items():
-            self._put(side, bound)
+        self.clear()
+        self.update(after)
 
 
 def _shown(bounds: Mapping[Side, Bound]) -> str:
