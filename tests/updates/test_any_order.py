@@ -113,6 +113,7 @@ class Run:
         for param in self.fc.parameters():
             nn.init.uniform_(param, 0.0, 1.0, generator=self.random(0))
         self.naive = {name: Naive(param) for name, param in self.fc.named_parameters()}
+        self.memory = [param.data_ptr() for param in self.fc.parameters()]
         self.dtype, self.near = dtype, 1e-12 if dtype == torch.float64 else 1e-4
 
     def random(self, seed):
@@ -209,4 +210,9 @@ def test_calls_in_any_order(seed):
         print(name, *arguments)  # which a failure shows
         with torch.inference_mode(draw.random() < 0.3):
             getattr(run, name)(*arguments)
-    assert all(p.is_leaf and p.requires_grad and p.grad is None for p in run.fc.parameters())
+    for param, memory in zip(run.fc.parameters(), run.memory, strict=True):
+        assert param.data_ptr() == memory
+        assert param.is_leaf
+        assert param.requires_grad
+        assert param.grad is None
+    assert not any(run.updater.skipped.values())

@@ -380,20 +380,6 @@ def test_limits_by_name():
     assert acc.limits == (-2.0, 2.0)
 
 
-def test_a_bound_that_returns_what_it_was_given():
-    fc = nn.Linear(2, 2, bias=False)
-    updater = attach_updater(fc)
-    updater.weight.upperbound(lambda param, update, limit: update, 1.0)
-    change = torch.rand(2, 2)
-    kept = change.clone()
-    updater.weight.accumulate(change, None)
-    before = fc.weight.detach().clone()
-    for times in (1, 2):
-        updater(clear=False)
-        torch.testing.assert_close(fc.weight.detach(), before + times * kept)
-    assert torch.equal(change, kept)
-
-
 def test_a_bound_that_forgets_to_return():
     acc = Accumulator()
     acc.upperbound(lambda param, update, limit: None, 1.0)

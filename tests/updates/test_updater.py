@@ -21,35 +21,6 @@ def linear(dtype=torch.float32):
     return fc
 
 
-def test_applies_in_place_on_the_same_parameters():
-    fc = linear()
-    weight, bias, memory = fc.weight, fc.bias, fc.weight.data_ptr()
-    updater = Updater(fc)
-    assert updater.names == ("weight", "bias")
-    updater.weight, updater.bias = torch.ones(2, 3), (torch.ones(2), torch.full((2,), 3.0))
-    updater()
-    assert fc.weight is weight
-    assert fc.bias is bias
-    assert weight.data_ptr() == memory
-    assert weight.requires_grad
-    assert weight.is_leaf
-    assert weight.grad is None
-    assert fc.weight.tolist() == [[1.0] * 3] * 2
-    assert fc.bias.tolist() == [-2.0, -2.0]
-
-
-def test_scale_multiplies_the_bounded_change():
-    fc = linear()
-    updater = Updater(fc)
-    for scale, expected in ((0.5, (0.5, 0.5)), ({"weight": 2.0, "bias": -1.0}, (2.0, -1.0))):
-        with torch.no_grad():
-            fc.weight.zero_(), fc.bias.zero_()
-        updater.weight.upperbound("multiplicative", 1.0)
-        updater.weight, updater.bias = torch.ones(2, 3), torch.ones(2)
-        updater(scale=scale)
-        assert (fc.weight[0, 0].item(), fc.bias[0].item()) == expected
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_narrow_parameters_do_not_lose_small_updates(dtype):
     fc = linear(dtype)
@@ -152,32 +123,6 @@ def test_names_that_the_accumulators_have_too():
     updater()
     values = [p.item() for p in module.parameters()]
     assert values == [1.0, 0.0, -1.0, 0.0]
-
-
-def test_inference_mode_and_out_of_it():
-    fc = linear()
-    updater = Updater(fc, nonfinite="skip")
-    for _ in range(2):
-        with torch.inference_mode():
-            updater.weight, updater.bias = torch.ones(2, 3), torch.ones(2)
-            updater()
-        updater.weight = torch.ones(2, 3)
-        updater()
-    assert fc.weight.tolist() == [[4.0] * 3] * 2
-    assert updater.skipped == {"weight": 0, "bias": 0}
-    fc(torch.ones(1, 3)).sum().backward()
-    assert fc.weight.grad.tolist() == [[1.0] * 3] * 2
-
-
-def test_many_parameters_at_once():
-    module = nn.ParameterList([torch.zeros(i + 1) for i in range(5)])
-    updater = Updater(module)
-    for i in range(4):
-        setattr(updater, str(i), (torch.full((i + 1,), i + 2.0), torch.ones(i + 1)))
-    setattr(updater, "1", (None, torch.full((2,), 5.0)))
-    getattr(updater, "2").upperbound(lambda w, u, limit: u * limit, 10.0)
-    updater()
-    assert [p[0].item() for p in module] == [1.0, 3.0 - 6.0, 40.0 - 1.0, 4.0, 0.0]
 
 
 def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints():
