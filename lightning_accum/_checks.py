@@ -29,11 +29,28 @@ def is_number(value: object) -> TypeIs[float]:
     return True
 
 
-def check_numbers(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument, passed by its name, is not a number."""
-    for name, value in values.items():
-        if not is_number(value):
-            _refuse(name, "a number", value)
+def _is_integer(value: object) -> bool:
+    """Returns whether a value is an integer of 64 bits; not a bool."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return whole and -_LARGEST <= int(value) < _LARGEST  # type: ignore[call-overload]
+
+
+def _checker(should: str, fits: Callable[[object], bool]) -> Callable[..., None]:
+    """Returns a check that arguments, passed by their names, fit; otherwise a ``TypeError``."""
+
+    def check(**values: object) -> None:
+        for name, value in values.items():
+            if not fits(value):
+                _refuse(name, should, value)
+
+    return check
+
+
+check_numbers = _checker("a number", is_number)
+check_integers = _checker("an integer of 64 bits", _is_integer)
+check_callables = _checker("callable", callable)
+check_tensors = _checker("a tensor", lambda value: isinstance(value, Tensor))
+check_module = _checker("a torch.nn.Module", lambda value: isinstance(value, nn.Module))
 
 
 def check_finite(**values: object) -> None:
@@ -83,21 +100,6 @@ def warn_below_step(dt: float, where: str, **constants: float) -> None:
             )
 
 
-def check_integers(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not an integer of 64 bits."""
-    for name, value in values.items():
-        ok = isinstance(value, Integral) and not isinstance(value, bool)
-        if not ok or not -_LARGEST <= int(value) < _LARGEST:  # type: ignore[call-overload]
-            _refuse(name, "an integer of 64 bits", value)
-
-
-def check_callables(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not callable."""
-    for name, value in values.items():
-        if not callable(value):
-            _refuse(name, "callable", value)
-
-
 def check_strings(what: str = "a string", /, **values: object) -> None:
     """Raises a ``TypeError`` if an argument is not a string, with what it should be."""
     for name, value in values.items():
@@ -105,19 +107,11 @@ def check_strings(what: str = "a string", /, **values: object) -> None:
             _refuse(name, what, value)
 
 
-def check_tensors(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a tensor."""
-    for name, value in values.items():
-        if not isinstance(value, Tensor):
-            _refuse(name, "a tensor", value)
-
-
 def check_floats(**values: object) -> None:
     """Raises a ``TypeError`` if an argument is not a tensor of floating-point numbers."""
+    check_tensors(**values)
     for name, value in values.items():
-        if not isinstance(value, Tensor):
-            _refuse(name, "a tensor", value)
-        elif not value.is_floating_point():
+        if isinstance(value, Tensor) and not value.is_floating_point():
             raise TypeError(
                 f"Argument `{name}` should be a tensor of floating-point numbers. Found"
                 f" {value.dtype}."
@@ -144,13 +138,6 @@ def check_below(name: str, value: Tensor, count: int) -> None:
                 f"Argument `{name}` should lie between 0 and {count - 1}. Found values from {low}"
                 f" to {high}."
             )
-
-
-def check_module(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a module."""
-    for name, value in values.items():
-        if not isinstance(value, nn.Module):
-            _refuse(name, "a torch.nn.Module", value)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -128,6 +128,13 @@ def shown(value: object) -> str:
 
 class CheckedState(nn.Module):
     """A module that loads a whole state, or nothing of it, after a check of its submodules' too."""
+
+    _shown: ClassVar[tuple[str, ...]] = ()
+    """The attributes that the module's representation shows."""
+
+    def extra_repr(self) -> str:
+        """Returns the settings shown in the module's representation."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the extra state of such a module."""

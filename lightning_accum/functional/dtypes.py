@@ -33,9 +33,7 @@ def as_bytes(values: Tensor) -> Tensor:
 
 def as_numbers(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Converts spikes or values to a floating-point dtype, without a copy if they have it."""
-    if values.dtype != torch.bool or is_traced():  # vmap does not support the view
-        return values.to(dtype)
-    return values.view(torch.uint8).to(dtype)
+    return as_bytes(values).to(dtype)
 
 
 def in_full_precision(device: str) -> AbstractContextManager[object]:

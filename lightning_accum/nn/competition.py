@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final
 
 import torch
@@ -48,6 +49,7 @@ class Inhibition(Protocol):
 
 
 @final
+@dataclass(frozen=True)
 class WinnerTakeAll:
     """Lets at most one neuron of a sample spike in a step, and silences the others.
 
@@ -72,10 +74,11 @@ class WinnerTakeAll:
                 [[1., 0., 0.]]])
     """
 
-    def __init__(self, steps: int) -> None:
-        check_integers(steps=steps)
-        check_value(steps >= 0, "steps", steps, "a non-negative number of time steps")
-        self.steps = steps
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_integers(steps=self.steps)
+        check_value(self.steps >= 0, "steps", self.steps, "a non-negative number of time steps")
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
         """Keeps at most the spike of the neuron that exceeds its threshold most."""
@@ -89,11 +92,9 @@ class WinnerTakeAll:
         v.addcmul_(v, losers, value=-1)
         torch.maximum(hold, losers.mul_(self.steps), out=hold)
 
-    def __repr__(self) -> str:
-        return f"WinnerTakeAll(steps={self.steps})"
-
 
 @final
+@dataclass(frozen=True)
 class LateralInhibition:
     r"""Lowers the membrane potential of all other neurons with each spike.
 
@@ -120,11 +121,12 @@ class LateralInhibition:
                 [[0., 1.]]])
     """
 
-    def __init__(self, strength: float) -> None:
-        check_finite(strength=strength)
+    strength: float
+
+    def __post_init__(self) -> None:
+        check_finite(strength=self.strength)
         should = "a non-negative potential, which inhibition subtracts"
-        check_value(strength >= 0, "strength", strength, should)
-        self.strength = strength
+        check_value(self.strength >= 0, "strength", self.strength, should)
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
         """Keeps all spikes: this inhibition acts from the next step on."""
@@ -132,9 +134,6 @@ class LateralInhibition:
     def suppress(self, spikes: Tensor, v: Tensor, hold: Tensor) -> None:
         """Lowers the potential of each neuron for the spikes of the others."""
         v.sub_((spikes.sum(-1, keepdim=True) - spikes).mul_(self.strength))
-
-    def __repr__(self) -> str:
-        return f"LateralInhibition(strength={self.strength})"
 
 
 class WideTheta(StateModule):
@@ -196,6 +195,8 @@ class Competition(WideTheta):
         tensor([-0.0333,  0.0667, -0.0333])
     """
 
+    _shown = ("size", "winners", "tc_drive", "theta_plus", "dt", "time_dim")
+
     def __init__(
         self,
         neuron: nn.Module,
@@ -226,11 +227,8 @@ class Competition(WideTheta):
                 UserWarning,
                 stacklevel=2,
             )
-        self.winners = winners
-        self.tc_drive = tc_drive
-        self.theta_plus = theta_plus
-        self.dt = dt
-        self.time_dim = time_dim
+        self.winners, self.tc_drive, self.theta_plus = winners, tc_drive, theta_plus
+        self.dt, self.time_dim = dt, time_dim
         self.decay = decay_in_step("tc_drive", tc_drive, dt)
         warn_below_step(dt, type(self).__name__, tc_drive=tc_drive)
         self.neuron = neuron
@@ -278,10 +276,3 @@ class Competition(WideTheta):
         self.theta.copy_(theta.view(self.size))
         self._state = {"drive": drive}
         return wins
-
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        return (
-            f"size={self.size}, winners={self.winners}, tc_drive={self.tc_drive},"
-            f" theta_plus={self.theta_plus}, dt={self.dt}, time_dim={self.time_dim}"
-        )

@@ -61,6 +61,8 @@ class PoissonEncoder(CheckedState):
         (torch.Size([100, 4, 8, 8]), torch.bool)
     """
 
+    _shown = ("steps", "max_rate", "dt")
+
     def __init__(
         self,
         steps: int,
@@ -76,9 +78,7 @@ class PoissonEncoder(CheckedState):
         should = f"a rate in Hz of at most one spike per step, 1000 / dt = {1000 / dt:g}"
         fits = 0 <= max_rate * dt <= 1000
         check_value(fits, "max_rate", max_rate, should, "lower it, or `dt`")
-        self.steps = steps
-        self.max_rate = max_rate
-        self.dt = dt
+        self.steps, self.max_rate, self.dt = steps, max_rate, dt
         self._worker: int | None = None  # the seed of the DataLoader's worker
         self.generator: torch.Generator | None = None
         if seed is not None:
@@ -141,7 +141,3 @@ class PoissonEncoder(CheckedState):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.set_extra_state({"generator": state["generator"]})
-
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        return f"steps={self.steps}, max_rate={self.max_rate}, dt={self.dt}"

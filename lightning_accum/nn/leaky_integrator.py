@@ -39,6 +39,8 @@ class LeakyIntegrator(StateModule):
         tensor([1.0000, 0.9512, 1.9048])
     """
 
+    _shown = ("size", "tc_mem", "dt", "time_dim")
+
     def __init__(
         self,
         size: int | Sequence[int],
@@ -50,9 +52,7 @@ class LeakyIntegrator(StateModule):
         check_times(0.0, dt, time_dim)
         self.size = layer_shape(size)
         self._sizes = (None, *self.size)
-        self.tc_mem = tc_mem
-        self.dt = dt
-        self.time_dim = time_dim
+        self.tc_mem, self.dt, self.time_dim = tc_mem, dt, time_dim
         self.decay = decay_factor(tc_mem, dt)
         self.reset()
 
@@ -81,10 +81,6 @@ class LeakyIntegrator(StateModule):
         if len(y):
             self._state = {"y": y[-1].detach().clone()}
         return y if self.time_dim == 0 else y[0]
-
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        return f"{self.size}, tc_mem={self.tc_mem}, dt={self.dt}, time_dim={self.time_dim}"
 
 
 class _Integral(torch.autograd.Function):

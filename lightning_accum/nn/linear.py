@@ -170,9 +170,7 @@ class DelayedLinear(Updatable, StateModule):
         nn.init.kaiming_uniform_(self.weight, math.sqrt(5))  # as torch.nn.Linear
         delay = _delays_of(self.weight, delay, max_delay, dt)
         self.delay = nn.Parameter(delay, requires_grad=False)
-        self.max_delay = max_delay
-        self.dt = dt
-        self.time_dim = time_dim
+        self.max_delay, self.dt, self.time_dim = max_delay, dt, time_dim
         self._longest = round(max_delay / dt)
         self._sizes = (self._longest, None, in_features)
         self.reset()

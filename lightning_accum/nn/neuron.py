@@ -33,6 +33,11 @@ class Neurons(StateModule, ABC):
     loops of ``nn/_fast.py``, which need the constants of the same equations from ``_constants``.
     """
 
+    _shown = (
+        *("size", "tc_mem", "v_threshold", "refractory", "dt", "time_dim"),
+        *("inhibition", "compiled"),
+    )
+
     gradient: ClassVar[Literal["none"]] = "none"
     """How far gradients pass, as that of :class:`~lightning_accum.nn.SurrogateLIF`."""
 
@@ -60,15 +65,9 @@ class Neurons(StateModule, ABC):
         _check_inhibition(inhibition, compile)
         self.size = layer_shape(size)
         self._sizes = (None, math.prod(self.size))
-        self.tc_mem = tc_mem
-        self.v_threshold = v_threshold
-        self.v_reset = v_reset
-        self.v_rest = v_rest
-        self.refractory = refractory
-        self.dt = dt
-        self.time_dim = time_dim
-        self.spike_dtype = spike_dtype
-        self.inhibition = inhibition
+        self.tc_mem, self.refractory, self.dt, self.time_dim = tc_mem, refractory, dt, time_dim
+        self.v_threshold, self.v_reset, self.v_rest = v_threshold, v_reset, v_rest
+        self.spike_dtype, self.inhibition = spike_dtype, inhibition
         self.compiled = compile  # `compile` is a method of torch.nn.Module
         self.decay = decay_in_step("tc_mem", tc_mem, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
@@ -236,14 +235,6 @@ class Neurons(StateModule, ABC):
         # Steps go on in the memory of the state, which a shallow copy would share.
         state = {k: None if v is None else v.clone() for k, v in self._state.items()}
         return {**self.__dict__, "_state": state, "_steps": NeuronSteps(self.steps_since_reset)}
-
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        return (
-            f"size={self.size}, tc_mem={self.tc_mem}, v_threshold={self.v_threshold}, "
-            f"refractory={self.refractory}, dt={self.dt}, time_dim={self.time_dim}, "
-            f"inhibition={self.inhibition}, compile={self.compiled}"
-        )
 
 
 def _check_inhibition(inhibition: Inhibition | None, compile: bool) -> None:

@@ -77,8 +77,7 @@ class RewardBaseline(nn.Module):
             check_integers(contexts=contexts)
             should = "a positive number of contexts, or None for one mean"
             check_value(contexts > 0, "contexts", contexts, should)
-        self.decay = decay
-        self.contexts = contexts
+        self.decay, self.contexts = decay, contexts
         self.register_buffer("mean", torch.full((contexts or 1,), float(initial)))
 
     @torch.no_grad()

@@ -59,6 +59,8 @@ class Rewire(CheckedState):
         doi:10.1038/s41467-018-04316-3.
     """
 
+    _shown = ("share", "sign", "start", "shrink", "noise", "seed")
+
     calls: Tensor
 
     def __init__(
@@ -142,11 +144,6 @@ class Rewire(CheckedState):
         for _ in range(2):  # a hash of the pair: the sign needs no memory
             x = ((x >> 29) ^ x) * 0x1B873593CC9E2D51
         return 1.0 - 2.0 * ((x >> 41) & 1).to(connection.weight.dtype)
-
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        own = ("share", "sign", "start", "shrink", "noise", "seed")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in own)
 
 
 def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> None:

@@ -72,6 +72,8 @@ class ShortTermPlasticity(StateModule):
         doi:10.1073/pnas.95.9.5323.
     """
 
+    _shown = ("size", "release", "tc_recovery", "tc_facilitation", "dt", "time_dim")
+
     def __init__(
         self,
         size: int | Sequence[int],
@@ -93,8 +95,7 @@ class ShortTermPlasticity(StateModule):
         self._sizes = (None, *self.size)
         self.release = release
         self.tc_recovery, self.tc_facilitation = tc_recovery, tc_facilitation
-        self.dt = dt
-        self.time_dim = time_dim
+        self.dt, self.time_dim = dt, time_dim
         self.decay = 0.0
         if tc_facilitation is not None:
             self.decay = decay_in_step("tc_facilitation", tc_facilitation, dt)
@@ -166,10 +167,3 @@ class ShortTermPlasticity(StateModule):
         if self.time_dim is None:
             return released[0]
         return torch.stack(released) if released else torch.empty_like(spikes)
-
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        return (
-            f"{self.size}, release={self.release}, tc_recovery={self.tc_recovery}, "
-            f"tc_facilitation={self.tc_facilitation}, dt={self.dt}, time_dim={self.time_dim}"
-        )

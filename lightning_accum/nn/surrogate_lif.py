@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, NamedTuple, final, get_args
 
 import torch
 from torch import Tensor
@@ -20,10 +20,31 @@ from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn._arguments import check_input, check_spike_dtype, check_times
-from lightning_accum.nn._fast_surrogate import SurrogateRun, SurrogateState, integrate_surrogate
 from lightning_accum.nn.linear import RecurrentLinear
+from lightning_accum.sparse.kernel_library import has_kernel
+from lightning_accum.sparse.neurons import integrate_surrogate_neurons
 
 Gradient = Literal["none", "step", "time"]
+
+# From so many steps on, the kernel is worth its preparation, such as a copy of the weights.
+_LONG = 8
+
+
+class SurrogateState(NamedTuple):
+    """The state of a layer between two steps, each ``[B, N]``."""
+
+    v: Tensor
+    adaptation: Tensor  # low-pass of the neuron's own spikes
+    spikes: Tensor  # of the last step
+
+
+class SurrogateRun(NamedTuple):
+    """A sequence of a layer, each ``[T, B, N]``."""
+
+    raster: Tensor  # spikes, 0 or 1, [T + 1, B, N]: those before the first step come first
+    membrane: Tensor  # potential that is compared with the threshold
+    threshold: Tensor
+    state: SurrogateState  # after the last step
 
 
 @final
@@ -78,6 +99,11 @@ class SurrogateLIF(StateModule):
         Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, eqs. 6 to 9.
     """
 
+    _shown = (
+        *("size", "tc_mem", "v_threshold", "beta", "tc_adaptation"),
+        *("gradient", "dt", "time_dim"),
+    )
+
     new_in_each_call: ClassVar[tuple[str, ...]] = ("membrane", "threshold")
     """The states that each call makes anew, so that they need not be copied to be recorded."""
 
@@ -114,16 +140,11 @@ class SurrogateLIF(StateModule):
         check_type(isinstance(surrogate, Surrogate), "surrogate", surrogate, should)
         self.size = size
         self._sizes = (None, size)
-        self.tc_mem = tc_mem
-        self.v_threshold = v_threshold
-        self.beta = beta
-        self.tc_adaptation = tc_adaptation
+        self.tc_mem, self.v_threshold = tc_mem, v_threshold
+        self.beta, self.tc_adaptation, self.surrogate = beta, tc_adaptation, surrogate
         self.gradient: Gradient = gradient
-        self.surrogate = surrogate
-        self.dt = dt
-        self.time_dim = time_dim
-        self.keep_states = keep_states
-        self.spike_dtype = spike_dtype
+        self.dt, self.time_dim = dt, time_dim
+        self.keep_states, self.spike_dtype = keep_states, spike_dtype
         self.decay = decay_factor(tc_mem, dt)
         self.decay_adaptation = decay_factor(tc_adaptation, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
@@ -222,7 +243,52 @@ class SurrogateLIF(StateModule):
             run = run._replace(raster=torch.cat([run.raster[:1], spikes]))
         return run
 
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        names = ("tc_mem", "v_threshold", "beta", "tc_adaptation", "gradient", "dt", "time_dim")
-        return f"{self.size}, " + ", ".join(f"{n}={getattr(self, n)!r}" for n in names)
+
+def integrate_surrogate(
+    current: Tensor,
+    state: SurrogateState,
+    decay: float,
+    v_threshold: float,
+    beta: float,
+    decay_adaptation: float,
+    recurrent: Tensor | None = None,
+    spike_dtype: torch.dtype | None = None,
+) -> SurrogateRun:
+    """Integrates ``[T, B, N]`` currents without a graph, each step in the memory of its result."""
+    # `state` is overwritten; spikes may be in `spike_dtype` instead of the dtype of `current`.
+    v, adaptation, z = state
+    current = current.contiguous()
+    membrane = torch.empty_like(current)
+    base = current.new_full((), v_threshold)
+    threshold = torch.empty_like(current) if beta else base.expand(current.shape)
+    shape = (len(current) + 1, *current.shape[1:])
+    if len(current) >= _LONG and has_kernel(current.device, current.dtype):
+        raster = current.new_empty(shape, dtype=torch.bool if spike_dtype is torch.bool else None)
+        raster[0] = z
+        weights = None if recurrent is None else recurrent.detach().t().to(current).contiguous()
+        constants = decay, v_threshold, beta, decay_adaptation
+        limits = threshold if beta else None
+        if integrate_surrogate_neurons(
+            current, weights, state, membrane, limits, raster, constants
+        ):
+            return SurrogateRun(raster, membrane, threshold, state)
+    raster = current.new_empty(shape)
+    raster[0] = z
+    spikes = raster[1:]
+    incoming = None if recurrent is None else recurrent.t().to(current)
+    rows = (current.unbind(0), membrane.unbind(0), spikes.unbind(0), threshold.unbind(0))
+    for now, potential, out, limit in zip(*rows, strict=True):
+        torch.add(now, v, alpha=decay, out=potential)
+        potential.sub_(z, alpha=v_threshold)
+        if incoming is not None:
+            potential.addmm_(z, incoming)
+        if beta:
+            torch.add(base, adaptation, alpha=beta, out=limit)
+            torch.ge(potential, limit, out=out)
+            adaptation.mul_(decay_adaptation).add_(out)
+        else:
+            torch.ge(potential, base, out=out)
+        v, z = potential, out
+    return SurrogateRun(
+        raster, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone())
+    )

@@ -16,6 +16,7 @@ from lightning_accum._checks import check_callables, check_strings
 from lightning_accum._state import CheckedState
 from lightning_accum.observe.hooks import Hook, Switch
 from lightning_accum.observe.reducer import Latest, Reducer
+from lightning_accum.observe.tensors import tensors_in
 
 Picker: TypeAlias = Callable[[Any], Tensor]
 Filter: TypeAlias = Callable[[Tensor], bool]
@@ -38,25 +39,13 @@ def first_tensor(value: Any) -> Tensor:
     """
     if type(value) is tuple and value and isinstance(value[0], Tensor):
         return value[0]  # as nearly always, at every step
-    found = _search(value)
+    found = next(tensors_in(value), None)
     if found is None:
         raise TypeError(
             "A monitored module should take or return at least one tensor."
             f" Found `{type(value).__name__}`: pass a `picker` that finds the activity."
         )
     return found
-
-
-def _search(value: Any) -> Tensor | None:
-    if isinstance(value, Tensor):
-        return value
-    items = value.values() if isinstance(value, dict) else value
-    if not isinstance(items, str) and hasattr(items, "__iter__"):
-        for item in items:
-            found = _search(item)
-            if found is not None:
-                return found
-    return None
 
 
 def find_module(start: Any, path: str) -> nn.Module:
@@ -124,6 +113,7 @@ class Monitor(CheckedState, ABC):
         AttributeError: if the path does not lead to what can be watched.
     """
 
+    _shown = ("attr", "registered")
     records_gradients: ClassVar[bool] = False
     """Whether it sees gradients of a loss."""
 
@@ -151,11 +141,8 @@ class Monitor(CheckedState, ABC):
         check_callables(picker=picker, **{k: v for k, v in optional.items() if v is not None})
         self.attr = attr
         self.reducer = Latest() if reducer is None else reducer
-        self.train_update = train_update
-        self.eval_update = eval_update
-        self.picker = picker
-        self.filter_ = filter_
-        self.map_ = map_
+        self.train_update, self.eval_update = train_update, eval_update
+        self.picker, self.filter_, self.map_ = picker, filter_, map_
         self.switch = Switch()  # a trainer replaces it by that of all its monitors
         self._hooks: weakref.finalize[..., Any] | None = None  # removes them when it is called
         self._module: weakref.ref[nn.Module] | None = None
@@ -297,10 +284,6 @@ class Monitor(CheckedState, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_hooks": None, "_module": None}
-
-    def extra_repr(self) -> str:
-        """Returns the settings shown in the module's representation."""
-        return f"attr={self.attr!r}, registered={self.registered}"
 
 
 def _remove(handles: list[RemovableHandle]) -> None:

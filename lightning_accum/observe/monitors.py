@@ -67,7 +67,13 @@ class GradientMonitor(Monitor):
         value = self._value(module, args, rest)
         output = value if isinstance(value, Tensor) else self.picker(value)
         if output.requires_grad:
-            output.register_hook(_Receiver(self, self._calls, self._round))
+            me, call, round_ = weakref.ref(self), self._calls, self._round
+
+            def receive(gradient: Tensor) -> None:
+                if (monitor := me()) is not None:
+                    monitor.receive(call, round_, gradient)
+
+            output.register_hook(receive)
             self._calls += 1
         else:
             self._without += 1
@@ -122,15 +128,3 @@ class GradientMonitor(Monitor):
     def __getstate__(self) -> dict[str, Any]:
         calls = dict.fromkeys(("_calls", "_next", "_without"), 0)
         return {**super().__getstate__(), **calls, "_early": {}, "_round": None}
-
-
-class _Receiver:
-    """Passes the gradient by the output of one call on to the monitor."""
-
-    def __init__(self, monitor: GradientMonitor, call: int, round_: object) -> None:
-        self.monitor, self.call, self.round_ = weakref.ref(monitor), call, round_
-
-    def __call__(self, gradient: Tensor) -> None:
-        monitor = self.monitor()
-        if monitor is not None:
-            monitor.receive(self.call, self.round_, gradient)

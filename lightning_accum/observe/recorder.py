@@ -257,10 +257,8 @@ class WindowRecorder(Reducer):
                 "Argument `time_dim` should be None (a call per step, `[B, ...]`) or 0 (a call per"
                 f" sequence, `[T, B, ...]`). Found `{time_dim = }`."
             )
-        self.spikes = spikes
-        self.time_dim = time_dim
-        self.label = label
-        self.holds = holds
+        self.spikes, self.time_dim = spikes, time_dim
+        self.label, self.holds = label, holds
         self._check = SpikeCheck(label) if spikes and validate else None
 
     @property
