@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
 
@@ -78,7 +79,8 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         eps: float,
     ) -> None:
         check_mapping("defaults", defaults)
-        self._plan: Plan | None = None
+        # The batches of the last step, and all states then.
+        self._plan: tuple[list[Batch], list[State]] | None = None
         decay = defaults.get("weight_decay", 0.0)
         #: The weight decay, which ``step_param`` calls.
         self.weight_decay = decay if isinstance(decay, WeightDecay) else WeightDecay(decay)
@@ -136,15 +138,41 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 result = closure()
-        plan, grads = Plan.of(self, self._plan)
-        self._plan = None  # After an error, the next step makes a new plan.
-        for group, batch, own in zip(self.param_groups, plan.batches, grads, strict=True):
+        batches, grads = self._planned()
+        plan, self._plan = self._plan, None  # After an error, the next step makes a new plan.
+        for group, batch, own in zip(self.param_groups, batches, grads, strict=True):
             if own:
                 refuse_capture(group, own[0].device)
                 with torch.set_grad_enabled(group["differentiable"]):
                     self._step_batch(group, batch, own)
         self._plan = plan
         return result
+
+    def _planned(self) -> tuple[list[Batch], list[list[Tensor]]]:
+        """Returns a batch and the gradients of each group; makes a plan unless one still fits."""
+        groups, plan = self.param_groups, self._plan
+        grads = [[g for g in map(_grad, group["params"]) if g is not None] for group in groups]
+        present = [
+            None
+            if len(own) == len(group["params"])
+            else [p.grad is not None for p in group["params"]]
+            for own, group in zip(grads, groups, strict=True)
+        ]
+        # A state that was loaded, moved or dropped is another dict.
+        if plan is not None and len(plan[0]) == len(groups) and _same(plan[1], self.state.values()):
+            batches = plan[0]
+            fit = map(Batch.fits, batches, repeat(self), groups, present)
+            if all(fit) and all(map(Batch.laid_out, batches, grads)):
+                return batches, grads
+        for own, group in zip(grads, groups, strict=True):
+            _check_gradients(self, [p for p in group["params"] if p.grad is not None], own)
+        batches = [Batch(self, *each) for each in zip(groups, present, strict=True)]
+        for i, batch in enumerate(batches):
+            if not batch.laid_out(grads[i]) and not groups[i]["differentiable"]:
+                grads[i] = batch.lay_out(grads[i])
+                batch.laid_out(grads[i])
+        self._plan = batches, list(self.state.values())
+        return batches, grads
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         """Steps the parameters of one group; a subclass may step many of them at once."""
@@ -304,57 +332,6 @@ class Batch:
             g if same_layout(g, p) else torch.empty_like(p).copy_(g)
             for g, p in zip(grads, self.params, strict=True)
         ]
-
-
-class Plan:
-    """The batches of an optimizer, one for each parameter group."""
-
-    def __init__(
-        self, optimizer: GenericAdaptiveOptimizer, present: list[list[bool] | None]
-    ) -> None:
-        groups = optimizer.param_groups
-        self.batches = [Batch(optimizer, g, p) for g, p in zip(groups, present, strict=True)]
-        self._states = list(optimizer.state.values())
-
-    @classmethod
-    def of(
-        cls, optimizer: GenericAdaptiveOptimizer, known: Plan | None
-    ) -> tuple[Plan, list[list[Tensor]]]:
-        """Returns a plan, the known one if it still fits, and the gradients of each group."""
-        groups = optimizer.param_groups
-        grads = [[g for g in map(_grad, group["params"]) if g is not None] for group in groups]
-        present = [
-            None
-            if len(own) == len(group["params"])
-            else [p.grad is not None for p in group["params"]]
-            for own, group in zip(grads, groups, strict=True)
-        ]
-        if (
-            known is not None
-            and known._fits(optimizer, present)
-            and all(map(Batch.laid_out, known.batches, grads))
-        ):
-            return known, grads
-        for own, group in zip(grads, groups, strict=True):
-            _check_gradients(optimizer, [p for p in group["params"] if p.grad is not None], own)
-        plan = cls(optimizer, present)
-        for i, batch in enumerate(plan.batches):
-            if not batch.laid_out(grads[i]) and not groups[i]["differentiable"]:
-                grads[i] = batch.lay_out(grads[i])
-                batch.laid_out(grads[i])
-        return plan, grads
-
-    def _fits(self, optimizer: GenericAdaptiveOptimizer, present: list[list[bool] | None]) -> bool:
-        groups = optimizer.param_groups
-        return (
-            len(self.batches) == len(groups)
-            # A state that was loaded, moved or dropped is another dict.
-            and _same(self._states, optimizer.state.values())
-            and all(
-                batch.fits(optimizer, group, own)
-                for batch, group, own in zip(self.batches, groups, present, strict=True)
-            )
-        )
 
 
 def _same(known: Sequence[object], found: Any) -> bool:

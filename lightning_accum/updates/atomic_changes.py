@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
@@ -15,7 +16,7 @@ from torch.autograd.graph import increment_version
 from lightning_accum._checks import check_choice
 from lightning_accum._compat.torch import foreach
 from lightning_accum.distributed.shards import any_process, local, shard_like, sharded_like
-from lightning_accum.updates.part import Product, product_shape
+from lightning_accum.updates.part import StackedProducts, product_shape
 from lightning_accum.updates.targets import Target
 
 NonFinite = Literal["raise", "skip", "ignore"]
@@ -88,18 +89,6 @@ def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
     return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
 
 
-def _is_small(product: Product) -> bool:
-    """Returns whether no element of a product can be NaN or too large, by the largest factors."""
-    left, right, factor = product
-    if not left.numel() or not right.numel():
-        return False
-    largest = max(1.0, abs(factor)) * len(left)  # before it is scaled, and after
-    for side in (left, right):
-        low, high = side.aminmax()  # both are NaN if any element is
-        largest *= max(-low.item(), high.item())
-    return largest < torch.finfo(left.dtype).max
-
-
 _add_, _sub = foreach("add_"), foreach("sub")
 _CALL: Callable[[partial[Any]], Any] = partial.__call__
 
@@ -115,43 +104,47 @@ class Change(NamedTuple):
 def checked_change(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
     """Computes and checks the changes of all parameters, and changes none of them."""
     if len(targets) == 1 and targets[0].accumulator.deferred:
-        found = stacked_change(targets[0], guard) or _product(targets[0], guard)
+        stacked = targets[0].accumulator.stacked or _stacked(targets[0], guard)
+        found = stacked_change(targets[0], stacked, guard)
         if found is not None:
             return found
     return _sum(label, targets, guard)
 
 
-def stacked_change(target: Target, guard: NonFiniteGuard) -> Change | None:
+def stacked_change(
+    target: Target, stacked: StackedProducts | None, guard: NonFiniteGuard
+) -> Change | None:
     """Returns the change of the only parameter that changes, as one product of stacked sides."""
-    param, stacked = target.param, target.accumulator.stacked
+    param = target.param
     if stacked is None or param.dtype is not stacked.left.dtype:
         return None
     if not param.is_cpu or target.sharded:
         return None
-    most = stacked.bound * max(1.0, abs(target.factor))
+    most = stacked.bound * max(1.0, abs(target.factor))  # before it is scaled, and after
     if guard.policy != "ignore" and not most < _largest(param.dtype):
         return None
     call = partial(param.detach().addmm_, stacked.left, stacked.right, alpha=target.factor)
     return Change([target], [call], guard.counts_with(target.name))
 
 
-def _product(target: Target, guard: NonFiniteGuard) -> Change | None:
-    """Returns the change as one product of deferred sides; ``None`` if it may overflow."""
-    products, param = target.accumulator.deferred, target.param.detach()
-    if target.sharded:
-        return None
+def _stacked(target: Target, guard: NonFiniteGuard) -> StackedProducts | None:
+    """Stacks the sides of deferred products, if all are as the parameter and none is empty."""
+    products = target.accumulator.deferred
     sides = [side for left, right, _ in products for side in (left, right)]
-    if not all(side.is_cpu and side.dtype == torch.float32 for side in (param, *sides)):
+    if not all(side.is_cpu and side.dtype == torch.float32 for side in sides):
         return None
-    if param.shape != product_shape(products[0]):
+    if target.param.shape != product_shape(products[0]) or not target.param.numel():
         return None
     left = torch.cat([post for post, _, _ in products])
     left.mul_(_column(tuple((len(post), scale) for post, _, scale in products)))
-    right = torch.cat([pre for _, pre, _ in products])
-    if guard.policy != "ignore" and not _is_small((left, right, target.factor)):
-        return None
-    call = partial(param.addmm_, left.T, right, alpha=target.factor)
-    return Change([target], [call], guard.counts_with(target.name))
+    stacked = StackedProducts([], [], left, torch.cat([pre for _, pre, _ in products]))
+    if guard.policy != "ignore" and len(left):
+        # No element is larger than the largest factors allow; NaN if any factor is.
+        ends = [side.aminmax() for side in (left, stacked.right)]
+        stacked.bound = math.prod(
+            (max(-low.item(), high.item()) for low, high in ends), start=len(left)
+        )
+    return stacked
 
 
 @lru_cache(64)

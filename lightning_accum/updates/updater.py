@@ -418,7 +418,7 @@ class Updater(CheckedState):
         if len(pending) != 1 or hook_count(self):
             return False
         (target,) = self._targets(pending, {}, {})
-        change = stacked_change(target, self._guard)
+        change = stacked_change(target, target.accumulator.stacked, self._guard)
         if change is not None:
             self._apply_change(change, self.names)
         return change is not None
