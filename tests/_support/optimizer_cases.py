@@ -2,6 +2,7 @@
 
 import functools
 
+import pytest
 import torch
 
 from lightning_accum.optim import (
@@ -91,3 +92,14 @@ def close(left, right, tolerance=1e-12):
 def same(left, right):
     for one, two in zip(left, right, strict=True):
         assert torch.equal(one, two)
+
+
+def assert_raises_as_stale(params, step):
+    """A graph whose parameters are stepped before its backward pass."""
+    losses = [(param * param).abs().sum() for param in params]
+    for param in params:
+        param.grad = torch.ones_like(param)
+    step()
+    for loss in losses:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()

@@ -3,8 +3,14 @@
 import math
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from optimizer_cases import CASES, give_gradients, parameters
 from turns import turns
+
+from lightning_accum.optim import AdamWarmup
+from lightning_accum.optim._moments import rectification
 
 STEPS = 25
 
@@ -101,3 +107,33 @@ def test_every_number_goes_as_the_papers_say(name, way):
         expected = list(reference(slopes[key], begun[key], rate, betas, eps, **options))
         assert found[key] == pytest.approx(expected, rel=1e-12, abs=1e-12)
         assert abs(expected[-1] - begun[key]) > 1e-4
+
+
+def both(function, step, *args):
+    """The factor by a number and by a tensor, which have to agree."""
+    number = function(step, *args)
+    tensor = function(torch.tensor(float(step), dtype=torch.float64), *args)
+    assert isinstance(number, float)
+    assert tensor.item() == pytest.approx(number, rel=1e-9, abs=1e-12)
+    return number
+
+
+@turns("warmup, step, rate", [(0, 1, 1.0), (0, 10**9, 1.0), (0.5, 1, 1.0), (3, 1, 1 / 3)])
+def test_warmups_of_any_length(warmup, step, rate):
+    optimizer = AdamWarmup([torch.zeros(1)])
+    found = both(lambda t: optimizer.rate({"lr": 1.0, "warmup": warmup}, t), step)
+    assert found == pytest.approx(rate)
+
+
+@given(st.integers(1, 10**5), st.sampled_from([0.0, 0.5, 0.7, 0.9, 0.99, 0.999]))
+def test_rectification(step, beta2):
+    found = both(rectification, step, beta2)
+    rho_inf = 2 / (1 - beta2) - 1
+    rho = rho_inf - 2 * step * beta2**step / (1 - beta2**step)
+    if rho < 5:
+        assert found == 0.0
+    else:
+        square = (rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho)
+        assert found == pytest.approx(math.sqrt(square))
+        assert 0 < found <= 1
+        assert found <= rectification(step + 1, beta2) + 1e-12

@@ -173,24 +173,3 @@ def test_a_rate_that_replaces_memory_is_not_stepped_over(way):
     optimizer.param_groups[0]["fused"] = False
     with pytest.raises(RuntimeError, match="single memory location"):
         optimizer.step()
-
-
-@turns("name", ["adam", "amsgrad", "radam", "adabelief-amsgrad"])
-@turns("group", ["parameter", "gradient", "moment"])
-def test_a_step_after_memory_was_replaced_is_that_of_a_fresh_optimizer(name, group, way):
-    params, others = (parameters(torch.float32, shapes=((3, 3), (5,))) for _ in range(2))
-    optimizer, other = CASES[name](params), CASES[name](others)
-    for step in range(7):
-        for each, by in ((params, optimizer), (others, other)):
-            give_gradients(each, step)
-            if each is params and step > 2:
-                param = each[0]
-                own = by.state[param]["exp_avg"]
-                changed = {"parameter": param, "gradient": param.grad, "moment": own}[group]
-                values = changed.detach()
-                layouts = [values.clone(), values.t().contiguous().t(), torch.ones(3, 6)[:, ::2]]
-                layouts[2].copy_(values)
-                changed.data = layouts[step % 3]
-            by.step()
-    for one, two in zip(params, others, strict=True):
-        torch.testing.assert_close(one, two)

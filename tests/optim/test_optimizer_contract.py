@@ -9,25 +9,12 @@ import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
 from torch import nn
 from turns import turns
-from values import by_file, by_pickle
+from values import by_file
 
 BUILTINS = (int, float, bool, str, type(None))
 
 
 # ---------------------------------------------------------------------- copies and checkpoints
-@turns("make", CASES.values())
-@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
-def test_a_copy_goes_on_by_itself(make, copied):
-    params = parameters()
-    optimizer = make(params)
-    run(optimizer, params, 8)
-    others, other = copied((params, optimizer))
-    kept = [p.detach().clone() for p in params]
-    moved = run(other, others, 8, 8)
-    same(params, kept)
-    same(run(optimizer, params, 8, 8), moved)
-
-
 @turns("make", CASES.values())
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_checkpoint_resumes_bit_for_bit(make, dtype):
@@ -70,23 +57,6 @@ def test_a_state_dict_holds_tensors_and_builtins(make):
     assert set(group) == set(make(parameters()).state_dict()["param_groups"][0])
 
 
-@turns("make", CASES.values())
-def test_states_that_others_replace_are_taken_up(make):
-    # Lightning moves a state so after a checkpoint was loaded, and at the end of a fit.
-    params, others = parameters(), parameters()
-    optimizer, other = make(params), make(others)
-    run(optimizer, params, 4)
-    run(other, others, 4)
-    for param, state in other.state.items():
-        other.state[param] = {
-            k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in state.items()
-        }
-    same(run(other, others, 4, 4), run(optimizer, params, 4, 4))
-    other.state.clear()
-    run(other, others, 1, 8)
-    assert {state["step"] for state in other.state.values()} == {1}
-
-
 # ---------------------------------------------------------------------- groups
 @turns("make", CASES.values())
 def test_groups_differ_and_are_the_callers(make):
@@ -107,33 +77,6 @@ def test_groups_differ_and_are_the_callers(make):
 
 
 @turns("make", CASES.values())
-def test_a_group_can_be_added(make):
-    params, others = parameters(), parameters()
-    optimizer, other = make(params[:2]), make(others)
-    run(optimizer, params, 3)
-    optimizer.add_param_group({"params": params[2:], "lr": 0.005})
-    run(optimizer, params, 3)
-    assert [optimizer.state[p]["step"] for p in params] == [6, 6, 3, 3, 3]
-    run(other, others, 6, absent=lambda step: range(2, 5))
-    assert [other.state[p]["step"] if p in other.state else 0 for p in others] == [6, 6, 0, 0, 0]
-
-
-@turns("make", CASES.values())
-def test_a_parameter_may_be_exchanged(make):
-    params, others = parameters(), parameters()
-    optimizer, other = make(params), make(others)
-    run(optimizer, params, 9)
-    run(other, others, 9)
-    params[1] = nn.Parameter(params[1].detach() + 1.0)
-    optimizer.param_groups[0]["params"][1] = params[1]
-    run(optimizer, params, 9, 9)
-    run(other, others, 9, 9)
-    close(params[2:], others[2:])
-    assert (params[1] - others[1] - 1.0).abs().max() > 1e-3
-    assert optimizer.state[params[1]]["step"] == 9
-
-
-@turns("make", CASES.values())
 def test_a_rate_as_a_tensor(make):
     params, others = parameters(), parameters()
     rate = torch.tensor([0.02], dtype=torch.float64)
@@ -151,38 +94,6 @@ def test_a_rate_as_a_tensor(make):
 
 
 # ---------------------------------------------------------------------- steps
-@turns("make", CASES.values())
-def test_parameters_without_a_gradient_stay_and_do_not_age(make):
-    absent = lambda step: (0, 3) if step % 2 else (step % 4,)  # noqa: E731
-    params = parameters()
-    optimizer = make(params)
-    run(optimizer, params, 12, absent=absent)
-    for i in range(len(params)):
-        alone = parameters()
-        other = make([alone[i]])
-        taken = 0
-        for step in range(12):
-            give_gradients(alone, step, absent(step))
-            before = alone[i].detach().clone()
-            other.step()
-            taken += i not in absent(step)
-            assert i not in absent(step) or torch.equal(before, alone[i])
-        close([params[i]], [alone[i]])
-        assert optimizer.state[params[i]]["step"] == taken
-
-
-@turns("make_own", [CASES[name] for name in OWN])
-def test_gradients_are_not_written_to(make_own):
-    for options in ({}, {"maximize": True}, {"foreach": True, "maximize": True}):
-        params = parameters()
-        optimizer = make_own(params, **options)
-        optimizer.param_groups[0].update(weight_decay=0.1, weight_decouple=False)
-        give_gradients(params, 0)
-        kept = [p.grad.clone() for p in params]
-        optimizer.step()
-        same([p.grad for p in params], kept)
-
-
 @turns("make", CASES.values())
 def test_a_closure_is_called_with_gradients(make):
     weight = nn.Parameter(torch.ones(3))
@@ -232,6 +143,8 @@ def test_moments_of_narrow_parameters_are_float32(make_own, dtype):
     wide = [nn.Parameter(p.detach().float()) for p in params]
     optimizer, other = make_own(params), make_own(wide)
     for step in range(10):
+        if step == 5:  # no longer channels_last
+            params[2].data, params[2].grad = params[2].data.contiguous(), None
         give_gradients(params, step)
         for narrow, one in zip(params, wide, strict=True):
             one.grad = narrow.grad.float()

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from optimizer_cases import assert_raises_as_stale
 from torch import nn
 from turns import turns
 from values import by_pickle
@@ -219,3 +220,21 @@ def test_it_follows_parameters_by_their_names():
     assert value(one.bias) == 1.25
     found = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
     assert found == [[id(one.weight), id(two.weight)], [id(one.bias)]]
+
+
+@turns("change", ["product", "parts", "bounded", "two rates", "nothing to raise"])
+def test_an_applied_update(change):
+    fc = nn.Linear(3, 2)
+    updater = attach_updater(fc, "weight", "bias")
+    if change == "product":
+        updater.weight.accumulate_outer(torch.ones(4, 2), torch.ones(4, 3))
+    else:
+        updater.weight = torch.ones(2, 3), torch.full((2, 3), 0.5)
+        updater.bias = torch.ones(2)
+    if change == "bounded":
+        updater.weight.fullbound("multiplicative", 1.0, 0.0)
+    if change == "nothing to raise":
+        updater.nonfinite = "ignore"
+    groups = [{"params": [fc.weight]}, {"params": [fc.bias], "lr": 0.5 + (change != "two rates")}]
+    params = [fc.weight] if change == "product" else [fc.weight, fc.bias]
+    assert_raises_as_stale(params, UpdateOptimizer(groups, 1.5, [updater]).step)
