@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_inference_mode_enabled
 
 from lightning_accum._checks import check_tensors
 from lightning_accum._compat.torch import is_traced, version
@@ -60,18 +60,19 @@ class StepBuffer:
     def prepare(self, like: Tensor, shape: torch.Size, spikes: bool) -> None:
         """Makes ready for an observation with steps of a shape, with memory or a wider dtype."""
         memory = self.memory
+        locked = memory is not None and memory.is_inference() and not is_inference_mode_enabled()
         if self.length == 0:
             dtype, self.shape = torch.bool if spikes else like.dtype, shape
             if (
                 memory is None
                 or (memory.shape[1:], memory.dtype, memory.device) != (shape, dtype, like.device)
-                or (memory.is_inference() and not torch.is_inference_mode_enabled())
+                or locked
             ):
                 self._use(allocate((0, *shape), dtype, like.device))
-        elif not spikes and memory is not None and memory.dtype != like.dtype:
-            wider = torch.promote_types(memory.dtype, like.dtype)
-            if wider != memory.dtype:
-                self._use(memory.to(wider))
+        elif memory is not None and (locked or (not spikes and memory.dtype != like.dtype)):
+            wider = memory.dtype if spikes else torch.promote_types(memory.dtype, like.dtype)
+            if locked or wider != memory.dtype:
+                self._use(memory.to(wider, copy=True))
 
     def append(self, step: Tensor) -> Tensor:
         """Adds one step ``[B, ...]``, and returns it as it is kept."""

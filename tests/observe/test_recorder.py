@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import random
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from turns import turns
 from watching import pickled
 
@@ -19,7 +19,6 @@ from lightning_accum.observe.reducer import Latest
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.kernel_library import has_kernel
 
-quick = settings(deadline=None, derandomize=True, max_examples=40)
 COPIES = [
     copy.deepcopy,
     pickled,
@@ -38,40 +37,82 @@ def memory(recorder):
     return recorder._buffer.memory
 
 
-@quick
-@given(
-    shape=st.lists(st.integers(0, 3), min_size=1, max_size=3),
-    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
-    time_dim=st.sampled_from([None, 0]),
-    spikes=st.booleans(),
-    wider=st.booleans(),
-    holds=st.booleans(),
-    seed=st.integers(0, 999),
-)
-def test_hands_out_what_it_was_given(shape, lengths, time_dim, spikes, wider, holds, seed):
-    recorder, generator = WindowRecorder(spikes, time_dim, holds=holds), torch.Generator()
-    generator.manual_seed(seed)
-    for steps in lengths:
-        x = torch.rand((steps, *shape), generator=generator)
-        x = (x < 0.5).float() if spikes else x
-        pieces = [each.clone() for each in (x.tensor_split(3) if time_dim == 0 else x)]
-        pieces[1:] = [each.double() if wider else each for each in pieces[1:]]
-        before = copy.deepcopy(pieces)
-        for piece in pieces:
-            recorder(piece)
-        assert recorder.length == steps
-        for each in (recorder, copy.deepcopy(recorder)):
-            window = each.window()
-            if steps == 0:
-                assert window is each.peek() is None
-            else:
-                assert torch.equal(window.to(x.dtype), x)
-                assert window.dtype == (torch.bool if spikes else pieces[-1].dtype)
-                assert torch.equal(each.peek(), window[-1])
-                assert torch.equal(each.dump(), window)
-        recorder.clear()
-        assert recorder.window() is None
-        assert all(torch.equal(piece, was) for piece, was in zip(pieces, before, strict=True))
+class Window:
+    """A recorder, and what it should hand out: the steps since the window began."""
+
+    def __init__(self, draw):
+        self.draw, self.spikes, self.time_dim = draw, draw.random() < 0.5, draw.choice([None, 0])
+        self.recorder = WindowRecorder(self.spikes, self.time_dim, holds=draw.random() < 0.5)
+        self.random = torch.Generator().manual_seed(draw.randrange(999))
+        self.clear()
+
+    def clear(self):
+        self.recorder.clear()
+        self.shape = self.draw.choice([(2, 3), (1,), (2, 0), (3, 2, 2)])
+        self.given, self.expected = [], []
+
+    def record(self):
+        """Steps or a sequence, which a connection may use afterwards."""
+        steps = self.draw.choice([1, 1, 3, 0 if self.time_dim == 0 else 20])
+        x = torch.rand((steps, *self.shape), generator=self.random)
+        x = (x < 0.3).float() if self.spikes else x
+        dtypes = [torch.float32, torch.float32, torch.float64] + self.spikes * 3 * [torch.bool]
+        x = x.to(self.draw.choice(dtypes if steps else dtypes[:1]))
+        for piece in [x] if self.time_dim == 0 else x.clone().unbind():
+            self.recorder(piece)
+            self.given.append((piece, piece.clone()))
+        if self.spikes and x.dtype == torch.bool and self.draw.random() < 0.5:
+            used(x)
+        self.expected.append(x)
+
+    def refuse(self):
+        """Values of a wrong kind or, within a window, a wrong shape."""
+        shape = self.shape if self.time_dim is None else (2, *self.shape)
+        wrong = [[1.0], 1.0, None]
+        wrong += [torch.ones(*shape, 2)] * (self.recorder.length > 0)
+        if self.spikes and 0 not in shape:
+            wrong += [torch.full(shape, 0.5), torch.ones(shape) * 1j]
+        with pytest.raises((ValueError, TypeError), match="Found"):
+            self.recorder(self.draw.choice(wrong))
+
+    def copy(self):
+        original, self.recorder = self.recorder, self.draw.choice(COPIES)(self.recorder)
+        shape = self.shape if self.time_dim is None else (2, *self.shape)
+        original(torch.ones(shape))  # goes on apart
+
+    def check(self):
+        window, given = self.recorder.window(), [x.double() for x in self.expected]
+        whole = torch.cat(given or [NO])
+        assert self.recorder.length == len(whole)
+        assert (window is None) == (self.recorder.peek() is None) == (not len(whole))
+        if window is not None:
+            dtypes = [x.dtype for x in self.expected if len(x)]
+            dtype = torch.bool if self.spikes else functools.reduce(torch.promote_types, dtypes)
+            assert window.dtype == dtype
+            assert torch.equal(window.double(), whole)
+            assert torch.equal(self.recorder.peek(), window[-1])
+            assert torch.equal(self.recorder.dump(), window)
+            self.recorder.dump().zero_()  # a copy
+        events = self.recorder.events()
+        if events is not None:
+            expected = Events(window.flatten(0, -2))
+            assert torch.equal(events.rows, expected.rows)
+            assert torch.equal(events.columns, expected.columns)
+        assert all(torch.equal(piece, was) for piece, was in self.given)
+
+
+NO = torch.zeros(0)
+
+
+@turns("seed", range(60))
+def test_hands_out_what_it_was_given(seed):
+    draw = random.Random(seed)
+    window = Window(draw)
+    for call in draw.choices(["record"] * 5 + ["clear", "refuse", "copy"], k=30):
+        print(call)  # which a failure shows
+        with torch.inference_mode(draw.random() < 0.2):
+            getattr(window, call)()
+        window.check()
 
 
 def test_memory_doubles_or_is_that_of_a_sequence_and_is_used_again():
@@ -149,25 +190,6 @@ def test_rasters_whose_events_are_found_may_change_and_are_not_copied(density, p
         found.append(get_updater(fc).weight.update(fc.weight))
     assert found[0].any()
     assert torch.equal(*found)
-
-
-@turns("spikes", [True, False])
-def test_spikes_take_a_byte_each_and_other_activity_is_kept_as_it_comes(spikes):
-    recorder = WindowRecorder(spikes)
-    for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.bool, torch.float64):
-        recorder(torch.tensor([0, 1]).to(dtype))
-        assert recorder.window().dtype == (torch.bool if spikes else dtype)
-        assert recorder.window().tolist() == [[0, 1]]
-        recorder.clear()
-    recorder(torch.ones(2))
-    recorder.to(torch.float64)  # in the middle of a window
-    recorder(torch.ones(2))
-    assert recorder.window().dtype == (torch.bool if spikes else torch.float64)
-    assert recorder.length == 2
-    recorder.clear()
-    recorder(torch.zeros(2, dtype=torch.bool))
-    recorder(torch.full((2,), 1.0 if spikes else 0.25))  # to which booleans widen
-    assert recorder.window().tolist() == [[0, 0], [1, 1] if spikes else [0.25, 0.25]]
 
 
 ROOTS = [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]  # which add up to their squares
@@ -282,46 +304,9 @@ def test_a_shape_that_changes_within_a_window():
         sequences(torch.ones(5, 2, 3))
 
 
-@turns("through", COPIES)
-@turns("time_dim", [None, 0])
-def test_copies_in_the_middle_of_a_window(through, time_dim):
-    recorder = WindowRecorder(spikes=True, time_dim=time_dim)
-    step = torch.eye(2) if time_dim is None else torch.eye(2).unsqueeze(0)
-    empty = through(recorder)
-    assert empty.window() is None
-    for _ in range(3):
-        recorder(step)
-    twin = through(recorder)
-    for each in (recorder, twin):
-        each(1 - step)
-    expected = torch.stack([torch.eye(2)] * 3 + [1 - torch.eye(2)]).bool()
-    assert torch.equal(twin.window(), expected)
-    assert torch.equal(recorder.window(), expected)
-    twin.clear()
-    twin(step)
-    assert twin.length == 1
-    assert torch.equal(recorder.window(), expected)
-    with pytest.raises(ValueError, match="within a window"):
-        twin(step[..., :1])
-
-
-@turns("spikes", [True, False])
-def test_inference_mode_and_out_of_it_within_a_window(spikes):
-    recorder = WindowRecorder(spikes)
-    for i in range(40):
-        with torch.inference_mode(i % 3 == 0):
-            recorder(torch.ones(2))
-    assert recorder.window().shape == (40, 2)
-    with torch.inference_mode():
-        recorder.load_state_dict(recorder.state_dict())
-    recorder.clear()
-    recorder(torch.zeros(2))
-    assert recorder.window().tolist() == [[0, 0]]
-
-
 def used(x):
     """As a connection uses what a monitor has seen."""
-    publish_events(x, Events(x.flatten(0, 1)))
+    publish_events(x, Events(x.flatten(0, -2)))
 
 
 def raster(seed=0):
@@ -355,29 +340,6 @@ def test_events_that_are_found_when_a_sequence_is_used_are_known(when):
     assert recorder.events() is None
     recorder.clear()
     assert recorder.events() is None
-
-
-@quick
-@given(
-    windows=st.lists(st.lists(st.sampled_from([0, 1, 3, 3, 3]), max_size=2), max_size=8),
-    dtypes=st.lists(st.sampled_from([torch.float32, torch.float64, torch.bool]), min_size=1),
-    seed=st.integers(0, 999),
-)
-def test_events_of_sequences_are_those_of_the_window_if_they_are_known(windows, dtypes, seed):
-    recorder, generator = WindowRecorder(spikes=True, time_dim=0), torch.Generator()
-    generator.manual_seed(seed)
-    for i, lengths in enumerate(windows):
-        given = [torch.rand(steps, 2, 3, generator=generator) < 0.1 for steps in lengths]
-        for x in given:
-            recorder(x.to(dtypes[i % len(dtypes)]))
-        window, events = recorder.window(), recorder.events()
-        assert (window is None) == (recorder.length == 0)
-        assert window is None or torch.equal(window, torch.cat(given))
-        if events is not None:
-            expected = Events(window.flatten(0, 1))
-            assert torch.equal(events.rows, expected.rows)
-            assert torch.equal(events.columns, expected.columns)
-        recorder.clear()
 
 
 def test_sequences_as_before_are_checked_and_searched_in_one_pass():

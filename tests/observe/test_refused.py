@@ -11,18 +11,12 @@ from watching import hooks
 
 from lightning_accum import observe
 from lightning_accum.observe import OutputMonitor, WindowRecorder, unobserved
-from lightning_accum.observe.reducer import Latest
 
 KINDS = {
     "input": lambda module: observe.InputMonitor(module, "norm"),
     "output": lambda module: OutputMonitor(module, "norm"),
     "state": lambda module: observe.StateMonitor(module, "norm.running_mean"),
 }
-REDUCERS = (
-    Latest,
-    WindowRecorder,
-    lambda: WindowRecorder(spikes=True),
-)
 FC = nn.Linear(2, 3)
 NET = nn.Sequential(FC)
 
@@ -74,34 +68,6 @@ def test_a_monitor_whose_bind_is_refused_goes_on(kind, wrong):
     assert monitor.module is net["norm"]
     net["norm"](torch.rand(3, 2))
     assert monitor.peek() is not None
-
-
-@turns("time_dim", [None, 0])
-@turns("refused", [torch.ones(4, 3, dtype=torch.complex64), torch.ones(4, 3).double(), [1.0], 1.0])
-def test_a_refused_observation_leaves_the_window(time_dim, refused):
-    recorder = WindowRecorder(time_dim=time_dim)
-    if time_dim == 0:
-        refused = refused[None] if isinstance(refused, torch.Tensor) else refused
-    steps = torch.arange(18.0).reshape(3, 3, 2)
-    for step in steps:
-        recorder(step if time_dim is None else step[None])
-    with pytest.raises((ValueError, TypeError), match="Found"):
-        recorder(refused)
-    assert recorder.window().dtype == torch.float32
-    assert torch.equal(recorder.window(), steps)
-    recorder(steps[0] if time_dim is None else steps[:1])
-    assert torch.equal(recorder.window(), torch.cat([steps, steps[:1]]))
-
-
-@turns("make", REDUCERS)
-@turns("wrong", [[1.0, 2.0], 1.0, None])
-def test_an_observation_is_a_tensor(make, wrong):
-    reducer = make()
-    reducer(torch.ones(2, 2))
-    before = reducer.dump()
-    with pytest.raises(TypeError, match="Argument `observation` should be a tensor"):
-        reducer(wrong)
-    assert torch.equal(reducer.dump(), before)
 
 
 # ---------------------------------------------------------------------------- unobserved
