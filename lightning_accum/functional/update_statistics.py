@@ -84,14 +84,8 @@ def _combined(changes: Sequence[Change]) -> Change:
         torch.stack([value.to(device) for value in values])
         for values in zip(*(change[:-1] for change in changes), strict=True)
     ]
-    return Change(
-        update_norm=_norm(parts[0]),
-        norm_before=_norm(parts[1]),
-        norm_after=_norm(parts[2]),
-        zeros=parts[3].sum(),
-        nonfinite=parts[4].sum(),
-        size=sum(change.size for change in changes),
-    )
+    norms, counts = map(_norm, parts[:3]), (part.sum() for part in parts[3:])
+    return Change._make([*norms, *counts, sum(change.size for change in changes)])
 
 
 @torch.no_grad()

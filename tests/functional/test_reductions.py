@@ -2,8 +2,6 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lightning_accum.functional.reductions import reduction
 
@@ -12,20 +10,6 @@ KNOWN = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch
 
 def middle(stacked, dim):
     return stacked.median(dim).values
-
-
-@pytest.mark.parametrize("name", KNOWN)
-@settings(deadline=None, derandomize=True, max_examples=30)
-@given(n=st.integers(1, 6), seed=st.integers(0, 999))
-def test_streaming_is_the_stacked_reduction(name, n, seed):
-    how = reduction(name)
-    stacked = torch.randn(n, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    total = stacked[0].clone()
-    for value in stacked[1:]:
-        assert how.merge(total, value) is total
-    found = how.finish(total, n)
-    torch.testing.assert_close(found, KNOWN[name](stacked, 0), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(found, how.fn(stacked, 0), rtol=1e-12, atol=1e-12)
 
 
 def test_names_functions_and_callables():

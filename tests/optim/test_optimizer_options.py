@@ -11,7 +11,6 @@ from optimizer_cases import ADAM, CASES, OWN, close, parameters, run, same
 from torch import nn
 from turns import turns
 
-from lightning_accum import Accumulator
 from lightning_accum.optim import (
     AdaBelief,
     Adam,
@@ -274,14 +273,6 @@ def test_sparse_gradients_are_refused_before_anything_changes(name):
             assert optimizer.state[params[0]]["step"] == 1
             params[1].grad = None
         optimizer.step()
-
-
-@pytest.mark.parametrize("name", ["reduction", "upperbound", "lowerbound", "fullbound"])
-def test_what_is_called_cannot_be_assigned(name):
-    accumulator = Accumulator(name="weight")
-    with pytest.raises(AttributeError, match=rf"call `{name}\('power', \.\.\.\)`"):
-        setattr(accumulator, name, "power")
-    assert not accumulator.bounded
 
 
 # ---------------------------------------------------------------------- what is told

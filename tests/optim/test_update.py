@@ -212,6 +212,7 @@ def test_it_follows_parameters_by_their_names():
     two.weight = one.weight  # of two names one is replaced
     slow = {"params": [one.weight], "lr": 0.5}
     optimizer = UpdateOptimizer([slow, {"params": [one.bias]}], updaters=[first, second])
+    optimizer.state[one.bias] = {"seen": torch.ones(())}
     one.weight, one.bias = (nn.Parameter(p.detach().clone()) for p in (one.weight, one.bias))
     pend(first)
     pend(second)
@@ -220,6 +221,7 @@ def test_it_follows_parameters_by_their_names():
     assert value(one.bias) == 1.25
     found = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
     assert found == [[id(one.weight), id(two.weight)], [id(one.bias)]]
+    assert dict(optimizer.state) == {one.bias: {"seen": 1}}
 
 
 @turns("change", ["product", "parts", "bounded", "two rates", "nothing to raise"])

@@ -121,6 +121,9 @@ ROW = torch.ones(1, 20)
         (lambda acc: setattr(acc, "pos", 1.0), TypeError, "Found `float`: wrap it"),
         (lambda acc: setattr(acc, "pos", [1.0]), TypeError, "`parameter.pos` should be a tensor"),
         (lambda acc: setattr(acc, "neg", torch.eye(20).to_sparse()), TypeError, "should be dense"),
+        *((lambda acc, name=name: setattr(acc, name, "power"), AttributeError,
+           rf"call `{name}\('power', \.\.\.\)`")
+          for name in ("reduction", "upperbound", "lowerbound", "fullbound")),
         (lambda acc: acc.update([1.0]), TypeError, "should be a tensor"),
         (lambda acc: acc.accumulate_outer([1.0], ROW), TypeError, "should be a tensor"),
         (lambda acc: acc.accumulate_outer(ROW, 1.0), TypeError, "should be a tensor"),

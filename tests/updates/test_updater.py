@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 
 from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Updater
 from lightning_accum._events import SILENT, Events
-from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
+from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.attached import claim, release
 
 
@@ -224,18 +224,3 @@ def test_subclasses_have_attributes_of_their_own():
     updater, accumulator = Named(nn.Linear(2, 1)), Counted()
     updater.note, accumulator.times = "yours", 1
     assert (updater.note, accumulator.times) == ("yours", 1)
-
-
-def test_the_state_of_a_replaced_parameter_goes_along():
-    fc = nn.Linear(2, 2, bias=False)
-    updater = Updater(fc)
-    optimizer = UpdateOptimizer(fc.parameters())
-    optimizer.attach([updater])
-    optimizer.step()
-    optimizer.state[fc.weight] = {"seen": torch.ones(())}
-    fc.weight = nn.Parameter(torch.zeros(2, 2))
-    updater.weight = torch.ones(2, 2)
-    optimizer.step()
-    assert optimizer.param_groups[0]["params"] == [fc.weight]
-    assert list(optimizer.state) == [fc.weight]
-    assert optimizer.state[fc.weight]["seen"] == 1
