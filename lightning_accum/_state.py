@@ -139,12 +139,18 @@ class CheckedState(nn.Module):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the extra state of such a module."""
 
+    def _why_not(self, state: Mapping[str, Any], prefix: str) -> str:
+        """Returns what is wrong with the module's own entries of a state, if anything is."""
+        return ""
+
     def check_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Raises an error if :meth:`load_state_dict` would; loads nothing."""
         if not isinstance(state_dict, Mapping):
             raise TypeError(
                 f"Argument `state_dict` should be a mapping. Found `{type(state_dict).__name__}`."
             )
+        if reason := self._why_not(state_dict, ""):
+            raise RuntimeError(reason)
         place, own = f"`{type(self).__name__}`", self.state_dict()
         if strict:
             check_state(place, state_dict, dict.fromkeys(own, ANYTHING))
@@ -171,6 +177,8 @@ class CheckedState(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Has a model that contains this one list what does not fit, beside its parameters."""
         try:
+            if reason := self._why_not(state_dict, prefix):
+                raise RuntimeError(reason)
             super()._load_from_state_dict(state_dict, prefix, *rest)
         except RuntimeError as error:
             rest[-1].append(f"`{prefix[:-1] or type(self).__name__}`: {error}")

@@ -293,35 +293,14 @@ class SparseLinear(Updatable, CheckedState):
         else:
             known.copy_(index)
 
-    def check_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Raises an error if :meth:`load_state_dict` would; loads nothing.
-
-        Args:
-            state_dict: the result of ``state_dict()``.
-            strict: whether the keys have to match.
-
-        Raises:
-            TypeError: if it is not a mapping.
-            RuntimeError: if it does not fit.
-        """
-        dense = self._why_dense(state_dict, "") if isinstance(state_dict, Mapping) else ""
-        if dense:
-            raise RuntimeError(dense)
-        super().check_state_dict(state_dict, strict)
-        if reason := self._why_not(state_dict, ""):
-            raise RuntimeError(reason)
-
-    def _why_dense(self, state: Mapping[str, Any], prefix: str) -> str:
-        """Returns that a state is that of a ``Linear``, if it is."""
-        if getattr(state.get(f"{prefix}weight"), "ndim", 1) != 2 or f"{prefix}starts" in state:
-            return ""
-        return (
-            "The state of `SparseLinear` should hold the weights of its synapses. Found that of a"
-            " dense connection: load it into a `Linear`, and take `SparseLinear.from_linear(...)`."
-        )
-
     def _why_not(self, state: Mapping[str, Any], prefix: str) -> str:
         """Returns what is wrong with the synapses of a state; of other shapes, torch says it."""
+        if getattr(state.get(f"{prefix}weight"), "ndim", 1) == 2 and f"{prefix}starts" not in state:
+            return (
+                "The state of `SparseLinear` should hold the weights of its synapses. Found that of"
+                " a dense connection: load it into a `Linear`, and take"
+                " `SparseLinear.from_linear(...)`."
+            )
         names = "starts", "outputs"
         starts, outputs = (state.get(f"{prefix}{name}", getattr(self, name)) for name in names)
         shapes = [getattr(each, "shape", None) for each in (starts, outputs)]
@@ -336,9 +315,6 @@ class SparseLinear(Updatable, CheckedState):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         """Loads synapses, and makes the index by output again."""
-        if reason := self._why_dense(state_dict, prefix) or self._why_not(state_dict, prefix):
-            rest[-1].append(f"`{prefix[:-1] or type(self).__name__}`: {reason}")
-            return
         super()._load_from_state_dict(state_dict, prefix, *rest)
         self._set(self.keys())
 

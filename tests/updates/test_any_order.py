@@ -65,6 +65,10 @@ class Naive:
             torch.zeros_like(self.value) if each is None else each
             for each in map(self.reduced, ("pos", "neg"))
         )
+        if self.bounds:  # what is negative in one part counts for the other
+            pos, neg = (
+                one.clamp(min=0) - other.clamp(max=0) for one, other in ((pos, neg), (neg, pos))
+            )
         if self.bounds.get("full") is taken:
             return pos
         return self.room("upper") * pos - self.room("lower") * neg
@@ -121,7 +125,7 @@ class Run:
 
     def rand(self, *shape):
         self.seed = getattr(self, "seed", 0) + 1
-        return torch.rand(shape, generator=self.random(self.seed), dtype=self.dtype)
+        return torch.rand(shape, generator=self.random(self.seed), dtype=self.dtype) - 0.1
 
     def add(self, name, part, shape):
         value = self.rand(*SHAPES[name] if shape is None else shape).requires_grad_()
@@ -134,7 +138,7 @@ class Run:
 
     def outer(self, part, rows, boolean):
         posts, pres = [self.rand(n, 6) for n in rows], [self.rand(n, 8) for n in rows]
-        pres = [pre > 0.5 for pre in pres] if boolean else pres
+        pres = [pre > 0.4 for pre in pres] if boolean else pres
         rates, acc = [0.1 * (i + 1) for i in range(len(rows))], self.updater.weight
         acc.accumulate_outer(posts, pres, rates, negative=part == "neg")
         if rows:

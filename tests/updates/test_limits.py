@@ -276,30 +276,6 @@ def test_memory_that_is_kept_is_not_copied():
     assert len(pickle.dumps(fc)) < 50_000
 
 
-@pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1), (0, -1), (-1, 0)])
-def test_what_is_negative_in_one_part_counts_for_the_other(signs):
-    generator = torch.Generator().manual_seed(0)
-    w = torch.rand(50, generator=generator)
-    pos, neg = (s * torch.rand(50, generator=generator) if s else None for s in signs)
-    mixed = torch.where(torch.arange(50) % 2 == 0, 1.0, -1.0)
-    for flip in (torch.ones(50), mixed):
-        given = [None if part is None else part * flip for part in (pos, neg)]
-        up, down = (torch.zeros(50) if part is None else part for part in given)
-        rise, fall = up.clamp(min=0) - down.clamp(max=0), down.clamp(min=0) - up.clamp(max=0)
-        acc = Accumulator()
-        acc.accumulate(*given)
-        acc.fullbound("power", 1.0, 0.0, power=1.0)
-        assert torch.allclose(acc.update(w), (1 - w) * rise - w * fall)
-        acc.fullbound(None)
-        acc.upperbound("power", 1.0, power=1.0)
-        assert torch.allclose(acc.update(w), (1 - w) * rise - fall)
-        acc.upperbound(None)
-        acc.lowerbound("power", 0.0, power=1.0)
-        assert torch.allclose(acc.update(w), rise - w * fall)
-        acc.lowerbound(None)
-        assert torch.allclose(acc.update(w), up - down)
-
-
 def test_nan_in_a_bounded_part_is_still_seen():
     acc = Accumulator()
     acc.fullbound("power", 1.0, 0.0, power=1.0)
