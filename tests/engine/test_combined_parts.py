@@ -14,6 +14,7 @@ from turns import turns
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.engine import costs
+from lightning_accum.sparse import event_sums
 from lightning_accum.sparse import kernel_library as library
 
 T, B = 7, 3
@@ -60,18 +61,27 @@ def change(accumulator):
     return delta
 
 
-@pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
+def declines(monkeypatch, by):
+    """Has sums computed by the kernel, by torch, or by torch as the kernel declines its rows."""
+    if by == "torch":
+        monkeypatch.setattr(library, "library", lambda dtype: None)
+    elif by == "torch, at last":
+        monkeypatch.setattr(event_sums, "_fits", lambda *_: False)
+
+
+@pytest.mark.parametrize("by", ["kernel", "torch", "torch, at last"])
 @turns("backend", ["auto", "dense", "pre", "post"])
 @in_forms("backend")
 @pytest.mark.parametrize("name", RULES)
-def test_the_change_of_every_rule_is_the_same(name, backend, by_kernel, monkeypatch):
-    if not by_kernel:
-        monkeypatch.setattr(library, "library", lambda dtype: None)
+def test_the_change_of_every_rule_is_that_of_the_plain_form(name, backend, by, monkeypatch):
+    declines(monkeypatch, by)
     torch.manual_seed(0)
     model = layer(5, 4)
-    apart, combined = (
-        evaluated(copy.deepcopy(model), keep, name, backend=backend) for keep in (True, False)
+    plain, apart, combined = (
+        evaluated(copy.deepcopy(model), keep, name, backend=how)
+        for keep, how in ((True, "plain"), (True, backend), (False, backend))
     )
+    torch.testing.assert_close(change(apart), change(plain), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
     assert not apart.combined
     if name != "KernelSTDP":  # is a change of its own where the kernel sums pairs of spikes
@@ -92,10 +102,9 @@ def test_the_change_of_a_convolution_and_of_a_window_in_pieces_is_the_same(name,
 
 
 @turns("make", [lambda: layer(5, 4), convolution])
-@pytest.mark.parametrize("by_kernel", [True, False], ids=["kernel", "torch"])
-def test_a_record_has_the_parts_and_changes_nothing(make, by_kernel, monkeypatch):
-    if not by_kernel:
-        monkeypatch.setattr(library, "library", lambda dtype: None)
+@pytest.mark.parametrize("by", ["kernel", "torch"])
+def test_a_record_has_the_parts_and_changes_nothing(make, by, monkeypatch):
+    declines(monkeypatch, by)
     apart, combined = evaluated(make(), True), evaluated(make(), False)
     recorded = evaluated(make(), False, record=True)
     assert torch.equal(recorded.pos, apart.pos)

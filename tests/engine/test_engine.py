@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 from forms import FORMS, in_forms
 from hypothesis import given, settings
@@ -7,10 +8,11 @@ from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
 from turns import turns
 
-from lightning_accum import STDP, Accumulator, Cell, Rule, Term
+from lightning_accum import BCM, STDP, Accumulator, Cell, Rule, Term
 from lightning_accum.engine.accumulate import accumulate_terms
 from lightning_accum.engine.costs import Form, Forms
 from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.vjp import Outer
 from lightning_accum.functional.reductions import reduction
 
@@ -71,26 +73,6 @@ def test_equals_pair_stdp_spike_by_spike(
         squeeze = (lambda x: x) if name == "weight" else (lambda x: None if x is None else x[:, 0])
         same(accumulator.pos, squeeze(pos))
         same(accumulator.neg, squeeze(neg))
-
-
-@turns("mode", MODES)
-@turns("path", FORMS)
-@turns("reduction", ["mean", "sum"])
-@in_forms("path")
-@quick
-@given(size=sizes, cuts=st.sets(st.integers(1, 5)), density=densities, seed=st.integers(0, 999))
-def test_however_a_window_is_cut(mode, path, reduction, size, cuts, density, seed):
-    steps, batch, inputs, outputs = size
-    pre = raster(steps, batch, inputs, density=density, seed=seed)
-    post = raster(steps, batch, outputs, density=density, seed=seed + 1)
-    rule = STDP(0.3, -0.2, **TC, trace_mode=mode, batch_reduction=reduction, backend=path)
-    whole = learned(rule, pre, post)
-    model = layer(inputs, outputs)
-    cell = rule.register_cell("cut", model.cell).cell
-    for x, y in zip(pre.tensor_split(sorted(cuts)), post.tensor_split(sorted(cuts)), strict=True):
-        show(model, x, y)
-        rule()
-    torch.testing.assert_close(cell.updater.weight.update(whole), whole, **exact)
 
 
 @turns("path", FORMS)
@@ -253,3 +235,53 @@ def test_a_single_step_of_spikes_alone_is_as_exact_as_the_parameter():
     show(model, pre, post)
     rule()
     same(model.cell.updater.weight.pos, 0.1 * (post[0].T @ pre[0]) / 3)
+
+
+def test_a_trace_passes_on_because_it_is_used_not_because_it_was_made():
+    class Half(Rule):
+        def terms(self, window, h):
+            window.pre.trace(5.0)  # made, and left alone
+            return [Term(1.0, window.post, window.pre.trace(9.0))]
+
+    rule, model = Half(), layer(3, 2)
+    unit = rule.register_cell("cell", model.cell)
+    show(model, raster(4, 1, 3), raster(4, 1, 2))
+    rule()
+    (key,) = unit.state.carried
+    assert (key.scope, key.kind) == ("sample", "pre cumulative trace")
+    assert key.setting == pytest.approx(torch.tensor(-1 / 9.0).exp().item())
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda tc: STDP(0.1, -0.1, tc_pre=tc), "pre cumulative trace"),
+        (lambda tc: BCM(0.1, tc_threshold=tc), "post average"),
+    ],
+)
+def test_a_time_constant_that_changed_on_resuming_is_noticed(make, kind, recwarn):
+    def run(rule, model):
+        show(model, raster(4, 1, 3, seed=5), raster(4, 1, 2, seed=6))
+        rule()
+
+    first, model = make(20.0), layer(3, 2)
+    first.register_cell("cell", model.cell)
+    run(first, model)
+    for tc in (20.0, 30.0):
+        rule, model = make(tc), layer(3, 2)
+        rule.register_cell("cell", model.cell)
+        rule.load_state_dict(first.state_dict())
+        if tc == 20.0:
+            run(rule, model)
+            assert not recwarn.list
+            continue
+        with pytest.warns(RuntimeWarning, match=f"cell `cell` has a {kind}.* setting of 0.95"):
+            run(rule, model)
+        run(rule, model)  # once is enough
+    assert not recwarn.list
+
+
+@turns("text", ["", "pre", "sample:1.0", "other:trace:1.0"])
+def test_a_name_of_another_version_is_refused(text):
+    with pytest.raises(RuntimeError, match="A name in a cell's state should be"):
+        StateKey.parse(text)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from compiled import needs_kernel, spikes, threads
+from compiled import needs_kernel, spikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, raster, show
@@ -19,12 +19,9 @@ from lightning_accum import (
 )
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
-from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.rules import _spike_pairs
 from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
-from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
+from lightning_accum.sparse.spike_pairs import pair_events
 
 KERNELS = {
     "exponential": ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0),
@@ -120,55 +117,6 @@ def test_the_kernel_is_what_sums_pairs(monkeypatch):
         show(model, torch.ones(2, 2, 4), torch.ones(2, 2, 3))
         rule()
     assert len(visits) == 4
-
-
-@needs_kernel
-def test_no_result_depends_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(library, "_SHARE", 1)
-    post, pre = (Activity(spikes(20, 3, n, density=0.2, seed=n)) for n in (70, 300))
-    pairs = SpikePairs(KERNELS["exponential"], Signal(post), Signal(pre), 5 * torch.rand(70, 300))
-    vjp, found = Synapses(nn.Linear(300, 70), "weight", ""), []
-    for count in (1, 2, 5, 200):
-        with threads(count):
-            found.append(pairs.summed(vjp))
-    assert all(torch.equal(a, b) for other in found for a, b in zip(found[0], other, strict=True))
-
-
-@needs_kernel
-def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
-    events, raster = (
-        Events(torch.ones(6, 4, dtype=torch.bool)),
-        torch.ones(6, 1, 3, dtype=torch.bool),
-    )
-    change = Coefficients((1.0, 1.0))
-
-    def done(**other):
-        given = {"up": torch.full((4, 3), 7.0), "spikes": raster, "before": None,
-                 "last": torch.ones(1, 3), "change": change, "delay": None, **other}  # fmt: skip
-        up = given["up"]
-        latest = Latest(given["spikes"], given["before"], given["last"])
-        visit = Visit(1.0, 0, given["change"], by_spike=True)
-        found = pair_events(up, torch.zeros(4, 3), False, events, latest, visit, given["delay"])
-        assert found == bool((up != 7).any())
-        return found
-
-    assert done()
-    assert done(change=torch.ones(9))
-    double, wide = {"dtype": torch.float64}, torch.ones(6, 1, 6, dtype=torch.bool)
-    for wrong in (
-        {"up": torch.full((3, 4), 7.0)}, {"up": torch.full((3, 4), 7.0).T},
-        {"up": torch.full((4, 3), 7.0, **double)}, {"spikes": raster.float()},
-        {"spikes": wide[..., ::2]}, {"before": torch.ones(2, 3)},
-        {"before": torch.ones(1, 3, **double)}, {"last": torch.ones(3)},
-        {"change": torch.ones(9, **double)}, {"change": torch.ones(0)},
-        {"change": torch.ones(18)[::2]}, {"delay": torch.ones(3, 4)},
-        {"delay": torch.ones(4, 3, **double)}, {"delay": torch.ones(4, 3), "change": torch.ones(9)},
-    ):  # fmt: skip
-        assert not done(**wrong), wrong
-    events = Events(torch.ones(6, 4, dtype=torch.bool))
-    events.rows[2] = 6
-    with pytest.raises(IndexError, match="in the rows and columns of their raster"):
-        done()
 
 
 # ------------------------------------------------------------------------ shifted by delays

@@ -81,22 +81,31 @@ def test_density_of_nothing():
 
 
 @quick
-@given(**sizes, prepared=st.booleans(), seed=st.integers(0, 999))
+@given(
+    **{**sizes, "e": st.sampled_from([1, 7, 35]), "d": st.sampled_from([1, 5, 16, 33, 70])},
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    prepared=st.booleans(),
+    seed=st.integers(0, 999),
+)
 def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(
-    k, e, d, p, prepared, seed
+    k, e, d, p, dtype, prepared, seed
 ):
     raster = torch.rand(k, e, generator=generator(seed)) < p
     found, dense = (
-        torch.randn(e, d, generator=generator(seed + 1), dtype=torch.float64).requires_grad_()
+        torch.randn(e, d, generator=generator(seed + 1), dtype=dtype).requires_grad_()
         for _ in range(2)
     )
+    shift = torch.randn(d, generator=generator(seed + 2), dtype=dtype)
+    near = {"rtol": 1e-12, "atol": 1e-12 if dtype == torch.float64 else 2e-5}
     out = event_matmul(Events(raster) if prepared else raster, found)
-    expected = raster.double() @ dense
-    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
-    direction = torch.randn(k, d, generator=generator(seed + 2), dtype=torch.float64)
+    expected = raster.to(dtype) @ dense
+    torch.testing.assert_close(out, expected, **near)
+    with torch.no_grad():
+        torch.testing.assert_close(event_matmul(raster, found, shift), expected + shift, **near)
+    direction = torch.randn(k, d, generator=generator(seed + 2), dtype=dtype)
     out.backward(direction)
     expected.backward(direction)
-    torch.testing.assert_close(found.grad, dense.grad, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.grad, dense.grad, **near)
 
 
 @quick

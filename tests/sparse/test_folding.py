@@ -1,10 +1,8 @@
 """The signal of e-prop is folded where it is summed, and equals one that is folded first."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
-from compiled import needs_kernel, numbers, spikes, threads
+from compiled import needs_kernel, numbers, spikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -12,7 +10,7 @@ from torch import nn
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.engine import costs
-from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
+from lightning_accum.functional import ArcTan, FastSigmoid, Triangular, reverse_trace
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.rules import Feedback, SymmetricFeedback, _folded_eligibility
@@ -82,38 +80,6 @@ def test_a_sum_folds_on_the_way(
     torch.testing.assert_close(last, rows[0], **tolerance)
 
 
-@dataclass(frozen=True)
-class Own(Surrogate):
-    """A surrogate that is not compiled."""
-
-    def derivative(self, x):
-        return torch.exp(-x.square())
-
-
-@needs_kernel
-def test_a_signal_is_folded_first_where_memory_is_not_as_the_kernel_reads_it():
-    good = folding()
-    potential = good.potential
-    changes = [
-        {"errors": good.errors[1:]},
-        {"errors": good.errors.float()},
-        {"errors": good.errors.transpose(1, 2).contiguous().transpose(1, 2)},
-        {"errors": good.errors[0, :2]},
-        {"feedback": good.feedback[:, :5]},
-        {"feedback": good.feedback[:1]},
-        {"potential": potential._replace(membrane=potential.membrane[..., :5])},
-        {"potential": potential._replace(threshold=potential.membrane[0])},
-        {"potential": potential._replace(surrogate=Own())},
-        {"unfiltered": good.feedback[0, :4]},
-        {"behind": (potential.membrane[0], potential.membrane[0, :2])},
-    ]
-    assert good.suits_kernel()
-    assert good._replace(errors=good.errors[0]).suits_kernel()
-    for change in changes:
-        assert not good._replace(**change).suits_kernel(), change
-    assert not folding(classes=MOST_CLASSES + 1).suits_kernel()
-
-
 @needs_kernel
 def test_rows_that_the_kernel_does_not_fold_are_left_to_torch():
     good, raster = folding(), Events(spikes(T * B, 5, seed=0))
@@ -130,18 +96,6 @@ def test_rows_that_the_kernel_does_not_fold_are_left_to_torch():
     assert total.isnan().all()
     assert outer_sum_into(total, False, raster, [(1.0, rows)])
     assert not total.isnan().any()
-
-
-@needs_kernel
-def test_no_folded_sum_depends_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(library, "_SHARE", 64)
-    good, raster = folding(300, 3), Events(spikes(T * B, 5, seed=0))
-    source = Rows(good.potential.membrane, "reverse", 0.5, folding=good)
-    totals = [torch.empty(300, 5, dtype=torch.float64) for _ in range(2)]
-    for count, total in zip((1, 3), totals, strict=True):
-        with threads(count):
-            assert outer_sum_into(total, False, raster, [(1.0, source)])
-    assert torch.equal(*totals)
 
 
 class Doubled(Feedback):

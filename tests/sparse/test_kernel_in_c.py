@@ -10,18 +10,22 @@ import pytest
 import torch
 import turns
 from compiled import needs_kernel, numbers, spikes, threads
-from forms import evaluated_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_folding import B, T, folding
 
-from lightning_accum import STDP, Cell, nn
+from lightning_accum import nn
 from lightning_accum._compat.torch import parallel_region
+from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.functional import ExponentialKernel, Triangular
 from lightning_accum.functional.traces import reverse_trace, trace
+from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
 from lightning_accum.sparse import event_sums, neurons, search
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse import spike_pairs as pairs
+from lightning_accum.sparse.eligibility import Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 CPU = torch.device("cpu")
 pytestmark = needs_kernel
@@ -40,22 +44,6 @@ sizes = {
 def close(found, expected):
     tolerance = 2e-5 if found.dtype == torch.float32 else 1e-12
     torch.testing.assert_close(found, expected.to(found.dtype), rtol=tolerance, atol=tolerance)
-
-
-@REALS
-@quick
-@given(**sizes, bias=st.booleans())
-def test_a_product_by_events_equals_the_dense_one(
-    dtype, steps, batch, inputs, outputs, density, seed, bias
-):
-    raster = spikes(steps * batch, inputs, density=density, seed=seed)
-    weight = numbers(outputs, inputs, dtype=dtype, seed=seed)
-    shift = numbers(outputs, dtype=dtype, seed=seed + 1) if bias else None
-    events = Events(raster)
-    found = event_sums.multiply_events(events.row_starts(), events.columns, weight, shift)
-    expected = raster.double() @ weight.double().T + (0 if shift is None else shift)
-    close(found, expected)
-    torch.testing.assert_close(event_matmul(raster, weight.T, shift), found, rtol=0, atol=0)
 
 
 @REALS
@@ -158,50 +146,6 @@ def test_a_sum_is_the_same_whether_rows_are_visited_in_spans_or_together(
         torch.testing.assert_close(summed(), together, rtol=0, atol=0)
 
 
-def without_kernel(patch):
-    patch.setattr(library, "library", lambda dtype: None)
-
-
-@REALS
-@quick
-@given(
-    **sizes,
-    mode=st.sampled_from(["cumulative", "nearest"]),
-    form=st.sampled_from(["pre", "post"]),
-    views=st.booleans(),
-)
-def test_a_rule_learns_the_same_with_and_without(
-    dtype, steps, batch, inputs, outputs, density, seed, mode, form, views
-):
-    def learned(form, kernel):
-        with pytest.MonkeyPatch.context() as patch, evaluated_in(form) as backend:
-            if not kernel:
-                without_kernel(patch)
-            fc = nn.Linear(inputs, outputs, bias=False, dtype=dtype).requires_grad_(False)
-            fc.weight.zero_()
-            identity = torch.nn.Identity()
-            rule = STDP(
-                1.0, -0.7, trace_mode=mode, batch_reduction="sum", time_dim=0, backend=backend
-            )
-            rule.register_cell("cell", Cell(fc, identity))
-            for i in range(2):  # traces pass from window to window
-                x = spikes(batch, steps, inputs, density=density, seed=seed + i).transpose(0, 1)
-                y = spikes(batch, steps, outputs, density=0.4, seed=seed + 9 + i).transpose(0, 1)
-                fc(x if views else x.contiguous())
-                identity(y if views else y.contiguous())
-                rule()
-            rule.update()
-            return fc.weight
-
-    found = learned(form, True)
-    close(found, learned(form, False))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_sums, "_fits", lambda *_: False)  # the kernel declines
-        close(found, learned(form, True))
-    if batch:
-        close(found, learned("plain", False))
-
-
 @REALS
 @pytest.mark.parametrize("adapts", [False, True])
 @pytest.mark.parametrize("spike_dtype", [torch.bool, None])
@@ -216,7 +160,7 @@ def test_neurons_spike_the_same_with_and_without(dtype, adapts, spike_dtype):
 
     found, voltage = run()
     with pytest.MonkeyPatch.context() as patch:
-        without_kernel(patch)
+        patch.setattr(library, "library", lambda dtype: None)
         expected, other = run()
     assert found.float().mean() > 0.02
     assert (found != expected).sum() <= (2 if dtype == torch.float32 else 0)
@@ -233,10 +177,25 @@ def everything(dtype):
     rows = [(1.0, Rows(y, "reverse", 0.9)), (0.5, Rows(y, "nearest", 0.9))]
     total = torch.empty(300, 50, dtype=dtype)
     assert outer_sum_into(total, False, events, rows)
-    lif = nn.AdaptiveLIF(900, time_dim=0).to(dtype)
-    plain = nn.LIF(900, time_dim=0)
-    spiked = lif(current), plain(current)
-    return [event_matmul(events, weight.T), total, *spiked, lif.theta, plain.voltage]
+    pairs = SpikePairs(
+        ExponentialKernel(0.3, -0.2), Signal(Activity(y)), Signal(Activity(x)), 5 * weight.abs()
+    )
+    both = pairs.summed(Synapses(torch.nn.Linear(50, 300), "weight", ""))
+    fold, onto = folding(300, 3, dtype), torch.empty(300, 5, dtype=dtype)
+    of = Rows(fold.potential.membrane, "reverse", 0.5, folding=fold)
+    assert outer_sum_into(onto, False, Events(spikes(T * B, 5, seed=0)), [(1.0, of)])
+    found = [event_matmul(events, weight.T), total, *both, onto]
+    recurrent = nn.SurrogateLIF(300, recurrent=True, time_dim=0)
+    recurrent.recurrent.weight.data = numbers(300, 300, seed=3) * 0.1
+    for lif in (
+        nn.AdaptiveLIF(900, time_dim=0), nn.LIF(900, time_dim=0), recurrent,
+        nn.SurrogateLIF(900, beta=0.1, time_dim=0),
+    ):  # fmt: skip
+        given = current[..., : 300 if lif is recurrent else 900].contiguous()
+        found += [lif.to(dtype)(given), *lif.get_extra_state().values()]
+    potential = Potential(lif.membrane, lif.threshold, Triangular())
+    found += fold_in_blocks(current.__getitem__, potential, torch.empty_like(current), 0.9)
+    return [each for each in found if each is not None]
 
 
 @pytest.fixture
@@ -312,50 +271,15 @@ def test_events_outside_of_their_raster_are_refused(wrong):
                 event_matmul(events, torch.ones(33, 4).T)
         with refused:
             outer_sum_into(torch.empty(33, 4), False, events, rows)
+        up, down = torch.empty(2, 4, 33)
+        latest = Latest(torch.ones(6, 1, 33).bool(), None, torch.ones(1, 33))
+        with refused:
+            pair_events(up, down, False, events, latest, Visit(1.0, 0, torch.ones(9), True))
     events = Events(raster)
     _, starts = events.ordered()
     starts[1] = wrong if wrong != 4 else 25
     with pytest.raises(IndexError):
         outer_sum_into(torch.empty(33, 4), False, events, rows)
-
-
-def test_what_c_would_not_read_as_torch_does_is_left_to_torch():
-    events = Events(torch.ones(6, 4, dtype=torch.bool))
-    starts, columns = events.row_starts(), events.columns
-    good = torch.ones(5, 4)
-    assert event_sums.multiply_events(starts, columns, good, None) is not None
-    for table in (
-        good.half(), good.to(torch.complex64), torch.ones(4, 5).T, good.to("meta"),
-        good.to_sparse(), torch.ones(5, 8)[:, ::2], good.clone().requires_grad_(),
-    ):  # fmt: skip
-        assert event_sums.multiply_events(starts, columns, table, None) is None
-    for bias in (torch.ones(4), torch.ones(5).double(), torch.ones(10)[::2]):
-        assert event_sums.multiply_events(starts, columns, good, bias) is None
-    assert event_sums.multiply_events(starts.long(), columns, good, None) is None
-    rows, order = events.ordered()
-    total = torch.ones(3, 4)
-    for values in (torch.ones(6, 1, 3).double(), torch.ones(6, 1, 6)[..., ::2], torch.ones(3)):
-        source = [(1.0, Rows(values))]
-        assert not event_sums.outer_events(total, False, order, rows, None, source)
-    source = [(1.0, Rows(torch.ones(6, 1, 3)))]
-    for total in (
-        torch.ones(4, 3).T,
-        torch.ones(3, 4).double(),
-        torch.ones(3, 5),
-        torch.ones(2, 4),
-    ):
-        before = total.clone()
-        assert not event_sums.outer_events(total, False, order, rows, None, source)
-        assert torch.equal(total, before)
-    v = torch.zeros(2, 3)
-    constants = (0.9, 0.0, 1.0, 1.0, 0.0)
-    for current, out in (
-        (torch.ones(3, 2, 4)[..., :3], torch.ones(3, 2, 3)),
-        (torch.ones(3, 2, 3), torch.ones(3, 2, 3).half()),
-        (torch.ones(3, 2, 3), torch.ones(2, 2, 3)),
-        (torch.ones(3, 2, 4), torch.ones(3, 2, 4)),
-    ):
-        assert not neurons.integrate_neurons(current, out, v, None, None, constants, 0)
 
 
 @REALS
@@ -368,9 +292,9 @@ def test_what_is_not_a_number_of_steps_is_far_away(dtype, age):
     def changed(before):
         edges = (torch.full((2, 40), at, dtype=dtype) for at in (before, 0.0))
         sums = [torch.empty(5, 40, dtype=dtype) for _ in range(2)]
-        visit = pairs.Visit(1.0, 0, table, by_spike=True)
-        latest = pairs.Latest(raster, *edges)
-        assert pairs.pair_events(*sums, False, events, latest, visit)
+        visit = Visit(1.0, 0, table, by_spike=True)
+        latest = Latest(raster, *edges)
+        assert pair_events(*sums, False, events, latest, visit)
         return sums
 
     # Ages grow by one in each of the three steps before they are read.

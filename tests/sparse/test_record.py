@@ -110,16 +110,9 @@ def test_events_of_a_window_are_known_only_if_the_kernel_wrote_each_step():
 
 def test_what_has_no_kernel_is_not_written():
     raster = torch.zeros(2, 4, 4, dtype=torch.bool)
-    rows = SpikeRows(raster, torch.float32)
-    ones = torch.ones(4, 4)
-    steps = torch.ones(4, 8)[:, ::2], ones.double(), ones.to("meta"), ones.bool(), ones[:2]
-    for step in steps:
-        assert rows.write(0, step) is None
-    assert rows.write(0, torch.ones(1, 1).expand(4, 4)) is None
     assert not SpikeRows(raster.float(), torch.float32).exist
     assert not SpikeRows(raster, torch.bfloat16).exist
-    assert not SpikeRows(torch.zeros(4, dtype=torch.bool), torch.float32).exist
-    assert not raster.any()
+    assert not SpikeRows(raster[:, 0, 0], torch.float32).exist
 
 
 @dtypes
