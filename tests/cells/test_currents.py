@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from turns import turns
 
-from lightning_accum import Layer, Serial
+from lightning_accum import Serial
 from lightning_accum.cells import layer as layers
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF
 from lightning_accum.observe import InputMonitor, OutputMonitor
@@ -91,19 +91,6 @@ def test_those_of_other_modules_are(make, neuron):
     whole = neuron(OUTPUTS, time_dim=0)
     x = spikes() if make is not nn.Linear else spikes().float()
     assert torch.equal(layer(x), whole(layer.connection(x)))
-
-
-def test_a_layer_sums_those_of_its_connections():
-    layer = Layer(
-        {"a": connection(), "b": connection(nn.Linear)},
-        {"slow": LIF(OUTPUTS, time_dim=0), "fast": LIF(OUTPUTS, tc_mem=5.0, time_dim=0)},
-    )
-    x, y = spikes(), spikes().flip(0).float()
-    found = layer(a=x, b=y)
-    for name, neuron in layer.neurons.items():
-        neuron.reset()
-        current = layer.connections["a"](x) + layer.connections["b"](y)
-        assert torch.equal(found[name], neuron(current))
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace.*deprecated:DeprecationWarning")

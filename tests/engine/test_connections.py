@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from connections import OneToOne
-from rasters import Fed, learned, naive, raster
+from rasters import Fed, learned, raster
 from references import PAIR
 from torch import nn
 from turns import turns
@@ -30,22 +30,6 @@ def test_an_embedding_learns_at_its_indices():
     expected[2] = torch.tensor([1.0, math.exp(-0.1), 0.0])
     expected[4, 1] = 1.0
     assert torch.allclose(get_updater(table).weight.pos, expected)
-
-
-def test_a_shared_connection_adds_up_each_cell_once():
-    fc, neurons = nn.Linear(4, 3).double(), (Fed(), Fed())
-    pre, posts = raster(3, 2, 4), (raster(3, 2, 3, seed=1), raster(3, 2, 3, seed=2))
-    rule = STDP(**PAIR)
-    for i, neuron in enumerate(neurons):
-        rule.register_cell(str(i), Cell(fc, neuron))
-    for t in range(3):
-        out = fc(pre[t])
-        for neuron, post in zip(neurons, posts, strict=True):
-            neuron.food.append(post[t])
-            neuron(out)
-    rule()
-    expected = sum(naive(pre, post, *PAIR.values(), "cumulative", torch.mean)[0] for post in posts)
-    assert torch.allclose(get_updater(fc).weight.pos, expected, rtol=1e-10)
 
 
 class Dropped(nn.Linear):

@@ -1,4 +1,4 @@
-"""Neuromodulators: released, they decay, and multiply terms, however windows are cut."""
+"""Rewards and neuromodulators multiply terms, at once or later, however windows are cut."""
 
 from __future__ import annotations
 
@@ -250,3 +250,29 @@ class Misnamed(la.Rule):
 def test_a_name_that_is_not_a_modulator_is_refused():
     with pytest.raises(KeyError, match=r"among \['dopamine'\]"):
         change(Misnamed(), {})
+
+
+def test_in_the_end_a_constant_reward_changes_what_it_does_without_a_trace():
+    pre, post, dt = raster(400, 2, 3, density=0.3), raster(400, 2, 4, density=0.3, seed=1), 0.1
+    pre[20:], post[20:] = 0, 0  # what was eligible has decayed
+    found = []
+    for rule in (MSTDPET(**PAIR, tc_eligibility=2.0, dt=dt), MSTDP(**PAIR, dt=dt)):
+        model = layer(3, 4)
+        rule.register_cell("cell", model.cell)
+        show(model, pre, post)
+        rule(reward=0.5)
+        weight = get_updater(model.connection).weight
+        found.append(torch.stack((weight.pos, weight.neg)))
+    share = (dt / 2.0) / (1 - math.exp(-dt / 2.0))  # a sum in steps of 0.1 ms, for an integral
+    torch.testing.assert_close(found[0], share * found[1])
+
+
+def test_what_is_eligible_belongs_to_its_samples():
+    model, rule = layer(3, 2), MSTDPET(**PAIR)
+    rule.register_cell("cell", model.cell)
+    show(model, raster(4, 2, 3), raster(4, 2, 2))
+    rule(reward=0.0)
+    get_updater(model.connection).clear()
+    show(model, torch.zeros(1, 5, 3).double(), torch.zeros(1, 5, 2).double())
+    rule(reward=1.0)
+    assert not get_updater(model.connection).weight.pos.any()

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from compiled import threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import online_layer
 from lightning_accum.rules.online_layer import learn_online, why_step_by_step
+from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse.kernel_library import library
 
 
@@ -161,39 +163,27 @@ def test_the_loop_equals_calls_step_by_step(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bound", BOUNDS[:3])
 @pytest.mark.parametrize("kind", FAMILY)
-def test_the_family_runs_in_the_loop_in_both_dtypes(compiled, kind, bound, dtype):
-    layer = layer_of(11, LIF(5), 5).to(dtype)
-    other, x = copy.deepcopy(layer), raster(30, 3, 11).to(dtype)
-    rule, twin = (pair_rule(kind, 0.01, -0.007) for _ in range(2))
-    given = rewards(kind, "step", 30, 3)
-    for learner, each in ((rule, layer), (twin, other)):
+def test_the_family_runs_in_the_loop_in_both_dtypes_and_any_threads(
+    compiled, kind, bound, dtype, monkeypatch
+):
+    monkeypatch.setattr(kernel_library, "_SHARE", 1)
+    layers = [layer_of(11, AdaptiveLIF(70, theta_plus=0.1), 70).to(dtype)]
+    layers += [copy.deepcopy(layers[0]) for _ in range(2)]
+    pairs = [(pair_rule(kind, 0.01, -0.007), each) for each in layers]
+    x, given = raster(30, 3, 11).to(dtype), rewards(kind, "step", 30, 3)
+    for learner, each in pairs:
         bound(la.attach_updater(each.connection, "weight"))
         learner.register_cell("cell", each.cell)
-    why = why_step_by_step(rule, layer, x, **given)
+    why = why_step_by_step(*pairs[0], x, **given)
     assert (why is None) == (bound is not BOUNDS[2] or kind is not la.WeightDependentSTDP), why
-    assert torch.equal(learn_online(rule, layer, x, **given), step_by_step(twin, other, x, **given))
-    torch.testing.assert_close(layer.state_dict(), other.state_dict())
-    torch.testing.assert_close(rule.state_dict(), twin.state_dict())
-    assert compiled == [why is None]
-
-
-@pytest.mark.parametrize("kind", FAMILY)
-def test_no_result_depends_on_the_number_of_threads(compiled, kind):
-    found, threads = [], torch.get_num_threads()
-    x, given = raster(300, 2, 9, 0.2).double(), rewards(kind, "step", 300, 2)
-    layer = layer_of(9, AdaptiveLIF(70, theta_plus=0.1), 70)
-    for number in (1, 2, 3):
-        twin, rule = copy.deepcopy(layer), pair_rule(kind, 0.01, -0.007)
-        rule.register_cell("cell", twin.cell)
-        torch.set_num_threads(number)
-        try:
-            spikes = learn_online(rule, twin, x, **given)
-        finally:
-            torch.set_num_threads(threads)
-        found.append((spikes, twin.state_dict(), rule.state_dict()))
-    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
-    torch.testing.assert_close(found[2], found[0], rtol=0, atol=0)
-    assert compiled == [True] * 3
+    found = learn_online(*pairs[0], x, **given)
+    assert torch.equal(found, step_by_step(*pairs[1], x, **given))
+    with threads(3):
+        assert torch.equal(found, learn_online(*pairs[2], x, **given))
+    for one, other, again in zip(*pairs, strict=True):
+        torch.testing.assert_close(one.state_dict(), other.state_dict())
+        torch.testing.assert_close(one.state_dict(), again.state_dict(), rtol=0, atol=0)
+    assert compiled == [why is None] * 2
 
 
 def test_a_long_sequence_settles_spikes_that_wait(compiled, monkeypatch):

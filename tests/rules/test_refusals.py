@@ -637,15 +637,6 @@ def test_a_bias_has_no_entry_for_each_synapse():
         rule()
 
 
-def test_pairs_of_other_schemes_need_an_entry_for_each_synapse():
-    fc, relu = nn.Linear(3, 2), nn.Identity()
-    rule = la.STDP(0.1, -0.1, trace_mode="nearest", pairing="reduced", params=["bias"])
-    rule.register_cell("cell", Cell(fc, relu))
-    relu(fc(torch.ones(1, 3)).gt(9).float())
-    with pytest.raises(ValueError, match=r"`pairing` should be 'symmetric' for `bias` of shape"):
-        rule()
-
-
 def test_winners_that_are_not_fewer_than_neurons():
     layer = Serial(nn.Linear(2, 3), nn.Identity())
     many, all_ = (la.WTAHebb(0.1, winners=winners) for winners in (4, 3))

@@ -109,16 +109,6 @@ def test_whichever_term_fails_nothing_was_accumulated():
     assert parts(layers[0])[0][0, 0] / parts(layers[1])[0][0, 0] == pytest.approx(4 / 3)
 
 
-def test_activity_that_does_not_fit_is_dropped_and_the_next_window_is_a_new_one():
-    rule, one, other = two(la.STDP)
-    other.connection(torch.ones(2, 3))
-    with pytest.raises(ValueError, match="Cell `b` should see"):
-        rule()
-    run(one, other)
-    rule()
-    assert parts(one)
-
-
 # ---------------------------------------------------------------------------- applying
 @pytest.mark.parametrize("through", ["update", "optimizer", "gradients"])
 def test_updaters_are_applied_all_or_none(through):

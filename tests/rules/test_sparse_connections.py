@@ -10,7 +10,7 @@ from torch import nn
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum.nn import LIF, LeakyIntegrator, Rewire, SparseLinear, SurrogateLIF
+from lightning_accum.nn import LeakyIntegrator, Rewire, SparseLinear, SurrogateLIF
 from lightning_accum.rules import RandomFeedback
 
 exact = {"rtol": 1e-9, "atol": 1e-10}
@@ -127,21 +127,6 @@ def test_rules_that_are_no_sums_of_outer_products_are_refused(make, words):
 
     with pytest.raises(ValueError, match=words):
         learn()
-
-
-def test_whole_networks_learn_alike_from_sequences_and_steps():
-    found = []
-    for time_dim in (None, 0):
-        _, sparse = connections()
-        neuron = LIF(NEURONS, tc_mem=5.0, time_dim=time_dim)
-        rule = la.STDP(**PAIR, time_dim=time_dim)
-        rule.register_cell("cell", la.Cell(sparse, neuron))
-        x = raster(STEPS, BATCH, INPUTS, seed=4).bool()
-        for xs in [x] if time_dim == 0 else x:
-            neuron(sparse(xs))
-        rule(), rule.update()
-        found.append(sparse.weight.detach())
-    torch.testing.assert_close(*found, **exact)
 
 
 @turns("inputs, outputs", [(0, 3), (4, 0), (0, 0), (1, 1)])

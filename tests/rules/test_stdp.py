@@ -8,11 +8,8 @@ import torch
 from forms import FORMS, evaluated_in, in_forms
 from rasters import Fed, layer, learned, raster, show
 from torch import nn
-from turns import turns
 
-from lightning_accum import STDP, Cell, Serial
-from lightning_accum import nn as layers
-from lightning_accum.rules import learn_online
+from lightning_accum import STDP, Cell
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
 WAYS = [*itertools.product(("cumulative", "nearest"), FORMS)]
@@ -54,16 +51,6 @@ def test_what_ends_a_stream(mode, backend):
     found = windows(rule, first, smaller)
     torch.testing.assert_close(found, learned(rule, *smaller), **exact)
     torch.testing.assert_close(windows(rule, smaller, first), learned(rule, *first), **exact)
-
-
-@turns("mode, backend", WAYS)
-@in_forms("backend")
-def test_silence_changes_nothing_and_all_ones_what_they_should(mode, backend):
-    rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
-    assert not learned(rule, torch.zeros(6, 2, 3), torch.zeros(6, 2, 2)).any()
-    found = learned(rule, torch.ones(6, 2, 3), torch.ones(6, 2, 2))
-    pairs = 6 if mode == "nearest" else sum(A**k for t in range(6) for k in range(t + 1))
-    torch.testing.assert_close(found, torch.full_like(found, 0.1 * pairs), **exact)
 
 
 def test_an_empty_window_or_batch_changes_nothing():
@@ -164,22 +151,3 @@ def test_pairs_of_other_schemes_spike_by_spike(pairing, cut):
             assert (part is None) == (other is None)
             if part is not None:
                 torch.testing.assert_close(part, other, **exact)
-
-
-def test_other_schemes_learn_online_step_by_step():
-    x = raster(30, 2, 6, density=0.4, seed=3)
-    weights = []
-    for online in (True, False):
-        torch.manual_seed(0)
-        model = Serial(layers.Linear(6, 3, bias=False).double(), layers.LIF(3).double())
-        rule = STDP(0.05, -0.04, trace_mode="nearest", pairing="reduced")
-        rule.register_cell("cell", model.cell)
-        if online:
-            learn_online(rule, model, x)
-        else:
-            for step in x:
-                model(step)
-                rule()
-                rule.update()
-        weights.append(model.connection.weight.detach())
-    assert torch.equal(*weights)
