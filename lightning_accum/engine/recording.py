@@ -35,50 +35,37 @@ class Recorded(NamedTuple):
         return Recorded(self.activity[piece], events)
 
 
-class Given(dict[str, Any]):
+class Given(Mapping[str, Any]):
     """The keyword arguments of a rule's call, with a note of those that the rule has read."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, every: Mapping[str, Any]) -> None:
+        self.every = every  # which are read here without a note
         self._read: set[str] = set()
 
     @property
     def unread(self) -> list[str]:
         """The names of the arguments that the rule has not read."""
-        return [name for name in super().__iter__() if name not in self._read]
+        return [name for name in self.every if name not in self._read]
 
     def __getitem__(self, name: str) -> Any:
         self._read.add(name)
-        return super().__getitem__(name)
-
-    def __missing__(self, name: str) -> Any:
+        if name in self.every:
+            return self.every[name]
         raise KeyError(
             f"The rule should be called with `{name}`, which its terms read from `window.inputs`."
-            f" Found {sorted(super().keys())}: call `rule({name}=...)`, or read it by"
+            f" Found {sorted(self.every)}: call `rule({name}=...)`, or read it by"
             f" `window.inputs.get({name!r})` if it may be left out."
         )
 
-    def unnoted(self) -> list[tuple[str, Any]]:
-        """Returns all names and arguments, without a note that they are read."""
-        return list(super().items())
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Returns an argument, or ``default`` if it was not given."""
-        return self[name] if name in self else default
+    def __contains__(self, name: object) -> bool:
+        return name in self.every
 
     def __iter__(self) -> Iterator[str]:
-        self._read.update(super().keys())  # a caller that iterates may read each of them
-        return super().__iter__()
+        self._read.update(self.every)  # a caller that iterates may read each of them
+        return iter(self.every)
 
-    def items(self) -> Any:
-        """Returns all names and arguments."""
-        iter(self)
-        return super().items()
-
-    def values(self) -> Any:
-        """Returns all arguments."""
-        iter(self)
-        return super().values()
+    def __len__(self) -> int:
+        return len(self.every)
 
 
 @dataclass(frozen=True)
@@ -88,9 +75,9 @@ class Recording:
     signals: Mapping[str, Recorded]  # "pre" before the connection, "post" after the neuron, others
     dt: float
     unit_dim: int  # the dimension that counts neurons
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # others of the connection
-    inputs: dict[str, Any] = field(default_factory=dict)  # of the rule's call, such as a reward
-    carries: bool = False  # whether values that belong to samples pass to the next window
+    tensors: Mapping[str, Tensor]  # others of the connection
+    inputs: Given  # of the rule's call, such as a reward
+    carries: bool  # whether values that belong to samples pass to the next window
     levels: Mapping[str, Tensor] = field(default_factory=dict)  # of neuromodulators, [T, B]
     left: Carried = field(default_factory=dict)  # what these leave for the next window
     prepared: Any = None  # what the rule computed of the whole window

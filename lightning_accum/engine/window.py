@@ -43,7 +43,7 @@ class Window:
     name: str
     param: Tensor
     dt: float
-    inputs: dict[str, Any]
+    inputs: Mapping[str, Any]
     start: int
     total: int
     vjp: WeightVJP

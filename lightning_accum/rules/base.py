@@ -226,7 +226,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         try:
             for accumulate_changes in finishing:
                 accumulate_changes()
-            unread = given.unread if given and finishing else []
+            unread = given.unread if given.every and finishing else []
             if unread != self.unread:
                 self.unread = unread
             for name, seen in found:
@@ -253,7 +253,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         """Evaluates the terms over what a cell recorded; returns what accumulates the changes."""
         plan, cell, signals, targets = seen
         h, state = plan.h, plan.state
-        fixed = self._fixed_terms and self.backend == "auto" and not inputs
+        fixed = self._fixed_terms and self.backend == "auto" and not inputs.every
         known = found = plan.steps.terms(signals, targets[0]) if fixed else None
         factors: Mapping[str, Any] = {}
         if known is None:
@@ -322,7 +322,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
         """Returns, by name, what every change is multiplied by, or functions that return it."""
-        return {**dict(inputs.unnoted()), **recording.levels}
+        return {**inputs.every, **recording.levels}
 
     def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
         """Returns the kind of a parameter's product; a subclass may have another."""

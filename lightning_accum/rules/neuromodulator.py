@@ -104,7 +104,7 @@ def with_levels(
     """Returns the recording with the levels of neuromodulators, by name."""
     post, levels, left = recording.activity("post"), {}, {}
     for name, each in modulators.items():
-        given = dict.get(recording.inputs, name)  # a term that reads the level notes it as read
+        given = recording.inputs.every.get(name)  # a term that reads the level notes it as read
         released = post.new_zeros(post.shape[:2], dtype=dtype)
         if given is not None:
             given = given_value(name, given, *post.shape[:2])
