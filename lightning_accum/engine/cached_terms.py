@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -16,6 +17,14 @@ from lightning_accum.functional.traces import TraceMode
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.part import Product, StackedProducts
+
+
+class StepInMemory(NamedTuple):
+    """The evaluation of one step in memory that every step writes over."""
+
+    memory: StepMemory
+    traces: dict[StateKey, Tensor]  # in this memory
+    products: StackedProducts  # of values in this memory
 
 
 class FixedTerms:
@@ -46,8 +55,8 @@ class FixedTerms:
                 rates = [abs(term.rate) * scale for term in own]
                 self._products.append((negative, posts, pres, rates))
 
-    def in_memory(self, accumulator: Accumulator, seen: Mapping[str, Tensor]) -> FixedStep | None:
-        """Returns the evaluation of further steps of this kind, in memory that they write over."""
+    def in_memory(self, seen: Mapping[str, Tensor]) -> StepInMemory | None:
+        """Returns the memory of further steps of this kind, if there is a kernel for them."""
         steps = [seen[name] for name in self._names]
         rows = [step if step.ndim == 2 else step.flatten(0, -2) for step in steps]
         if not StepMemory.suits(rows, self._dtype):
@@ -64,7 +73,10 @@ class FixedTerms:
             key: value.view(steps[place].shape)
             for (place, _, _, key), value in zip(self._traces, values, strict=True)
         }
-        return FixedStep(memory, products, accumulator, left)
+        parts: tuple[list[Product], list[Product]] = [], []
+        for post, pre, rate in products:
+            parts[rate < 0].append((memory.values[post], memory.values[pre], abs(rate)))
+        return StepInMemory(memory, left, StackedProducts(*parts, memory.left, memory.right))
 
     def accumulate(
         self,
@@ -94,42 +106,3 @@ class FixedTerms:
                         keep=True,
                     )
         return after
-
-
-class FixedStep:
-    """Evaluates the steps that follow one, in memory that every step writes over."""
-
-    def __init__(
-        self,
-        memory: StepMemory,
-        products: Sequence[StepProduct],
-        accumulator: Accumulator,
-        traces: dict[StateKey, Tensor],
-    ) -> None:
-        self.accumulator = accumulator
-        self.dtype = memory.left.dtype
-        self._memory, self._traces = memory, traces
-        self._after: dict[StateKey, Tensor] | None = None
-        parts: tuple[list[Product], list[Product]] = [], []
-        for post, pre, rate in products:
-            sides = memory.values[post], memory.values[pre]
-            parts[rate < 0].append((*sides, abs(rate)))
-        self._stacked = StackedProducts(*parts, memory.left, memory.right)
-
-    def accumulate(self, carried: dict[StateKey, Tensor]) -> dict[StateKey, Tensor]:
-        """Accumulates the change of the next step, and returns what passes to the one after it."""
-        # The accumulator should be free, as its `is_free` says.
-        if carried is not self._after:
-            carried = self._take(carried)
-        self._stacked.bound = self._memory.make()
-        self.accumulator.hold(self._stacked)
-        return carried
-
-    def _take(self, carried: Carried) -> dict[StateKey, Tensor]:
-        """Copies traces to the memory, and returns those of the memory with all other values."""
-        for place, (key, trace) in enumerate(self._traces.items()):
-            before = carried.get(key)
-            fits = before is not None and before.shape == trace.shape
-            self._memory.begin(place, before if fits else None)
-        self._after = {**of_neurons(carried), **self._traces}
-        return self._after

@@ -11,9 +11,10 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.cached_terms import FixedStep, FixedTerms
+from lightning_accum.engine.cached_terms import FixedTerms, StepInMemory
 from lightning_accum.engine.costs import is_small
 from lightning_accum.engine.recording import BOTH_SIDES, Recorded, Target
+from lightning_accum.engine.state import Carried, StateKey, of_neurons
 from lightning_accum.engine.terms import Change
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor, WindowRecorder
@@ -31,13 +32,15 @@ class NextStep:
         self,
         cell: Cell,
         state: CellState,
-        param: str,
+        target: Target,
         recorders: Mapping[str, WindowRecorder],
         seen: Mapping[str, Tensor],
-        fixed: FixedStep,
+        step: StepInMemory,
     ) -> None:
         self._connection, self._neuron = weakref.ref(cell.connection), weakref.ref(cell.neuron)
-        self._state, self._param, self._fixed = state, param, fixed
+        self._state, self._param, self.accumulator = state, target.name, target.accumulator
+        self._memory, self._traces, self._products = step
+        self._after: dict[StateKey, Tensor] | None = None
         self._pre, self._post = recorders["pre"], recorders["post"]
         self._seen_pre, self._seen_post = seen["pre"], seen["post"]
         self._snapshots = state.snapshots
@@ -52,10 +55,10 @@ class NextStep:
         if updater is None or self._param not in updater.names:
             return False
         accumulator: Accumulator = getattr(updater, self._param)
-        if accumulator is not self._fixed.accumulator or not accumulator.is_free:
+        if accumulator is not self.accumulator or not accumulator.is_free:
             return False
         param = updater.target(self._param)
-        return param.is_cpu and param.dtype is self._fixed.dtype
+        return param.is_cpu and param.dtype is self._memory.left.dtype
 
     def apply(self, replacement: Updater | None) -> bool:
         """Applies the change, and returns whether it is done; otherwise nothing has changed."""
@@ -68,14 +71,9 @@ class NextStep:
             return replacement
         return get_updater(connection)
 
-    @property
-    def accumulator(self) -> Accumulator:
-        """The accumulator of the parameter."""
-        return self._fixed.accumulator
-
     def stays(self, accumulator: Accumulator) -> bool:
         """Returns whether this may evaluate later steps, if it did not evaluate this one."""
-        return accumulator is self._fixed.accumulator and self._reads_same()
+        return accumulator is self.accumulator and self._reads_same()
 
     def _reads_same(self) -> bool:
         """Returns whether one step is recorded in the same memory, without a snapshot since."""
@@ -86,14 +84,25 @@ class NextStep:
         )
 
     def evaluate(self, cell: str, events: Events) -> None:
-        """Accumulates the change."""
+        """Accumulates the change, in an accumulator that is free."""
         state = self._state
-        carried = self._fixed.accumulate(state.carried)
+        carried = state.carried if state.carried is self._after else self._take(state.carried)
+        self._products.bound = self._memory.make()
+        self.accumulator.hold(self._products)
         events.evaluated(cell, *self._windows, {})
         if state.loaded:
             state.check_loaded(carried, cell)
         state.carried = carried
         state.samples[self._param] = state.samples.get(self._param, 0) + len(self._seen_pre)
+
+    def _take(self, carried: Carried) -> dict[StateKey, Tensor]:
+        """Copies traces to the memory, and returns those of the memory with all other values."""
+        for place, (key, trace) in enumerate(self._traces.items()):
+            before = carried.get(key)
+            fits = before is not None and before.shape == trace.shape
+            self._memory.begin(place, before if fits else None)
+        self._after = {**of_neurons(carried), **self._traces}
+        return self._after
 
 
 class StepPlanner:
@@ -153,9 +162,9 @@ class StepPlanner:
         recorders = {k: each for k, each in found.items() if isinstance(each, WindowRecorder)}
         steps = {side: recorder.only_step() for side, recorder in recorders.items()}
         seen = {side: step for side, step in steps.items() if step is not None}
-        fixed = terms.in_memory(accumulator, seen) if len(seen) == 2 else None
-        if fixed is not None:
-            self.next = NextStep(cell, state, target.name, recorders, seen, fixed)
+        step = terms.in_memory(seen) if len(seen) == 2 else None
+        if step is not None:
+            self.next = NextStep(cell, state, target, recorders, seen, step)
 
     def __reduce__(self) -> tuple[object, ...]:
         return StepPlanner, (self._batch,)  # a copy plans its own steps
