@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -107,40 +107,34 @@ class FoldedWindow:
         return fold_remaining(self.potential.derivative(), self.kappa, self.beta, self.rho)
 
 
-class SharedFolds:
-    """Folds the windows of one call of the rule, once for all cells of a neuron."""
+class SharedFolds(Scratch):
+    """Work memory for one call of a rule, and the windows that are folded in it."""
 
     # The input and the recurrent connection of a layer have the same learning signals and
-    # pseudo-derivatives: in a `with` block the result is kept in work memory for the next cell.
+    # pseudo-derivatives.
 
     def __init__(self) -> None:
-        self._found: dict[tuple[object, ...], FoldedWindow] | None = None
-        self._scratch: Scratch | None = None
+        super().__init__()
+        self.found: dict[tuple[object, ...], FoldedWindow] = {}
 
-    def __enter__(self) -> None:
-        self._found, self._scratch = {}, Scratch()
 
-    def __exit__(self, *raised: Any) -> None:
-        assert self._scratch is not None
-        self._scratch.__exit__(*raised)
-        self._found = self._scratch = None
-
-    def fold(
-        self, recording: Recording, h: PotentialRule, numbers: FoldConstants, signal: LearningSignal
-    ) -> FoldedWindow:
-        """Folds a window, or returns that of another cell with the same neuron."""
-        if recording.carries and (numbers.kappa or numbers.beta):
-            check_own_weights(recording)
-        read = ("post", *potentials(h))
-        same = (
-            *((each.data_ptr(), each.shape) for each in map(recording.activity, read)),
-            *(h.surrogate, h.threshold, numbers),
-        )
-        if self._found is None or self._scratch is None:
-            return _fold(recording, h, numbers, signal, torch.empty)
-        if same not in self._found:
-            self._found[same] = _fold(recording, h, numbers, signal, self._scratch.empty)
-        return self._found[same]
+def fold_window(
+    recording: Recording,
+    h: PotentialRule,
+    numbers: FoldConstants,
+    signal: LearningSignal,
+    shared: SharedFolds | None = None,
+) -> FoldedWindow:
+    """Folds a window, or returns that of another cell with the same neuron."""
+    if recording.carries and (numbers.kappa or numbers.beta):
+        check_own_weights(recording)
+    if shared is None:
+        return _fold(recording, h, numbers, signal, torch.empty)
+    read = map(recording.activity, ("post", *potentials(h)))
+    same = *((each.data_ptr(), each.shape) for each in read), h.surrogate, h.threshold, numbers
+    if same not in shared.found:
+        shared.found[same] = _fold(recording, h, numbers, signal, shared.empty)
+    return shared.found[same]
 
 
 def _fold(

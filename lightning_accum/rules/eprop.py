@@ -14,7 +14,12 @@ from lightning_accum.engine import Change, Window
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._folded_eligibility import FoldConstants, FoldedWindow, SharedFolds
+from lightning_accum.rules._folded_eligibility import (
+    FoldConstants,
+    FoldedWindow,
+    SharedFolds,
+    fold_window,
+)
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.third_factor import PotentialRule
 
@@ -102,7 +107,7 @@ class EProp(PotentialRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._folds = SharedFolds()
+        self._folds: SharedFolds | None = None
 
     def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that a registered cell should have."""
@@ -151,7 +156,7 @@ class EProp(PotentialRule):
             regularization=h.regularization,
             target=h.target_rate * h.dt / 1000.0,
         )
-        return self._folds.fold(recording, h, constants, signal)
+        return fold_window(recording, h, constants, signal, self._folds)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the folded signal, times the low-pass of the input."""
@@ -164,6 +169,9 @@ class EProp(PotentialRule):
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window as any rule does; learned feedback then follows its readout."""
-        with self._folds:
-            super().forward(carry=carry, **inputs)
+        try:
+            with SharedFolds() as self._folds:
+                super().forward(carry=carry, **inputs)
+        finally:
+            self._folds = None
         self.feedback.follow()

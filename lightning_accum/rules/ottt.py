@@ -15,7 +15,7 @@ from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._error import LearningSignal
-from lightning_accum.rules._folded_eligibility import FoldConstants, FoldedWindow, SharedFolds
+from lightning_accum.rules._folded_eligibility import FoldConstants, FoldedWindow, fold_window
 from lightning_accum.rules._recorded_signals import StateSource
 from lightning_accum.rules.third_factor import PotentialRule
 
@@ -113,7 +113,7 @@ class OTTT(GradientRule):
         gradient = widened(recording.activity("gradient"))
         signal = LearningSignal(gradient, None, gradient.shape, every_step=True)
         kappa = 0.0 if h.tc_next is None else decay_factor(h.tc_next, h.dt)
-        return SharedFolds().fold(recording, h, FoldConstants(kappa, 0.0, 0.0, 0.0, 0.0), signal)
+        return fold_window(recording, h, FoldConstants(kappa, 0.0, 0.0, 0.0, 0.0), signal)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the gradient by the potential, times the low-pass of the input."""

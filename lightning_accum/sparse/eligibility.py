@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -119,10 +120,10 @@ def fold_in_blocks(
 ) -> Eligibility:
     """Folds learning signals that are computed block by block, and so are pseudo-derivatives."""
     # The plain form is `fold_eligibility` of all steps at once.
-    blocks = _Blocks(learning_signal, potential, (kappa, beta, rho), unfiltered, out[0])
-    folded = blocks.at_rest()
-    for span in blocks.spans(0, len(out)):
-        folded = blocks.fold(span, out[span], folded)
+    fold = partial(_fold_block, learning_signal, potential, (kappa, beta, rho), unfiltered)
+    folded = _at_rest(out[0])
+    for span in _blocks(out[0], 0, len(out)):
+        folded = fold(span, out[span], folded)
     return folded._replace(post=out)
 
 
@@ -136,56 +137,45 @@ def fold_to_edges(
 ) -> dict[int, tuple[Tensor, Tensor]]:
     """Returns by edge what the steps from there on are folded to, without postsynaptic signal."""
     steps, *shape = potential.membrane.shape
-    one = like.new_empty(shape)
-    blocks, found = _Blocks(learning_signal, potential, constants, unfiltered, one), {}
-    room, folded = like.new_empty(min(steps, blocks.length), *shape), blocks.at_rest()
+    fold = partial(_fold_block, learning_signal, potential, constants, unfiltered)
+    folded, found = _at_rest(like.new_empty(shape)), {}
     for edge in reversed(range(length, steps, length)):
-        for span in blocks.spans(edge, min(steps, edge + length)):
-            folded = blocks.fold(span, room[: span.stop - span.start], folded)
+        for span in _blocks(folded.post, edge, min(steps, edge + length)):
+            room = like.new_empty(span.stop - span.start, *shape)
+            folded = fold(span, room, folded)._replace(post=folded.post)
         found[edge] = folded.filtered.clone(), folded.adaptation.clone()
     return found
 
 
-class _Blocks:
-    """Folds a window block by block, the last one first."""
+def _at_rest(one: Tensor) -> Eligibility:
+    """Returns what no steps are folded to."""
+    return Eligibility(one, *one.new_zeros(2, *one.shape).unbind(0))
 
-    def __init__(
-        self,
-        learning_signal: Callable[[slice], Tensor],
-        potential: Potential,
-        constants: tuple[float, float, float],
-        unfiltered: Tensor | None,
-        one: Tensor,
-    ) -> None:
-        self.learning_signal = learning_signal
-        self.potential = potential
-        self.constants = constants
-        self.unfiltered = (
-            None if unfiltered is None else unfiltered.to(one.dtype).expand(one.shape).contiguous()
-        )
-        self.one = one
-        steps = len(potential.membrane)
-        self.length = max(1, _BLOCK // max(1, one.numel())) if one.is_cpu else steps
 
-    def at_rest(self) -> Eligibility:
-        """Returns what no steps are folded to."""
-        return Eligibility(self.one, *self.one.new_zeros(2, *self.one.shape).unbind(0))
+def _blocks(one: Tensor, start: int, stop: int) -> list[slice]:
+    """Returns the blocks of some steps, the last one first; elsewhere than on the CPU a single."""
+    length = max(1, _BLOCK // max(1, one.numel())) if one.is_cpu else max(1, stop - start)
+    return [slice(max(start, at - length), at) for at in range(stop, start, -length)]
 
-    def spans(self, start: int, stop: int) -> list[slice]:
-        """Returns the blocks of some steps, the last one first."""
-        return [slice(max(start, at - self.length), at) for at in range(stop, start, -self.length)]
 
-    def fold(self, span: slice, out: Tensor, folded: Eligibility) -> Eligibility:
-        """Writes the signal of a block, and returns what it and the steps behind are folded to."""
-        signal, part = (
-            self.learning_signal(span).to(out.dtype).contiguous(),
-            self.potential.part(span),
-        )
-        behind = folded.filtered, folded.adaptation
-        if fold_steps(signal, part, out, behind, self.constants, self.unfiltered):
-            return folded
-        psi = part.derivative().to(out.dtype)
-        return fold_eligibility(signal, psi, *self.constants, self.unfiltered, out, folded)
+def _fold_block(
+    learning_signal: Callable[[slice], Tensor],
+    potential: Potential,
+    constants: tuple[float, float, float],
+    unfiltered: Tensor | None,
+    span: slice,
+    out: Tensor,
+    folded: Eligibility,
+) -> Eligibility:
+    """Writes the signal of a block, and returns what it and the steps behind are folded to."""
+    signal, part = learning_signal(span).to(out.dtype).contiguous(), potential.part(span)
+    if unfiltered is not None:
+        unfiltered = unfiltered.to(out.dtype).expand(out.shape[1:]).contiguous()
+    behind = folded.filtered, folded.adaptation
+    if fold_steps(signal, part, out, behind, constants, unfiltered):
+        return folded
+    psi = part.derivative().to(out.dtype)
+    return fold_eligibility(signal, psi, *constants, unfiltered, out, folded)
 
 
 # With more outputs, a matrix product makes the learning signals faster.
