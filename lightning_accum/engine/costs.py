@@ -119,7 +119,7 @@ def _possible(products: Sequence[Term], combine: bool) -> list[dict[Form, Charge
         dense = unmoved_side(some, combine)
         charge = possible(some, combine)
         folded = any(side.folding is not None for each in some for side in each.operands)
-        if not folded and _is_small(some, charge["dense"]):
+        if not folded and is_small(some, charge["dense"]):
             charge = {"dense": charge["dense"]}
         found.append(
             {
@@ -130,12 +130,9 @@ def _possible(products: Sequence[Term], combine: bool) -> list[dict[Form, Charge
     return found
 
 
-def is_small(products: Sequence[Term]) -> bool:
+def is_small(products: Sequence[Term], dense: Charge | None = None) -> bool:
     """Returns whether dense products take less time than a choice between them and visits."""
-    return _is_small(products, possible(products, combine=False)["dense"])
-
-
-def _is_small(products: Sequence[Term], dense: Charge) -> bool:
+    dense = dense or possible(products, combine=False)["dense"]
     return dense.fixed * products[0].operands[0].shape[:-1].numel() < _CHOICE
 
 

@@ -104,21 +104,6 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
     return F.embedding_bag(at, rows.contiguous(), starts, mode="sum", per_sample_weights=weights)
 
 
-def outer_sum_into(
-    total: Tensor,
-    onto: bool,
-    events: Events,
-    sources: Sequence[tuple[float, Rows]],
-    values: Tensor | None = None,
-    by_event: bool = False,
-) -> bool:
-    r"""Sums outer products with rows that are made on the way, and never kept."""
-    # Its plain form is `event_outer_sum` of the sum of all sources, transposed.
-    weights = None if values is None else events.weights(values).to(total.dtype)
-    at, starts = events.ordered()
-    return outer_events(total, onto, starts, at, weights, sources, by_event)
-
-
 RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
 _SPAN = 1 << 12  # rows of a piece that are visited together, which take half a megabyte
 _FEW = 16  # events of a column in a span, fewer of which are not worth the visit
@@ -199,16 +184,18 @@ def multiply_events(
     return out
 
 
-def outer_events(
+def outer_sum_into(
     total: Tensor,
     onto: bool,
-    starts: Tensor,
-    rows: Tensor,
-    shares: Tensor | None,
+    events: Events,
     sources: Sequence[tuple[float, Rows]],
+    values: Tensor | None = None,
     by_event: bool = False,
 ) -> bool:
-    """Sums over events what the row of each adds to its column, and returns whether it is done."""
+    """Sums outer products with rows that are made on the way; returns if a kernel can."""
+    # Its plain form is `event_outer_sum` of the sum of all sources, transposed.
+    shares = None if values is None else events.weights(values).to(total.dtype)
+    rows, starts = events.ordered()
     dtype, shape = total.dtype, sources[0][1].values.shape
     fits = are_places(starts) and are_places(rows) and is_plain(total) and len(shape) > 1
     sizes = (shape[-1], len(starts)) if fits else ()

@@ -228,7 +228,10 @@ def trace_before_events(
     events: Events, shape: torch.Size, decay: float, initial: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """Returns ``[events]``, the nearest trace just before each spike of ``[T, ..., neurons]``."""
-    step, place = _steps_and_places(events, shape)
+    neurons, size = shape[-1], shape[1:].numel()
+    rows = max(1, size // max(1, neurons))
+    step = torch.div(events.rows, rows, rounding_mode="floor").long()
+    place = (events.rows - step * rows) * neurons + events.columns  # among those of all samples
     place, order = torch.sort(place, stable=True)  # those of one place stay in the order of time
     step = step[order]
     since, first = torch.ones_like(step), torch.ones_like(step, dtype=torch.bool)
@@ -239,11 +242,3 @@ def trace_before_events(
         begun = initial.reshape(-1)[place].to(dtype) * decay ** (step + 1).to(dtype)
         left = torch.where(first, begun, left)
     return torch.empty_like(left).scatter_(0, order, left)
-
-
-def _steps_and_places(events: Events, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """Returns the step of each event, and its place among the neurons of all samples."""
-    neurons, size = shape[-1], shape[1:].numel()
-    rows = max(1, size // max(1, neurons))
-    step = torch.div(events.rows, rows, rounding_mode="floor").long()
-    return step, (events.rows - step * rows) * neurons + events.columns

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from lightning_accum._compat.torch import is_traced, parallel_region
 
@@ -130,8 +131,12 @@ def _checksum(*files: Path) -> int:
 
 
 class _Memory(threading.local):
+    """A thread's own work memory: blocks to lend, and what is enough for small layers."""
+
     def __init__(self) -> None:
         self.blocks: list[Tensor] = []
+        self.small = ctypes.create_string_buffer(_SMALL + 64)
+        self.start = At(-(-ctypes.addressof(self.small) // 64) * 64)
 
 
 _memory = _Memory()
@@ -160,7 +165,7 @@ class Scratch:
         self._taken.append(block)
         return block[:size].view(dtype).view(shape)
 
-    def __enter__(self) -> Scratch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -218,21 +223,10 @@ def threads_among(pieces: int, elements: int) -> int:
     return min(pieces, _MOST_THREADS, torch.get_num_threads(), 1 + elements // _SHARE)
 
 
-class _Work(threading.local):
-    """A thread's own work memory, which is enough for small layers."""
-
-    def __init__(self) -> None:
-        self.memory = ctypes.create_string_buffer(_SMALL + 64)
-        self.start = At(-(-ctypes.addressof(self.memory) // 64) * 64)
-
-
-_work = _Work()
-
-
 def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
     """Returns work memory that begins with a cache line, until the next call in this thread."""
     if size <= _SMALL:
-        return _work.start
+        return _memory.start
     lent = scratch.empty((size + 64,), torch.uint8, torch.device("cpu"))
     return At(-(-lent.data_ptr() // 64) * 64)
 

@@ -1,5 +1,7 @@
 """What C would not read as torch does is left to torch, and nothing is written then."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from compiled import needs_kernel, numbers, spikes
@@ -9,7 +11,7 @@ from lightning_accum.functional import Triangular
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.sparse import neurons
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential, fold_steps
-from lightning_accum.sparse.event_sums import Rows, multiply_events, outer_events
+from lightning_accum.sparse.event_sums import Rows, multiply_events, outer_sum_into
 from lightning_accum.sparse.events import Events, SpikeRows
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
@@ -24,9 +26,10 @@ def empty(*shape, dtype=torch.float64):
     return torch.full(shape, 7.0, dtype=dtype)
 
 
-def outer(total, starts, rows, shares, values, before, last, weights):
+def outer(total, starts, rows, values, before, last, weights):
     source = Rows(values, "cumulative", 0.9, before, last, weights)
-    return outer_events(total, False, starts, rows, shares, [(1.0, source)])
+    events = SimpleNamespace(ordered=lambda: (rows, starts))
+    return outer_sum_into(total, False, events, [(1.0, source)])
 
 
 def pairs(up, down, latest, before, last, delay=None, change=None):
@@ -72,10 +75,10 @@ CALLS = {
          "bias": numbers(N)},
         {"table": [numbers(N, E).requires_grad_(), numbers(N, E).to_sparse()]},
     ),
-    "outer_events": (
+    "outer_sum_into": (
         outer,
         {"total": empty(N, E), "starts": EVENTS.ordered()[1], "rows": EVENTS.ordered()[0],
-         "shares": numbers(T * B * E), "values": spikes(T, B, N), **of_samples("before", "last"),
+         "values": spikes(T, B, N), **of_samples("before", "last"),
          "weights": numbers(T, B)},
         {"values": [torch.ones(N).double()], "total": [empty(E, N).T]},
     ),
@@ -115,7 +118,7 @@ CALLS = {
         {"step": [spikes(B, N), torch.ones(1, 1).double().expand(B, N)]},
     ),
 }  # fmt: skip
-FREE = "starts", "columns", "table", "change"  # of which fewer are as good
+FREE = "starts", "rows", "columns", "table", "change"  # of which fewer are as good
 
 
 def done(found):
