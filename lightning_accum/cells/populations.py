@@ -69,8 +69,7 @@ class Populations(StateModule):
         check_mapping("neurons", neurons)
         check_mapping("connections", connections)
         self.sizes = {name: _size_of(name, neuron) for name, neuron in neurons.items()}
-        if not self.sizes:
-            raise ValueError("Argument `neurons` should name at least one population. Found none.")
+        check_value(bool(self.sizes), "neurons", neurons, "named populations, at least one")
         for ends, connection in connections.items():
             _check_connection(ends, connection, self.sizes)
         self.delays = _delays_of(delay, list(connections))
@@ -103,23 +102,14 @@ class Populations(StateModule):
                 reset()
 
     def past(self, batch: int, device: torch.device) -> Tensor:
-        """Returns the spikes of the last steps, as booleans ``[longest delay, B, N]``.
-
-        Args:
-            batch: number of samples; for another one than in the last call, none are on their way.
-            device: where to.
-        """
+        """Returns the last spikes, booleans ``[longest delay, B, N]``; of another batch, none."""
         past, shape = self._state["past"], (self.longest, batch, sum(self.sizes.values()))
         if past is None or past.shape != shape:
             return torch.zeros(shape, dtype=torch.bool, device=device)
         return past.to(device)
 
     def set_past(self, spikes: Tensor) -> None:
-        """Takes the spikes of the last steps.
-
-        Args:
-            spikes: ``[steps, B, N]``, at least as many steps as the longest delay.
-        """
+        """Takes the spikes of the last steps, ``[steps, B, N]``, at least of the longest delay."""
         self._state = {"past": spikes[len(spikes) - self.longest :].clone()}
 
     @property

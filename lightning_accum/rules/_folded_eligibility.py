@@ -107,15 +107,13 @@ class FoldedWindow:
         return fold_remaining(self.potential.derivative(), self.kappa, self.beta, self.rho)
 
 
-class SharedFolds(Scratch):
-    """Work memory for one call of a rule, and the windows that are folded in it."""
+class SharedFolds(NamedTuple):
+    """The windows that are folded in one call of a rule, and their work memory."""
 
     # The input and the recurrent connection of a layer have the same learning signals and
     # pseudo-derivatives.
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[tuple[object, ...], FoldedWindow] = {}
+    found: dict[tuple[object, ...], FoldedWindow]
+    scratch: Scratch
 
 
 def fold_window(
@@ -133,7 +131,7 @@ def fold_window(
     read = map(recording.activity, ("post", *potentials(h)))
     same = *((each.data_ptr(), each.shape) for each in read), h.surrogate, h.threshold, numbers
     if same not in shared.found:
-        shared.found[same] = _fold(recording, h, numbers, signal, shared.empty)
+        shared.found[same] = _fold(recording, h, numbers, signal, shared.scratch.empty)
     return shared.found[same]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from lightning_accum.rules.neuromodulator import modulators_of
 from lightning_accum.updates import Updater
 
 Signals: TypeAlias = dict[str, Recorded]  # recorded activity by name
+Observed: TypeAlias = "tuple[CellPlan, Cell, Signals, list[Target]]"  # of a cell, to evaluate
 
 
 class CellPlan:
@@ -114,15 +115,6 @@ class CellPlan:
             for each in changes:
                 check_sides(rule, each)
             self._has_checked_terms = True
-
-
-class Observed(NamedTuple):
-    """What was recorded of a cell, and the parameters to train by it."""
-
-    plan: CellPlan
-    cell: Cell
-    signals: Signals
-    targets: list[Target]
 
 
 def _check_same_steps(

@@ -247,7 +247,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         if signals is None:
             return None
         updater = self.updater_of(name, *plan.h.params, cell=cell)
-        return Observed(plan, cell, signals, plan.targets(cell, signals, updater, self._vjp_kind))
+        return plan, cell, signals, plan.targets(cell, signals, updater, self._vjp_kind)
 
     def _evaluated(self, seen: Observed, inputs: Given, carry: bool) -> Callable[[], None]:
         """Evaluates the terms over what a cell recorded; returns what accumulates the changes."""

@@ -22,6 +22,7 @@ from lightning_accum.rules._folded_eligibility import (
 )
 from lightning_accum.rules.feedback import DirectFeedback, Feedback
 from lightning_accum.rules.third_factor import PotentialRule
+from lightning_accum.sparse.kernel_library import Scratch
 
 
 class EProp(PotentialRule):
@@ -169,9 +170,10 @@ class EProp(PotentialRule):
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window as any rule does; learned feedback then follows its readout."""
-        try:
-            with SharedFolds() as self._folds:
+        with Scratch() as scratch:
+            self._folds = SharedFolds({}, scratch)
+            try:
                 super().forward(carry=carry, **inputs)
-        finally:
-            self._folds = None
+            finally:
+                self._folds = None
         self.feedback.follow()

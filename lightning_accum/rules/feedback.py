@@ -112,11 +112,8 @@ class RandomFeedback(Feedback):
             classes=classes, seed=seed, **{f"neurons[{i}]": n for i, n in enumerate(shape)}
         )
         size = math.prod(shape)
-        if classes < 1 or size < 1:
-            raise ValueError(
-                "Arguments `classes` and `neurons` should be positive numbers. Found"
-                f" `{classes = }`, `{neurons = }`."
-            )
+        check_value(classes > 0, "classes", classes, "a positive number")
+        check_value(size > 0, "neurons", neurons, "a positive number")
         scale = size**-0.5 if scale is None else scale
         check_finite(scale=scale)
         check_value(scale > 0, "scale", scale, "a positive number")
@@ -223,12 +220,8 @@ class LearnedFeedback(_OfReadout):
 
     Args:
         readout: as for :class:`SymmetricFeedback`.
-        classes: number of outputs.
-        neurons: number of neurons.
+        classes, neurons, scale, seed: those of the first weights, as for :class:`RandomFeedback`.
         decay: :math:`\lambda`, the share that decays in each call of the rule.
-        scale: standard deviation of the first weights; :math:`1/\sqrt{\text{neurons}}` when
-            ``None``.
-        seed: seed of the random numbers.
 
     Raises:
         TypeError: if the readout is not an ``nn.Linear``.

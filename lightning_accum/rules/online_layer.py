@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_integers, check_tensors
+from lightning_accum._checks import check_integers, check_tensors, check_value
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.populations import Populations
 from lightning_accum.distributed.world import processes
@@ -98,17 +98,14 @@ def learn_online(
     """
     check_integers(update_every=update_every)
     check_tensors(inputs=inputs)
-    if update_every < 1:
-        raise ValueError(
-            "Argument `update_every` should be a positive number of steps. Found"
-            f" `{update_every = }`."
-        )
+    check_value(update_every > 0, "update_every", update_every, "a positive number of steps")
     if inputs.ndim < 2:
         raise ValueError(
             "Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found shape"
             f" {tuple(inputs.shape)}."
         )
-    times = {rule.state_of(name).hyperparameters.time_dim for name, _ in rule.named_cells}
+    settings = [rule.state_of(name).hyperparameters for name, _ in rule.named_cells]
+    times = {h.time_dim for h in settings}
     if len(times) != 1:
         found = "no cells" if not times else f"cells with `time_dim` among {times}"
         raise ValueError(
@@ -135,8 +132,7 @@ def learn_online(
             RuntimeWarning,
             stacklevel=2,
         )
-    states = [rule.state_of(name).hyperparameters for name, _ in rule.named_cells]
-    divided = {"reward"}.union(*map(modulators_of, states)) & given.keys()
+    divided = {"reward"}.union(*map(modulators_of, settings)) & given.keys()
     for name in divided:
         _check_steps(name, given[name], inputs, update_every)
     if update_every == 1:
@@ -180,12 +176,7 @@ def why_step_by_step(
 ) -> str | None:
     """Returns why :func:`learn_online` calls a layer step by step, ``None`` if one loop runs it.
 
-    Args:
-        rule: the rule, with the layer's cell registered.
-        layer: the modules of the rule's cells.
-        inputs: ``[T, B, ...]``, time first.
-        update_every: number of steps from one update to the next.
-        **given: what the rule is given, such as a ``reward``.
+    The arguments are those of :func:`learn_online`.
 
     Returns:
         The first reason that was found, as a sentence.
@@ -210,17 +201,6 @@ def why_step_by_step(
 
 
 # ------------------------------------------------------------- the compiled loop, if it suits
-class _Suited(NamedTuple):
-    """A layer and a rule that suit the loop."""
-
-    connection: nn.Linear
-    neuron: Neurons
-    learner: Learner
-    raster: Tensor
-    neurons: SpikingNeurons
-    reward: Tensor | None
-
-
 @torch.no_grad()
 def run_compiled(
     rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]
@@ -231,7 +211,8 @@ def run_compiled(
     found = _suited(rule, layer, inputs, given)
     if isinstance(found, str):
         return None
-    neuron, learner, weight = found.neuron, found.learner, found.connection.weight
+    connection, neuron, learner, raster, neurons, reward = found
+    weight = connection.weight
     steps, batch, size = inputs.shape
     before = OnlineState(
         *neuron.begin_loop(weight.new_empty(batch, len(weight))),
@@ -239,8 +220,7 @@ def run_compiled(
     )
     limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
     done = run_online(
-        *(found.raster, weight, found.connection.bias, found.neurons, learner.pairs, before),
-        *(limits, found.reward),
+        raster, weight, connection.bias, neurons, learner.pairs, before, limits, reward
     )
     if done is None:
         return None
@@ -251,13 +231,15 @@ def run_compiled(
     learner.updater.events.applying(learner.updater, ("weight",))
     weight.copy_(transposed.t())
     neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
-    learner.finish(rule, found.raster, spikes, given, after._asdict())
+    learner.finish(rule, raster, spikes, given, after._asdict())
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
 
 
-def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]) -> _Suited | str:
-    """Returns what the loop needs, or why it does not suit."""
+def _suited(
+    rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]
+) -> tuple[nn.Linear, Neurons, Learner, Tensor, SpikingNeurons, Tensor | None] | str:
+    """Returns the layer, its learner, spikes, constants and rewards, or why it does not suit."""
     cells = list(rule.named_cells)
     if len(cells) != 1 or not isinstance(layer, Serial) or inputs.ndim != 3:
         return "the loop runs one cell, a `Serial` that takes inputs `[T, B, N]`"
@@ -288,7 +270,7 @@ def _suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any])
     reward = _reward(learner.pairs, given, inputs.shape[:2])
     if isinstance(reward, str):
         return reward
-    return _Suited(connection, neuron, learner, raster, neurons, reward)
+    return connection, neuron, learner, raster, neurons, reward
 
 
 def _reward(pairs: PairSTDP, given: dict[str, Any], shape: torch.Size) -> Tensor | str | None:

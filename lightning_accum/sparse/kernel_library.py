@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from lightning_accum._compat.torch import is_traced, parallel_region
 
@@ -165,7 +164,7 @@ class Scratch:
         self._taken.append(block)
         return block[:size].view(dtype).view(shape)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Scratch:
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -218,7 +218,7 @@ def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: la.Populations({}, {}), ValueError, "at least one population"),
+        (lambda: la.Populations({}, {}), ValueError, "populations, at least one"),
         (lambda: la.Populations({"E": nn.ReLU()}, {}), ValueError, "a step a call.*`ReLU` for `E`"),
         (lambda: la.Populations({"E": LIF(2, time_dim=0)}, {}), ValueError, "`time_dim = 0`"),
         (lambda: la.Populations({"E": LIF(2)}, {("E", "I"): Linear(2, 2)}), ValueError, "pairs of"),
