@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from lightning_accum._checks import check_taken, is_number
+from lightning_accum._checks import check_taken, check_type, is_number
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell, CellRef, CellRegistry, check_name
@@ -114,11 +114,8 @@ class CellTrainer(CheckedState):
             TypeError: if ``cell`` is not a cell.
             AttributeError: if the connection lacks one of ``params``.
         """
-        if not isinstance(cell, Cell):
-            raise TypeError(
-                f"Argument `cell` should be a Cell. Found `{type(cell).__name__}`: make one of two"
-                " modules, `Cell(connection, neuron)`."
-            )
+        how = "make one of two modules, `Cell(connection, neuron)`"
+        check_type(isinstance(cell, Cell), "cell", cell, "a Cell", how)
         self._drop_dead()
         self.registry.check_new(name)
         if params:

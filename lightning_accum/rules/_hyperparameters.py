@@ -47,11 +47,8 @@ def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
         elif name in rates:
             fits = is_number(value) and abs(value) < math.inf
             check_value(fits, name, value, "a finite number")
-    if not h.params:
-        raise ValueError(
-            "Argument `params` should name at least one parameter of the connection, such as"
-            f" `('weight',)`. Found `params = {h.params!r}`."
-        )
+    should = "names of at least one parameter of the connection, such as `('weight',)`"
+    check_value(bool(h.params), "params", h.params, should)
     check_choice("trace_mode", getattr(h, "trace_mode", "cumulative"), get_args(TraceMode))
     should = "a callable that finds a tensor in a neuron's output, or None"
     check_type(h.picker is None or callable(h.picker), "picker", h.picker, should)

@@ -66,11 +66,8 @@ class WTAHebb(RateRule):
     def terms(self, window: Window, h: Self) -> Sequence[Term]:
         """Returns the input of the winners, less their weights."""
         post, dim = window.post.values(), window.post.unit_dim
-        if post.shape[dim] < h.winners:
-            raise ValueError(
-                "Argument `winners` should be at most the number of neurons, "
-                f"{post.shape[dim]}. Found `winners = {h.winners}`."
-            )
+        should = f"at most the number of neurons, {post.shape[dim]}"
+        check_value(post.shape[dim] >= h.winners, "winners", h.winners, should)
         if post.shape[dim] == h.winners and not self._told:
             self._told = True
             warnings.warn(

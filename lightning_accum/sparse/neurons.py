@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_value
 from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse.event_sums import EventProduct
@@ -323,11 +324,8 @@ def _copies(
     for name, value in {**given, **state._asdict()}.items():
         if value is None:
             continue
-        if value.shape != shapes[name]:
-            raise ValueError(
-                f"Argument `{name}` of the compiled loop should have shape {shapes[name]}. Found"
-                f" {tuple(value.shape)}."
-            )
+        shape = tuple(value.shape)
+        check_value(shape == shapes[name], name, shape, f"of shape {shapes[name]}")
         value = value.detach().movedim(-1, 0) if name in _BY_INPUT else value.detach()
         dtype = torch.bool if name == "raster" else weight.dtype
         found[name] = value.to("cpu", dtype, memory_format=torch.contiguous_format, copy=True)
