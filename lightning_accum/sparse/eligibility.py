@@ -12,16 +12,8 @@ from torch import Tensor
 
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.functional.spikes import Surrogate
-from lightning_accum.sparse.kernel_library import (
-    At,
-    Int,
-    Real,
-    are_values,
-    has_kernel,
-    kernel_for,
-    pointers,
-    threads_among,
-)
+from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse.kernel_library import At, Int, Real, pointers
 
 _FORMS = ("triangular", "fast sigmoid", "arctan")
 _NEURONS = 2048  # neurons that a thread works on at a time
@@ -90,17 +82,18 @@ def fold_steps(
         return False
     membrane, threshold = potential.membrane, potential.threshold
     limits = threshold if isinstance(threshold, Tensor) else None
-    whole = ((each, shape) for each in (out, signal, membrane, limits))
-    if not are_values(dtype, *whole, *((each, shape[1:]) for each in (*behind, unfiltered))):
+    values = [(each, shape) for each in (out, signal, membrane, limits)]
+    values += ((each, shape[1:]) for each in (*behind, unfiltered))
+    if not library.are_values(dtype, *values):
         return False
-    kernel = kernel_for(dtype)
+    kernel = library.kernel_for(dtype)
     if kernel is None:
         return False
     size = shape[1:].numel()
     places = pointers(signal, membrane, limits, unfiltered, *behind, out)
     task = _Fold(len(out), size, known, *places)
     pieces = -(-size // _NEURONS)
-    threads = threads_among(pieces, out.numel())
+    threads = library.threads_among(pieces, out.numel())
     kernel.fold_eligibility(ctypes.byref(task), threads)
     return True
 
@@ -232,7 +225,7 @@ class Folding(NamedTuple):
             (self.unfiltered, shape[2:]),
             *((each, shape[1:]) for each in self.behind or ()),
         ]
-        return has_kernel(self.device, dtype) and are_values(dtype, *values)
+        return library.has_kernel(self.device, dtype) and library.are_values(dtype, *values)
 
     def for_kernel(self) -> ctypes.Structure:
         """Returns what the kernel reads; it is valid as long as this object."""

@@ -12,23 +12,10 @@ from torch.nn import functional as F
 
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import (
-    COLUMN_BYTES,
-    At,
-    Int,
-    Real,
-    Scratch,
-    are_places,
-    are_values,
-    check_done,
-    is_plain,
-    kernel_for,
-    pointer,
-    threads_for,
-    work_memory,
-)
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer
 from lightning_accum.sparse.search import density
 
 # Nanoseconds of one product with a matrix, on one core with AVX-512.
@@ -162,20 +149,20 @@ def multiply_events(
     tensors = [table] if bias is None else [table, bias]
     grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])
-    fits = fits and are_places(starts) and are_places(columns)
-    if grads or not (fits and all(map(is_plain, tensors))):
+    fits = fits and library.are_places(starts, columns)
+    if grads or not (fits and all(map(library.is_plain, tensors))):
         return None
-    kernel = kernel_for(table.dtype)
+    kernel = library.kernel_for(table.dtype)
     if kernel is None:
         return None
     (outputs, inputs), rows = table.shape, len(starts)
     out = torch.empty(0 if neurons is not None else rows, outputs, dtype=table.dtype)
     places = pointer(out), None if neurons is None else ctypes.byref(neurons)
-    threads = threads_for(outputs, table.itemsize, len(columns) * outputs)
+    threads = library.threads_for(outputs, table.itemsize, len(columns) * outputs)
     with Scratch() as scratch:
-        memory = work_memory(scratch, threads * inputs * COLUMN_BYTES)
+        memory = library.work_memory(scratch, threads * inputs * library.COLUMN_BYTES)
         sizes = map(Int, (len(columns), rows, inputs, outputs))
-        check_done(
+        library.check_done(
             kernel.multiply_events(
                 pointer(starts), pointer(columns), *sizes, pointer(table), pointer(bias),
                 *places, memory, threads,
@@ -197,21 +184,21 @@ def outer_sum_into(
     shares = None if values is None else events.weights(values).to(total.dtype)
     rows, starts = events.ordered()
     dtype, shape = total.dtype, sources[0][1].values.shape
-    fits = are_places(starts) and are_places(rows) and is_plain(total) and len(shape) > 1
+    fits = library.are_places(starts, rows) and library.is_plain(total) and len(shape) > 1
     sizes = (shape[-1], len(starts)) if fits else ()
     if not fits or total.shape != (sizes[::-1] if by_event else sizes):
         return False
-    kernel = kernel_for(dtype)
-    if kernel is None or not are_values(dtype, (shares, rows.shape)):
+    kernel = library.kernel_for(dtype)
+    if kernel is None or not library.are_values(dtype, (shares, rows.shape)):
         return False
     if not all(_fits(each, shape, dtype) for _, each in sources):
         return False
     steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
     found = (_Source * len(sources))()
     foldings = [None if f is None else f.for_kernel() for f in (r.folding for _, r in sources)]
-    pieces = -(-outputs * dtype.itemsize // COLUMN_BYTES)
+    pieces = -(-outputs * dtype.itemsize // library.COLUMN_BYTES)
     work = (len(rows) + len(sources) * steps * batch) * outputs
-    threads = threads_for(outputs, dtype.itemsize, work)
+    threads = library.threads_for(outputs, dtype.itemsize, work)
     with Scratch() as scratch:
         packed: dict[int, Tensor] = {}  # by the memory of spikes, which sources may share
         for source, folding, (rate, each) in zip(found, foldings, sources, strict=True):
@@ -229,12 +216,12 @@ def outer_sum_into(
         span = _span(steps * batch, len(starts), len(rows))
         lines = (steps + 1) * batch
         if span:
-            lines += len(starts) + len(starts) * 4 // COLUMN_BYTES + 1
+            lines += len(starts) + len(starts) * 4 // library.COLUMN_BYTES + 1
         if any(folding is not None for folding in foldings):
             lines += 2 * batch + MOST_CLASSES
-        memory = work_memory(scratch, threads * lines * COLUMN_BYTES)
+        memory = library.work_memory(scratch, threads * lines * library.COLUMN_BYTES)
         counts = map(Int, (len(rows), steps, batch, len(starts), outputs))
-        check_done(
+        library.check_done(
             kernel.outer_events(
                 pointer(starts), pointer(rows), pointer(shares), *counts, found, Int(len(found)),
                 pointer(total), Int(onto), Int(by_event), Int(span), memory,
@@ -256,8 +243,9 @@ def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
     """Returns whether rows are of the shape and dtype of a sum."""
     values = dtype if rows.values.is_floating_point() else torch.bool
     edges = ((each, shape[1:]) for each in (rows.before, rows.last))
-    of_rows = are_values(dtype, (rows.weights, shape[:-1]))
+    of_rows = library.are_values(dtype, (rows.weights, shape[:-1]))
     if rows.folding is not None:
         of_rows = rows.weights is None and rows.trace == "reverse" and rows.before is None
         of_rows = of_rows and rows.folding.suits_kernel()
-    return of_rows and are_values(values, (rows.values, shape)) and are_values(dtype, *edges)
+    of_rows = of_rows and library.are_values(values, (rows.values, shape))
+    return of_rows and library.are_values(dtype, *edges)

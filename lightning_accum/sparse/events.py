@@ -13,16 +13,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lightning_accum._checks import check_matrix
 from lightning_accum._compat.torch import version
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
-from lightning_accum.sparse.kernel_library import (
-    At,
-    Int,
-    are_places,
-    check_done,
-    is_plain,
-    kernel_for,
-    pointer,
-    pointers,
-)
+from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse.kernel_library import At, Int, pointer, pointers
 from lightning_accum.sparse.search import AT_ONCE, USUAL, find, first_of_each, order_events
 
 
@@ -117,8 +109,8 @@ class SpikeRows:
     # that of `events(n)` is `Events(raster[:n].flatten(0, -2))`.
 
     def __init__(self, raster: Tensor, dtype: torch.dtype) -> None:
-        fits = raster.dtype == torch.bool and raster.ndim > 1 and is_plain(raster)
-        kernel = kernel_for(dtype) if fits and raster.numel() < 2**31 else None
+        fits = raster.dtype == torch.bool and raster.ndim > 1 and library.is_plain(raster)
+        kernel = library.kernel_for(dtype) if fits and raster.numel() < 2**31 else None
         self.exist = kernel is not None
         self.dtype = dtype
         if kernel is not None:
@@ -138,7 +130,7 @@ class SpikeRows:
         # nor 1, and the row is then undefined.
         if not self.exist or not 0 <= row < self._length or step.dtype is not self.dtype:
             return None
-        if not is_plain(step) or step.shape != self._shape:
+        if not library.is_plain(step) or step.shape != self._shape:
             return None
         count: int = self._write(self._at, pointer(step), Int(row))
         return count
@@ -214,13 +206,13 @@ def last_trace_of_events(
     if initial is not None:
         before += initial * decay**steps
     rows, columns = events.rows, events.columns
-    fits = are_places(rows) and are_places(columns) and rows.shape == columns.shape
-    kernel = kernel_for(dtype) if fits else None
+    fits = library.are_places(rows, columns) and rows.shape == columns.shape
+    kernel = library.kernel_for(dtype) if fits else None
     if kernel is None:
         return None
     sizes = map(Int, (len(rows), steps, state[:-1].numel(), state[-1]))
     *places, shares, out = pointers(rows, columns, left := left.to(dtype).contiguous(), before)
-    check_done(kernel.last_trace(*places, *sizes, shares, Int(mode == "nearest"), out))
+    library.check_done(kernel.last_trace(*places, *sizes, shares, Int(mode == "nearest"), out))
     return before
 
 

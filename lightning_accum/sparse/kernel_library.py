@@ -196,9 +196,9 @@ def is_plain(tensor: Tensor) -> bool:
     return plain and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
 
 
-def are_places(tensor: Tensor) -> bool:
-    """Returns whether a tensor is a list of places, rows or columns."""
-    return tensor.dtype == torch.int32 and tensor.ndim == 1 and is_plain(tensor)
+def are_places(*tensors: Tensor) -> bool:
+    """Returns whether each tensor is a list of places, rows or columns."""
+    return all(t.dtype == torch.int32 and t.ndim == 1 and is_plain(t) for t in tensors)
 
 
 def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]) -> bool:

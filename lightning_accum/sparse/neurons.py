@@ -15,20 +15,9 @@ from torch import Tensor
 from lightning_accum._checks import check_value
 from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.bounds import Room
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.kernel_library import (
-    At,
-    Int,
-    Real,
-    Scratch,
-    are_values,
-    is_plain,
-    kernel_for,
-    pointer,
-    pointers,
-    threads_among,
-    work_memory,
-)
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer, pointers
 
 _NEURONS = 1024  # neurons of which a thread keeps three values
 _WORK = 3 * _NEURONS  # values
@@ -66,9 +55,9 @@ def integrate_neurons(
     product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
     values = (currents, current.shape), (v, state), (hold, state), (theta, state[1:])
-    spikes = out.dtype in (torch.bool, dtype) and out.shape == current.shape and is_plain(out)
-    fits = spikes and out.ndim == 3 and are_values(dtype, *values)
-    kernel = kernel_for(dtype) if fits else None
+    fits = out.dtype in (torch.bool, dtype) and out.shape == current.shape and out.ndim == 3
+    fits = fits and library.is_plain(out) and library.are_values(dtype, *values)
+    kernel = library.kernel_for(dtype) if fits else None
     if kernel is None or not state.numel():
         return False
     sizes = (*current.shape, out.dtype == torch.bool, period)
@@ -79,9 +68,9 @@ def integrate_neurons(
         return same and product.run(neurons)
     columns = state.numel() if theta is None else state[1]
     pieces = -(-columns // _NEURONS)
-    threads = threads_among(pieces, out.numel())
+    threads = library.threads_among(pieces, out.numel())
     with Scratch() as scratch:
-        memory = work_memory(scratch, threads * _WORK * dtype.itemsize)
+        memory = library.work_memory(scratch, threads * _WORK * dtype.itemsize)
         kernel.integrate(ctypes.byref(neurons), memory, threads)
     return True
 
@@ -107,10 +96,10 @@ class NeuronSteps:
     ) -> None:
         """Prepares the steps after one, if there is a kernel for them."""
         self._v, dtype, elements = None, v.dtype, v.numel()
-        kernel = kernel_for(dtype)
-        fits = v.ndim == 2 and are_values(dtype, (v, v.shape), (hold, v.shape))
+        kernel = library.kernel_for(dtype)
+        fits = v.ndim == 2 and library.are_values(dtype, (v, v.shape), (hold, v.shape))
         fits = fits and spike_dtype in (torch.bool, dtype)
-        if kernel is None or not fits or not elements or threads_among(2, elements) > 1:
+        if kernel is None or not fits or not elements or library.threads_among(2, elements) > 1:
             return
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
         self._v, self._hold, self._settings = v, hold, settings
@@ -131,7 +120,7 @@ class NeuronSteps:
             return None
         if state["voltage"] is not v or state["hold"] is not self._hold:
             return None
-        if type(current) is not Tensor or not is_plain(current):
+        if type(current) is not Tensor or not library.is_plain(current):
             return None
         if current.dtype is not self._dtype or current.shape != self._shape:
             return None
@@ -171,23 +160,23 @@ def integrate_surrogate_neurons(
         return False
     (steps, batch, size), one = shape, current[0].shape
     values = (current, shape), (membrane, shape), (limits, shape), (weights, (size, size))
-    spikes = raster.dtype in (torch.bool, dtype) and is_plain(raster)
+    spikes = raster.dtype in (torch.bool, dtype) and library.is_plain(raster)
     fits = spikes and raster.shape == (steps + 1, batch, size)
-    if not fits or not are_values(dtype, *values, *((each, one) for each in state)):
+    if not fits or not library.are_values(dtype, *values, *((each, one) for each in state)):
         return False
     if weights is not None and weights.nbytes > _WEIGHTS:
         return False
-    kernel = kernel_for(dtype)
+    kernel = library.kernel_for(dtype)
     if kernel is None:
         return False
     pieces = -(-batch * size // _TOGETHER) if weights is None else batch
-    threads = threads_among(pieces, current.numel())
+    threads = library.threads_among(pieces, current.numel())
     places = pointers(current, weights, *state, membrane, limits, raster)
     sizes = (steps, batch, size, raster.dtype == torch.bool)
     neurons = _Surrogate(*sizes, *constants, *places)
     with Scratch() as scratch:
         row = -(-size * (dtype.itemsize + 4) // 64) * 64
-        memory = work_memory(scratch, 0 if weights is None else threads * row)
+        memory = library.work_memory(scratch, 0 if weights is None else threads * row)
         kernel.integrate_surrogate(ctypes.byref(neurons), memory, threads)
     return True
 
@@ -273,7 +262,7 @@ def run_online(
     steps, batch, inputs = raster.shape
     size, dtype = len(weight), weight.dtype
     largest = max(steps * batch * max(inputs, size), inputs * size)
-    kernel = kernel_for(dtype)
+    kernel = library.kernel_for(dtype)
     if kernel is None or not size or not 0 < largest < 2**31:
         return None
     own = _copies(raster, weight, bias, state, reward)
@@ -288,12 +277,12 @@ def run_online(
     task = _Online(steps, batch, inputs, size, most, *pointers(*map(own.get, _TENSORS)))
     _set_constants(task, neurons, rule, limits)
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
-    threads = 1 if neurons.losers is not None else threads_among(-(-size // 16), work)
+    threads = 1 if neurons.losers is not None else library.threads_among(-(-size // 16), work)
     values = 2 * batch * inputs + 3 * size + 2 * most
     places = 3 * most + (3 + batch) * inputs + steps + 1
     room = values * dtype.itemsize + 4 * places + 15 * 64
     with Scratch() as scratch:
-        memory = work_memory(scratch, threads * room)
+        memory = library.work_memory(scratch, threads * room)
         kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     own["hold"].clamp_(min=0)
     after = {name: own[ends.get(name, name)] for name in OnlineState._fields if name in own}

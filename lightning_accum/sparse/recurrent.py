@@ -13,18 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum.sparse.kernel_library import (
-    At,
-    Int,
-    Real,
-    are_places,
-    are_values,
-    is_plain,
-    kernel_for,
-    pointer,
-    pointers,
-    threads_among,
-)
+from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse.kernel_library import At, Int, Real, pointer, pointers
 from lightning_accum.sparse.neurons import NeuronState, PairSTDP, SpikingNeurons
 
 _FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
@@ -64,10 +54,10 @@ def run_recurrent(
 
     The arguments are those of which :func:`can_run_recurrent` has said that it can.
     """
-    (steps, size), kernel = inputs.shape, kernel_for(inputs.dtype)
+    (steps, size), kernel = inputs.shape, library.kernel_for(inputs.dtype)
     assert kernel is not None
     work = sum(len(weights.weight) for weights in each)
-    parts = max(1, threads_among(min(len(group.state.v[0]) for group in groups), work // 8))
+    parts = max(1, library.threads_among(min(len(group.state.v[0]) for group in groups), work // 8))
     spikes = torch.cat((past, past.new_empty(steps, size)))
     kept: list[Tensor] = []
     populations = (_Population * len(groups))(*_populations(groups, kept))
@@ -88,22 +78,23 @@ def can_run_recurrent(
 ) -> bool:
     """Returns whether there is a kernel, which reads the arguments as torch does."""
     dtype, sizes = inputs.dtype, [group.state.v.shape[1] for group in groups]
-    kernel = kernel_for(dtype)
+    kernel = library.kernel_for(dtype)
     if not len(inputs) or not sizes or kernel is None:
         return False
     states = [(value, (1, n)) for g, n in zip(groups, sizes, strict=True) for value in g.state[:2]]
     thetas = [(g.state.theta, (n,)) for g, n in zip(groups, sizes, strict=True)]
-    if past.dtype != torch.bool or not is_plain(past) or past.shape[1:] != inputs.shape[1:]:
+    if past.dtype != torch.bool or not library.is_plain(past) or past.shape[1:] != inputs.shape[1:]:
         return False
-    if sum(sizes) != inputs.shape[1] or not are_values(dtype, (inputs, inputs.shape)):
+    if sum(sizes) != inputs.shape[1] or not library.are_values(dtype, (inputs, inputs.shape)):
         return False
-    if not min(sizes) or not are_values(dtype, *states, *thetas):
+    if not min(sizes) or not library.are_values(dtype, *states, *thetas):
         return False
     for w in each:
         ends, count = (sizes[w.source], sizes[w.target]), (len(w.outputs),)
         traces = (w.weight, count), (w.pre, ends[:1]), (w.post, ends[1:])
-        index = w.starts.dtype == torch.int64 and is_plain(w.starts) and are_places(w.outputs)
-        if not index or not are_values(dtype, *traces) or not 1 <= w.delay <= len(past):
+        index = library.are_places(w.outputs) and library.is_plain(w.starts)
+        index = index and w.starts.dtype == torch.int64
+        if not index or not library.are_values(dtype, *traces) or not 1 <= w.delay <= len(past):
             return False
         starts, outputs = pointers(w.starts, w.outputs)
         inside = len(w.starts) == ends[0] + 1 and kernel.are_synapses(

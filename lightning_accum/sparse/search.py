@@ -7,16 +7,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import is_traced
-from lightning_accum.sparse.kernel_library import (
-    Int,
-    are_places,
-    check_done,
-    is_plain,
-    kernel_for,
-    pointer,
-    pointers,
-    threads_among,
-)
+from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse.kernel_library import Int, pointer, pointers
 
 AT_ONCE = 4  # events that the kernel writes at a time
 USUAL = 8  # entries for each event that there is room for at first
@@ -26,7 +18,7 @@ _ROWS = 64  # of a raster, at most, in which its density is counted
 
 def count_ones(values: Tensor) -> int | None:
     """Returns how many values are 1, -1 if any is neither 0 nor 1; ``None`` without a kernel."""
-    kernel = kernel_for(values.dtype) if is_plain(values) else None
+    kernel = library.kernel_for(values.dtype) if library.is_plain(values) else None
     return None if kernel is None else int(kernel.count_ones(pointer(values), Int(values.numel())))
 
 
@@ -34,15 +26,15 @@ def order_events(
     rows: Tensor, columns: Tensor, count: int, order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None] | None:
     """Returns rows in the order of columns, each column's first place, and the order if wanted."""
-    both = are_places(rows) and are_places(columns) and rows.shape == columns.shape
-    kernel = kernel_for(torch.float32) if both else None
+    both = library.are_places(rows, columns) and rows.shape == columns.shape
+    kernel = library.kernel_for(torch.float32) if both else None
     if kernel is None:
         return None
     ordered, starts = torch.empty_like(rows), torch.empty(count, dtype=torch.int32)
     permutation = torch.empty_like(rows) if order else None
     places = pointers(ordered, starts, permutation)
     sizes = Int(len(rows)), Int(count)
-    check_done(kernel.order_events(pointer(rows), pointer(columns), *sizes, *places))
+    library.check_done(kernel.order_events(pointer(rows), pointer(columns), *sizes, *places))
     return ordered, starts, permutation
 
 
@@ -60,11 +52,11 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns the row and the column of each non-zero entry, in the order of rows."""
     # The third tensor is the place of each row's first entry if it is known; see `first_of_each`.
     # The plain form is `raster.nonzero().unbind(1)`.
-    fits = raster.dtype == torch.bool and raster.ndim == 2 and is_plain(raster)
-    kernel = kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
+    fits = raster.dtype == torch.bool and raster.ndim == 2 and library.is_plain(raster)
+    kernel = library.kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
     if kernel is not None:
         starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
-        threads = Int(max(1, threads_among(len(raster), raster.numel() // 8)))
+        threads = Int(max(1, library.threads_among(len(raster), raster.numel() // 8)))
         while True:  # a second time if there are more than usual
             row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
             places = *pointers(row, column, starts), Int(room), threads

@@ -9,22 +9,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.kernels import Coefficients
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import (
-    COLUMN_BYTES,
-    At,
-    Int,
-    Real,
-    Scratch,
-    are_places,
-    are_values,
-    check_done,
-    is_plain,
-    kernel_for,
-    pointer,
-    threads_for,
-    work_memory,
-)
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer
 
 
 class Latest(NamedTuple):
@@ -65,32 +52,32 @@ def pair_events(
     (dtype, shape), spikes = (up.dtype, up.shape), latest.spikes
     rows, starts = events.ordered()
     sizes = len(starts), spikes.shape[-1]
-    fits = shape == (sizes if visit.by_spike else sizes[::-1]) and are_places(starts)
-    fits = fits and are_places(rows) and spikes.ndim > 1
-    fits = fits and are_values(torch.bool, (spikes, spikes.shape))
-    fits = fits and are_values(dtype, *((each, shape) for each in (up, down, delay)))
+    fits = shape == (sizes if visit.by_spike else sizes[::-1]) and library.are_places(starts)
+    fits = fits and library.are_places(rows) and spikes.ndim > 1
+    fits = fits and library.are_values(torch.bool, (spikes, spikes.shape))
+    fits = fits and library.are_values(dtype, *((each, shape) for each in (up, down, delay)))
     edges = (latest.last, latest.before)
-    fits = fits and are_values(dtype, *((each, spikes.shape[1:]) for each in edges))
-    kernel = kernel_for(dtype) if fits else None
+    fits = fits and library.are_values(dtype, *((each, spikes.shape[1:]) for each in edges))
+    kernel = library.kernel_for(dtype) if fits else None
     if kernel is None:
         return False
     change, made = visit.change, _Change()
     if isinstance(change, Tensor):
         fits = change.ndim == 1 and 0 < len(change) < 2**24  # whose places are exact in float32
-        if delay is not None or not (fits and change.dtype == dtype and is_plain(change)):
+        if delay is not None or not (fits and change.dtype == dtype and library.is_plain(change)):
             return False
         made.table, made.length = pointer(change), len(change)
     else:
         made.a[:], made.l[:] = change.heights, change.slopes
         made.c, made.offset = change.curve, change.offset
     steps, batch, width = spikes.shape[0], spikes.shape[1:-1].numel(), spikes.shape[-1]
-    pieces = -(-width * dtype.itemsize // COLUMN_BYTES)
-    threads = threads_for(width, dtype.itemsize, (len(rows) + steps * batch) * width)
+    pieces = -(-width * dtype.itemsize // library.COLUMN_BYTES)
+    threads = library.threads_for(width, dtype.itemsize, (len(rows) + steps * batch) * width)
     with Scratch() as scratch:
         bits = scratch.empty((pieces, steps * batch), torch.int32, up.device)
-        memory = work_memory(scratch, threads * (steps + 1) * batch * COLUMN_BYTES)
+        memory = library.work_memory(scratch, threads * (steps + 1) * batch * library.COLUMN_BYTES)
         counts = map(Int, (len(rows), len(starts), steps, batch, width))
-        check_done(
+        library.check_done(
             kernel.pair_events(
                 pointer(starts), pointer(rows), *counts, pointer(spikes), pointer(latest.before),
                 pointer(latest.last), pointer(bits), pointer(delay), Real(visit.dt),

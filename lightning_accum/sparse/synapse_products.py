@@ -11,19 +11,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum.functional.dtypes import as_numbers
+from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import (
-    Int,
-    Kernel,
-    are_places,
-    check_done,
-    has_kernel,
-    is_plain,
-    kernel_for,
-    pointer,
-    pointers,
-    threads_among,
-)
+from lightning_accum.sparse.kernel_library import Int, Kernel, pointer, pointers
 from lightning_accum.sparse.search import density
 
 _CHUNK = 1 << 20  # elements of a side that are converted at a time: 4 MB in float32
@@ -108,7 +98,7 @@ def sum_pairs(
 ) -> Tensor:
     r"""Sums products over the rows of both sides: :math:`d_{io} = \sum_k y_{ko} x_{ki}`."""
     # The events of the side that has fewer are visited, if there is a kernel.
-    if has_kernel(post.device, dtype):
+    if library.has_kernel(post.device, dtype):
         sides = [(post, pre, by_output), (pre, post, by_input)]
         own, other, index = min(sides, key=lambda side: density(side[0]))
         found = _visited(own, as_numbers(other, dtype).contiguous(), index)
@@ -140,14 +130,14 @@ def _by_events(
         return None
     events, shares = _events_of(x, weight.dtype, events)
     starts = events.row_starts()
-    if not (are_places(starts) and are_places(events.columns)):
+    if not (library.are_places(starts, events.columns)):
         return None
     out, weight = torch.empty(len(x), targets, dtype=weight.dtype), sources.in_order(weight)
     sizes = map(Int, (len(events), *x.shape, targets))
     places = pointers(starts, events.columns, shares)
     index = pointers(sources.starts, sources.others, weight, out)
-    threads = max(1, threads_among(len(x), _work(events, sources)))
-    check_done(kernel.transmit_events(*places, *sizes, *index, threads))
+    threads = max(1, library.threads_among(len(x), _work(events, sources)))
+    library.check_done(kernel.transmit_events(*places, *sizes, *index, threads))
     return out
 
 
@@ -161,13 +151,13 @@ def _visited(own: Tensor, values: Tensor, index: Synapses) -> Tensor | None:
     for some, others in zip(own.split(rows), values.split(rows), strict=True):
         events, shares = _events_of(some, values.dtype, None)
         starts = events.row_starts()
-        if not (are_places(starts) and are_places(events.columns)):
+        if not (library.are_places(starts, events.columns)):
             return None
         sizes = map(Int, (len(events), *some.shape, values.shape[1]))
         places = pointers(starts, events.columns, shares)
         sides = pointers(index.starts, index.others, others, out)
-        threads = max(1, threads_among(own.shape[1], _work(events, index)))
-        check_done(kernel.sum_events(*places, *sizes, *sides, threads))
+        threads = max(1, library.threads_among(own.shape[1], _work(events, index)))
+        library.check_done(kernel.sum_events(*places, *sizes, *sides, threads))
     return out
 
 
@@ -191,12 +181,13 @@ _checked: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 def _kernel_for(index: Synapses, ends: int, values: Tensor) -> Kernel | None:
     """Returns the kernel if C may read an index and values; an index is checked when it changes."""
-    if not is_plain(values) or not has_kernel(values.device, values.dtype):
+    if not library.is_plain(values) or not library.has_kernel(values.device, values.dtype):
         return None
     starts, others, _ = index
-    if not (are_places(others) and is_plain(starts) and starts.dtype == torch.int64):
+    fits = library.are_places(others) and library.is_plain(starts)
+    if not (fits and starts.dtype == torch.int64):
         return None
-    kernel = kernel_for(values.dtype)
+    kernel = library.kernel_for(values.dtype)
     state = version(others), version(starts), starts.data_ptr(), ends
     if kernel is not None and _checked.get(others) != state:
         sizes = Int(len(starts) - 1), Int(len(others)), Int(ends)

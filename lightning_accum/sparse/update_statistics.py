@@ -15,21 +15,15 @@ from lightning_accum.functional.update_statistics import (
     lost_change,
     update_statistics,
 )
-from lightning_accum.sparse.kernel_library import (
-    Int,
-    Real,
-    are_values,
-    is_plain,
-    kernel_for,
-    pointers,
-)
+from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse.kernel_library import Int, Real, pointers
 
 
 def _kernel_for(before: Tensor, *others: Tensor | None) -> ctypes.CDLL | None:
-    if not is_plain(before):
+    if not library.is_plain(before):
         return None
     values = ((each, before.shape) for each in others)
-    return kernel_for(before.dtype) if are_values(before.dtype, *values) else None
+    return library.kernel_for(before.dtype) if library.are_values(before.dtype, *values) else None
 
 
 def _arguments(

@@ -127,7 +127,7 @@ FORMS = [pairs, triplets, nearest, rewarded]
 @pytest.mark.parametrize("form", FORMS)
 def test_the_charges_count_what_is_multiplied_and_added(monkeypatch, form, combine, sizes):
     # torch computes what the kernel would, and can be seen to do so
-    monkeypatch.setattr("lightning_accum.sparse.event_sums.kernel_for", lambda dtype: None)
+    monkeypatch.setattr("lightning_accum.sparse.kernel_library.kernel_for", lambda dtype: None)
     pre, post = (side(neurons, 0.2, 4) for neurons in sizes)
     matrix = Outer(torch.nn.Module(), "", "")
     for path in ("dense", "pre", "post"):

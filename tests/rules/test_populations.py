@@ -13,6 +13,7 @@ from torch import nn
 import lightning_accum as la
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, SparseLinear
 from lightning_accum.rules import learn_online, why_step_by_step
+from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse import recurrent as loop
 from lightning_accum.sparse.kernel_library import library
 
@@ -138,7 +139,7 @@ def test_the_loop_equals_calls_step_by_step(
     pairs = [(learner_of(each, ends, clamp, **rule), each) for each in (made, copy.deepcopy(made))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "_FEWEST_STEPS", fewest)
-        patch.setattr(loop, "threads_among", lambda pieces, elements: threads)
+        patch.setattr(kernel_library, "threads_among", lambda pieces, elements: threads)
         for seed in range(2):  # the second sequence goes on where the first one ended
             x = currents(steps, seed=seed)
             if library(torch.float64):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_accum.nn import SparseLinear
-from lightning_accum.sparse import synapse_products
+from lightning_accum.sparse import kernel_library, synapse_products
 
 
 def side(shape, kind, share, dtype):
@@ -35,7 +35,7 @@ def test_both_forms_are_products_of_matrices(sizes, kinds, shares, density, dtyp
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synapse_products, "threads_among", lambda pieces, _: min(pieces, threads))
+        patch.setattr(kernel_library, "threads_among", lambda pieces, _: min(pieces, threads))
         patch.setattr(synapse_products, "_CHUNK", 7)
         found = synapse_products.transmit(pre, weight, connection.by_input, targets)
         sums = synapse_products.sum_pairs(post, pre, targets, connection.by_input, dtype)
