@@ -68,6 +68,13 @@ def test_a_short_window_of_one_sample_writes_a_large_matrix_once():
 
 
 @needs_kernel
+def test_terms_are_visited_on_the_side_that_has_spikes():
+    pre, post, values = side(300, 0.02, 8), side(300, 0.02, 8), torch.rand(40, 8, 300)
+    forms = Forms().of([Term(0.5, post, values), Term(0.25, values, pre)], combine=False)
+    assert forms == [("post", "post", (0,)), ("pre", "pre", (1,))]
+
+
+@needs_kernel
 def test_nearest_traces_of_a_thin_layer():
     assert cheapest(nearest(side(784, 0.02), side(10, 0.02))) == "post"
 

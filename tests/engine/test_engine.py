@@ -8,13 +8,8 @@ from hypothesis import strategies as st
 from rasters import layer, learned, naive, raster, show
 from turns import turns
 
-from lightning_accum import BCM, STDP, Accumulator, Cell, Rule, Term
-from lightning_accum.engine.accumulate import accumulate_terms
-from lightning_accum.engine.costs import Form, Forms
-from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum import BCM, STDP, Cell, Rule, Term
 from lightning_accum.engine.state import StateKey
-from lightning_accum.engine.vjp import Outer
-from lightning_accum.functional.reductions import reduction
 
 TC = {"tc_post": 7.0, "tc_pre": 13.0}
 MODES = ("cumulative", "nearest")
@@ -173,33 +168,6 @@ def test_a_rules_own_tensors_are_only_read(path):
     same(model.cell.updater.weight.pos, expected)
     assert torch.equal(first, copies[0])
     assert torch.equal(second, copies[1])
-
-
-def test_terms_are_visited_on_the_side_that_has_spikes():
-    def terms(spikes):
-        def signal(side, n):
-            activity = spikes(raster(40, 8, n, density=0.02, seed=n))
-            return Signal(Activity(activity, 1.0, {}, side, torch.float64))
-
-        pre, post = signal("pre", 300), signal("post", 200)
-        return [
-            Term(0.5, post, raster(40, 8, 300, seed=1)),
-            Term(0.25, raster(40, 8, 200, seed=2), pre),
-            Term(-0.5, post.trace(20.0), pre),
-        ]
-
-    weight = Outer(torch.nn.Module(), "", "")
-    sparse, dense = terms(torch.Tensor.bool), terms(torch.Tensor.double)
-    taken = Forms().of(sparse, combine=False)
-    assert taken[:2] == [Form("post", "post", (0,)), Form("pre", "pre", (1,))]
-    found = []
-    for some in (sparse, dense):
-        accumulator = Accumulator()
-        accumulator.reduction("mean")  # all are one contribution
-        accumulate_terms(accumulator, some, reduction("mean"), weight)
-        found.append((accumulator.pos, accumulator.neg))
-    same(found[0][0], found[1][0])
-    same(found[0][1], found[1][1])
 
 
 @turns("mode", MODES)

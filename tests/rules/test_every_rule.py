@@ -70,39 +70,6 @@ def test_against_a_loop(name, calls, length, batch, carry, reduce, mode, backend
                     )
 
 
-def activity(*sizes):
-    torch.manual_seed(0)
-    return [torch.rand(6, 2, size).double().round() for size in sizes]
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_cell_that_was_registered_anew_learns_as_a_new_one(name):
-    (pre, post), rewarded = activity(5, 3), RULES[name].rewarded
-    fc, neuron = nn.Linear(5, 3, bias=False).double(), Fed()
-    start, results = fc.weight.detach().clone(), []
-    used, fresh = (RULES[name].make(params=["weight"]) for _ in range(2))
-    used.register_cell("cell", Cell(fc, neuron))
-
-    def learn(rule):
-        fc.weight.data.copy_(start)
-        for x, y in zip(pre, post, strict=True):
-            neuron.food.append(y)
-            neuron(fc(x))
-            rule(**({"reward": torch.rand(2).double()} if rewarded else {}))
-            rule.update()
-
-    learn(used)
-    used.del_cell("cell")
-    for rule in (used, fresh):
-        rule.register_cell("cell", Cell(fc, neuron), dt=2.0, batch_reduction="sum")
-        torch.manual_seed(1)
-        learn(rule)
-        rule.del_cell("cell")
-        results.append(fc.weight.detach().clone())
-    torch.testing.assert_close(*results, **exact)
-    assert not torch.equal(results[0], start)
-
-
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize("name", RULES)
 def test_layers_without_inputs_or_neurons(name):

@@ -116,20 +116,6 @@ def test_nothing_stays_where_nothing_is_carried(kind):
             torch.testing.assert_close(found, part, rtol=1e-12, atol=1e-12)
 
 
-def test_a_long_window_comes_in_pieces(monkeypatch):
-    pre, post, released = activity()
-    found = []
-    for size in (10 << 20, 40):
-        monkeypatch.setattr("lightning_accum.engine.accumulate._PIECE_ELEMENTS", size)
-        model, rule = layer(3, 2), Both(dt=DT)
-        rule.register_cell("cell", model.cell)
-        for _ in range(2):
-            show(model, pre, post)
-            rule(**released)
-        found.append(get_updater(model.connection).weight.pos)
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
-
-
 def change(rule, *calls):
     """The change by a window before each call."""
     pre, post, _ = activity()
@@ -183,18 +169,6 @@ def test_learns_online_from_what_is_released(make, name, released):
             rule.update()
         results.append(model.connection.weight.detach())
     assert torch.equal(*results)
-
-
-def test_cells_may_have_their_own():
-    pre, post, _ = activity()
-    rule, models = MSTDP(**PAIR, reward=Neuromodulator(5.0)), [layer(3, 2) for _ in range(2)]
-    rule.register_cell("one", models[0].cell)
-    rule.register_cell("two", models[1].cell, reward=Neuromodulator(5.0, gain=2.0))
-    for model in models:
-        show(model, pre, post)
-    rule(reward=torch.ones(STEPS, BATCH))
-    one, two = (get_updater(model.connection).weight.pos for model in models)
-    torch.testing.assert_close(2 * one, two)
 
 
 class Unread(la.Rule):

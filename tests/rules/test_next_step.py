@@ -237,18 +237,6 @@ def test_nothing_that_happens_between_steps_is_missed(between):
         torch.testing.assert_close(fast.weights, plain.weights, **exact)
 
 
-def test_a_pending_change_is_applied_to_a_parameter_in_another_dtype():
-    fast, plain = (Net(stdp(backend)) for backend in ("auto", "plain"))
-    for net in (fast, plain):
-        net.learn()
-        net.learn(1, every=2)
-        net.layers[0][0].float()
-        net.rule.updater_of("cell0")()
-    found, expected = (net.layers[0][0].weight.detach() for net in (fast, plain))
-    assert not torch.equal(found.double(), fast.weights[-1][0])
-    torch.testing.assert_close(found, expected)
-
-
 def test_several_cells_of_a_rule():
     for shared, rates in itertools.product((False, True), repeat=2):
         fast, plain = (Net(stdp(backend), 2, shared, rates) for backend in ("auto", "plain"))

@@ -705,21 +705,3 @@ def test_what_is_no_spike_in_a_window(side):
         rule.clear()
         batch(rule, cell, {})
         assert not get_updater(cell[0]).weight.empty
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_what_is_no_spike_in_single_steps(bad):
-    rule = stdp()
-    fc, neuron = told(rule)
-
-    def run(steps):
-        for t in range(steps):
-            neuron.next = torch.full((1, 1), 1.0 if t == 0 else bad)
-            neuron(fc(torch.ones(1, 2)))
-            rule()
-            rule.update()
-
-    for steps in (20, 5):
-        with pytest.raises(ValueError, match="0 or 1"):
-            run(steps)
-        rule.clear()

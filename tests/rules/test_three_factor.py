@@ -11,6 +11,7 @@ from rasters import raster
 from test_error_windows import change, low_pass
 from torch import nn
 from torch.nn import functional as F
+from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell
@@ -76,29 +77,17 @@ def test_in_one_hidden_layer_it_is_backpropagation_through_time(neuron, surrogat
             torch.testing.assert_close(change(module, name), -gradient, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("recurrent", [False, True])
-@pytest.mark.parametrize(
-    ("neuron", "tc_readout", "calls", "backend"),
-    [
-        ({}, None, 5, "plain"), ({}, None, STEPS, "auto"), ({}, 9.0, 1, "auto"),
-        ({}, 9.0, 5, "plain"), (ADAPTIVE, None, 1, "plain"), (ADAPTIVE, None, 5, "auto"),
-        (ADAPTIVE, 9.0, STEPS, "plain"), (ADAPTIVE, 9.0, 5, "auto"), (ADAPTIVE, 9.0, 1, "auto"),
-    ],
-)  # fmt: skip
-def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(
-    neuron, tc_readout, calls, recurrent, backend
-):
-    net = Network(recurrent=recurrent, **neuron)
-    if recurrent:
-        with torch.no_grad():
-            net.lif.recurrent.weight.mul_(2.0)
-    feedback = RandomFeedback(CLASSES, NEURONS)
+@pytest.mark.parametrize("backend", ["auto", "plain"])
+@pytest.mark.parametrize("calls", [1, 5, STEPS])
+@turns("neuron, tc_readout", [({}, None), ({}, 9.0), (ADAPTIVE, None), (ADAPTIVE, 9.0)])
+def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(neuron, tc_readout, calls, backend):
+    net, feedback = Network(recurrent=True, **neuron), RandomFeedback(CLASSES, NEURONS)
+    net.lif.recurrent.weight.data.mul_(2.0)
     rule = la.EProp(
         0.3, feedback, tc_readout=tc_readout, batch_reduction="sum", time_dim=0, backend=backend
     )
     rule.register_cell("hidden", Cell(net.fc, net.lif), params=("weight", "bias"))
-    if recurrent:
-        rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
+    rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
     errors = torch.randn(STEPS, BATCH, CLASSES, generator=torch.Generator().manual_seed(1)).double()
     seen = []
     for x, error in zip(X.chunk(calls), errors.chunk(calls), strict=True):
@@ -106,25 +95,20 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(
         seen.append((spikes, net.lif.membrane, net.lif.threshold))
         rule(error=error)
     spikes, membrane, threshold = map(torch.cat, zip(*seen, strict=True))
-    psi = net.lif.surrogate.derivative(membrane - threshold)
-    before = torch.cat([torch.zeros_like(spikes[:1]), spikes[:-1]])
-    constants = (
-        0.0 if tc_readout is None else math.exp(-1 / tc_readout),
-        neuron.get("beta", 0.0),
-        math.exp(-1 / 40.0),
+    psi, signal = (
+        net.lif.surrogate.derivative(membrane - threshold),
+        errors @ feedback.matrix().double(),
     )
-
-    def naive(pre):
-        signal = errors @ feedback.weight.double()
-        eps = low_pass(pre, 15.0)
-        return -0.3 * eprop(signal, psi, eps, *constants)[0].sum(0)
-
-    torch.testing.assert_close(change(net.fc, "weight"), naive(X), **exact)
-    ones = torch.ones(STEPS, BATCH, 1).double()
-    torch.testing.assert_close(change(net.fc, "bias"), naive(ones).squeeze(-1), **exact)
-    if recurrent:
-        assert before.any()
-        torch.testing.assert_close(change(net.lif.recurrent, "weight"), naive(before), **exact)
+    kappa = 0.0 if tc_readout is None else math.exp(-1 / tc_readout)
+    before = torch.cat([torch.zeros_like(spikes[:1]), spikes[:-1]])
+    assert before.any()
+    for module, name, pre in (
+        (net.fc, "weight", X), (net.lif.recurrent, "weight", before),
+        (net.fc, "bias", torch.ones(STEPS, BATCH, 1).double()),
+    ):  # fmt: skip
+        eps, numbers = low_pass(pre, 15.0), (kappa, neuron.get("beta", 0.0), math.exp(-1 / 40.0))
+        expected = -0.3 * eprop(signal, psi, eps, *numbers)[0].sum(0)
+        torch.testing.assert_close(change(module, name), expected.squeeze(-1), **exact)
 
 
 def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference():

@@ -129,16 +129,3 @@ def test_a_rejected_step_leaves_the_window_as_it_was(dtype, value):
         assert recorder.length == 5
         recorder(0 * ones)
         assert recorder.window().sum() == 5 * 32
-
-
-def test_steps_of_any_memory_are_recorded_alike():
-    steps = (torch.rand(40, 4, 6, generator=torch.Generator().manual_seed(1)) < 0.3).float()
-    recorder = WindowRecorder(spikes=True)
-    for window in range(2):
-        for i, step in enumerate(steps):
-            each = step.t().contiguous().t() if i % 3 == 1 else step
-            recorder(
-                each.double() if window and i > 30 else each.clone().requires_grad_(i % 5 == 0)
-            )
-        assert torch.equal(recorder.window(), steps.bool())
-        recorder.clear()
