@@ -33,10 +33,11 @@ class Activity:
         events: Events | None = None,
         constant: bool = False,
     ) -> None:
+        self.folding = activity if isinstance(activity, Folding) else None
         if isinstance(activity, Folding):
-            self.folding: Folding | None = activity
+            activity = activity.potential.membrane  # of the shape and dtype of the values
         else:
-            self.folding, self.activity = None, activity
+            self.activity = activity
         self.shape, self.device = activity.shape, activity.device
         self.is_raster = activity.dtype == torch.bool
         self.known_events = events

@@ -94,7 +94,7 @@ class SpikePairs(CustomChange):
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns the change by the spikes of both sides; two spikes in one step are one pair."""
         sides = [
-            [_rows(values, samples) for values in (side.activity != 0, side.age())]
+            [each[:, samples].flatten(0, -2) for each in (side.activity != 0, side.age())]
             for side in (self.post, self.pre)
         ]
         (posts, post_age), (pres, pre_age) = sides
@@ -120,11 +120,6 @@ class SpikePairs(CustomChange):
             change = changes(self.kernel, sign * age[rows] - delay[columns])
             up.index_add_(0, columns, change.clamp(min=0))
             down.index_add_(0, columns, change.neg_().clamp_(min=0))
-
-
-def _rows(values: Tensor, samples: slice) -> Tensor:
-    """Returns ``[T, B, ..., N]`` of some samples as ``[K, N]``."""
-    return values[:, samples].flatten(0, -2)
 
 
 def _farthest(side: Signal) -> int:

@@ -31,19 +31,10 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.monitor import Picker
-from lightning_accum.rules._hyperparameters import (
-    check_connection,
-    check_hyperparameters,
-    check_neuron,
-)
+from lightning_accum.rules._checks import check_connection, check_hyperparameters, check_neuron
 from lightning_accum.rules._plan import CellPlan, Observed
-from lightning_accum.rules._recorded_signals import (
-    RecordedSignal,
-    StateSource,
-    both_sides,
-    state_of,
-)
-from lightning_accum.rules.neuromodulator import Neuromodulator, optional_modulator, with_levels
+from lightning_accum.rules._signals import RecordedSignal, StateSource, both_sides, state_of
+from lightning_accum.rules.neuromodulator import Neuromodulator, check_modulator, with_levels
 from lightning_accum.sparse.neurons import PairSTDP
 from lightning_accum.updates.targets import follow_synapses
 
@@ -172,8 +163,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         optional = [name for name, each in self._fields.items() if each.default is None]
         check_hyperparameters(h, optional)
         for name, each in self._fields.items():
-            if Neuromodulator in (each.annotation, type(each.default)):
-                optional_modulator(vars(h).get(name), name)
+            if Neuromodulator in (each.annotation, type(each.default), *get_args(each.annotation)):
+                check_modulator(name, vars(h).get(name))
         check_choice("backend", self.backend, get_args(Backend))
         WindowRecorder(self.spikes, h.time_dim, h.dt)  # checks `time_dim`
 

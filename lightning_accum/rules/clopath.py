@@ -12,7 +12,7 @@ from lightning_accum._checks import check_value, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._recorded_signals import StateSource, check_source
+from lightning_accum.rules._signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.third_factor import check_real, check_states
 

@@ -10,7 +10,7 @@ from lightning_accum.cells.fields import field
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.recording import Recording
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._recorded_signals import RecordedSignal
+from lightning_accum.rules._signals import RecordedSignal
 from lightning_accum.rules.third_factor import ThirdFactorRule
 
 

@@ -10,7 +10,7 @@ from lightning_accum.cells.fields import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules.neuromodulator import Neuromodulator, optional_modulator
+from lightning_accum.rules.neuromodulator import Neuromodulator
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.stdp import PairRule
 from lightning_accum.sparse.neurons import PairSTDP
@@ -52,7 +52,7 @@ class MSTDP(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
-    reward: Neuromodulator | None = field(default=None, kw_only=True, converter=optional_modulator)
+    reward: Neuromodulator | None = field(default=None, kw_only=True)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the reward."""
@@ -107,7 +107,7 @@ class MSTDPET(PairRule):
     """
 
     tc_eligibility: float = 25.0
-    reward: Neuromodulator | None = field(default=None, kw_only=True, converter=optional_modulator)
+    reward: Neuromodulator | None = field(default=None, kw_only=True)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns both terms of pair STDP, times the discounted future reward."""

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, check_type
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.signal import Activity
 from lightning_accum.engine.state import Carried
@@ -79,15 +79,12 @@ class Neuromodulator:
         decay_factor(self.tc)  # checks that it is positive
 
 
-def optional_modulator(value: object, name: str = "reward") -> Neuromodulator | None:
-    """Returns an argument of a rule, which should be a neuromodulator or ``None``."""
-    if value is None or isinstance(value, Neuromodulator):
-        return value
-    raise TypeError(
-        f"Argument `{name}` of a rule should be a Neuromodulator that calls release, or None. Found"
-        f" `{type(value).__name__}`: give what is released to each call, `rule({name}=...)`, and"
-        " here, if its effect should last, `Neuromodulator(tc=200.0)`."
-    )
+def check_modulator(name: str, value: object) -> None:
+    """Raises a ``TypeError`` unless an argument of a rule is a neuromodulator or ``None``."""
+    how = f"give what is released to each call, `rule({name}=...)`, and here, if its effect should"
+    how += " last, `Neuromodulator(tc=200.0)`"
+    fits = value is None or isinstance(value, Neuromodulator)
+    check_type(fits, name, value, "a Neuromodulator that calls release, or None", how)
 
 
 def modulators_of(h: object) -> dict[str, Neuromodulator]:

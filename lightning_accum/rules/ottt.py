@@ -14,9 +14,9 @@ from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
+from lightning_accum.rules._eligibility import FoldConstants, FoldedWindow, fold_window
 from lightning_accum.rules._error import LearningSignal
-from lightning_accum.rules._folded_eligibility import FoldConstants, FoldedWindow, fold_window
-from lightning_accum.rules._recorded_signals import StateSource
+from lightning_accum.rules._signals import StateSource
 from lightning_accum.rules.third_factor import PotentialRule
 
 

@@ -16,7 +16,7 @@ from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
-from lightning_accum.rules._recorded_signals import RecordedSignal, StateSource, check_source
+from lightning_accum.rules._signals import RecordedSignal, StateSource, check_source
 from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.eligibility import Potential
 

@@ -195,37 +195,23 @@ class Folding(NamedTuple):
     unfiltered: Tensor | None = None  # [N] a learning signal that is added in every step
     behind: tuple[Tensor, Tensor] | None = None  # [B, N] what the steps behind left; or zero
 
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the values, ``[T, B, N]``."""
-        return self.potential.membrane.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the values."""
-        return self.potential.membrane.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the values."""
-        return self.potential.membrane.device
-
     def suits_kernel(self) -> bool:
         """Returns whether there is a kernel that computes it on the way."""
-        shape, dtype, (classes, *rest) = self.shape, self.dtype, self.feedback.shape
+        membrane, (classes, *rest) = self.potential.membrane, self.feedback.shape
+        shape, dtype = membrane.shape, membrane.dtype
         threshold, form = self.potential.threshold, self.potential.surrogate.form()
         if form is None or len(shape) != 3 or rest != [shape[-1]] or classes > MOST_CLASSES:
             return False
         lead = shape[:2] if self.errors.ndim == 3 else shape[1:2]
         values: list[tuple[Tensor | None, Sequence[int]]] = [
-            (self.potential.membrane, shape),
+            (membrane, shape),
             (threshold if isinstance(threshold, Tensor) else None, shape),
             (self.errors, (*lead, classes)),
             (self.feedback, (classes, shape[-1])),
             (self.unfiltered, shape[2:]),
             *((each, shape[1:]) for each in self.behind or ()),
         ]
-        return library.has_kernel(self.device, dtype) and library.are_values(dtype, *values)
+        return library.has_kernel(membrane.device, dtype) and library.are_values(dtype, *values)
 
     def for_kernel(self) -> ctypes.Structure:
         """Returns what the kernel reads; it is valid as long as this object."""

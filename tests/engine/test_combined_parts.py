@@ -76,16 +76,17 @@ def declines(monkeypatch, by):
 def test_the_change_of_every_rule_is_that_of_the_plain_form(name, backend, by, monkeypatch):
     declines(monkeypatch, by)
     torch.manual_seed(0)
-    model = layer(5, 4)
-    plain, apart, combined = (
-        evaluated(copy.deepcopy(model), keep, name, backend=how)
-        for keep, how in ((True, "plain"), (True, backend), (False, backend))
-    )
-    torch.testing.assert_close(change(apart), change(plain), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
-    assert not apart.combined
-    if name != "KernelSTDP":  # is a change of its own where the kernel sums pairs of spikes
-        assert combined.combined == (name in COMBINED)
+    model, modes = layer(5, 4), RULES[name].modes
+    for options in [{"trace_mode": mode} for mode in modes] if len(modes) > 1 else [{}]:
+        plain, apart, combined = (
+            evaluated(copy.deepcopy(model), keep, name, backend=how, **options)
+            for keep, how in ((True, "plain"), (True, backend), (False, backend))
+        )
+        torch.testing.assert_close(change(apart), change(plain), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
+        assert not apart.combined
+        if name != "KernelSTDP":  # is a change of its own where the kernel sums pairs of spikes
+            assert combined.combined == (name in COMBINED)
 
 
 @turns("name", ["STDP", "TripletSTDP", "MSTDP", "BCM"])

@@ -189,7 +189,7 @@ class Unread(la.Rule):
         (lambda: Neuromodulator(math.inf), ValueError, "`tc` should be finite"),
         (lambda: Neuromodulator(5.0, gain=math.nan), ValueError, "`gain` should be finite"),
         (lambda: MSTDP(0.1, 0.1, reward=5.0), TypeError, r"Found `float`: give .* `Neuromodulator"),
-        (lambda: Unread(dopamine=1.0), TypeError, r"`dopamine` of .* Found `float`: give"),
+        (lambda: Unread(dopamine=1.0), TypeError, r"`dopamine` should .* Found `float`: give"),
         (lambda: change(Both(), {"dopamine": torch.ones(3)}), ValueError, "`dopamine` should be a"),
         (lambda: change(Both(), {"dopamine": "much"}), ValueError, r"torch.as_tensor\(dopamine\)"),
         (lambda: change(Unread(read="dopamine"), {}), ValueError, "should not both be given"),

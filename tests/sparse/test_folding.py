@@ -13,7 +13,7 @@ from lightning_accum.engine import costs
 from lightning_accum.functional import ArcTan, FastSigmoid, Triangular, reverse_trace
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
-from lightning_accum.rules import Feedback, SymmetricFeedback, _folded_eligibility
+from lightning_accum.rules import Feedback, SymmetricFeedback, _eligibility
 from lightning_accum.sparse import eligibility
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential
@@ -166,7 +166,7 @@ def test_a_rule_folds_on_the_way(
     monkeypatch.setattr(eligibility, "_BLOCK", 300)
     compiles = library.has_kernel(torch.device("cpu"), torch.float64)
     if compiles and calls == 1 and feedback is SymmetricFeedback:
-        monkeypatch.setattr(_folded_eligibility, "fold_in_blocks", None)  # no memory for the signal
+        monkeypatch.setattr(_eligibility, "fold_in_blocks", None)  # no memory for the signal
     found = changes(beta, feedback, carry, calls=calls)
     assert all(each.abs().max() > 1e-3 for each in expected)
     for ours, plain in zip(found, expected, strict=True):
