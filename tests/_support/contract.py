@@ -1,4 +1,4 @@
-"""One factory for every public class: adding a class to the contract is one line in `CASES`."""
+"""One factory for every public class: a line in `CASES`, or for a rule in `RULES`, adds a class."""
 
 from __future__ import annotations
 
@@ -185,10 +185,6 @@ def learner(trainer, post=False, delays=False, neuron=None, **parts):
     return world
 
 
-def delayed(trainer):
-    return learner(trainer, delays=True)
-
-
 def readout():
     return nn.Linear(2, 2, bias=False)
 
@@ -305,6 +301,32 @@ def send(source, i):
     return [*(each.result_so_far() for each in streams), *steps]
 
 
+RATES = la.Hebb, la.AntiHebb, la.Covariance, la.BCM, la.Oja, la.Sanger, la.WTAHebb, la.SoftHebb
+PAIRS = la.STDP, la.MSTDP, la.MSTDPET, la.WeightDependentSTDP
+RULES = {
+    **{rule.__name__: lambda rule=rule: learner(rule(0.3)) for rule in RATES},
+    **{rule.__name__: lambda rule=rule: learner(rule(0.3, -0.1)) for rule in PAIRS},
+    "Homeostasis": lambda: learner(la.Homeostasis(0.3, 100.0)),
+    "KernelSTDP": lambda: learner(la.KernelSTDP(functional.GaussianKernel(0.3))),
+    "DelayAdjustedSTDP": lambda: learner(la.DelayAdjustedSTDP(0.3, -0.1), delays=True),
+    "DelayAdjustedKernelSTDP": lambda: learner(
+        la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3)), delays=True
+    ),
+    "Neuromodulator": lambda: learner(
+        la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0))
+    ),
+    "TripletSTDP": lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)),
+    "InhibitorySTDP": lambda: learner(la.InhibitorySTDP(0.3)),
+    "Clopath": lambda: learner(
+        la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
+    ),
+    "DeltaRule": lambda: learner(la.DeltaRule(0.3), neuron=lann.LeakyIntegrator(2)),
+    "EProp": by_eprop(
+        lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, regularization=0.1
+    ),
+    "OTTT": lambda: learner(la.OTTT(0.3), neuron=lann.SurrogateLIF(2, gradient="step")),
+    "STLLR": lambda: learner(la.STLLR(0.3, 0.2), neuron=lann.SurrogateLIF(2, gradient="step")),
+}
 SEQUENCE = (5, 2, 3)
 CASES = {
     "Accumulator": Case(accumulator, accumulate),
@@ -342,68 +364,13 @@ CASES = {
     "Serial": Case(lambda: la.Serial(Gate(), Spike()), forward((2, 2))),
     "CellTrainer": Case(lambda: learner(la.CellTrainer(), post=True), learn, learn_anew),
     "IndependentCellTrainer": Case(lambda: learner(Plain(rate=0.1), post=True), learn, learn_anew),
-    "MSTDP": Case(lambda: learner(la.MSTDP(0.3, -0.1)), learn, learn_anew),
-    "Hebb": Case(lambda: learner(la.Hebb(0.3)), learn, learn_anew),
-    "AntiHebb": Case(lambda: learner(la.AntiHebb(0.3)), learn, learn_anew),
-    "Covariance": Case(lambda: learner(la.Covariance(0.3)), learn, learn_anew),
-    "BCM": Case(lambda: learner(la.BCM(0.3)), learn, learn_anew),
-    "Oja": Case(lambda: learner(la.Oja(0.3)), learn, learn_anew),
-    "Sanger": Case(lambda: learner(la.Sanger(0.3)), learn, learn_anew),
-    "WTAHebb": Case(lambda: learner(la.WTAHebb(0.3)), learn, learn_anew),
-    "SoftHebb": Case(lambda: learner(la.SoftHebb(0.3)), learn, learn_anew),
-    "Homeostasis": Case(lambda: learner(la.Homeostasis(0.3, 100.0)), learn, learn_anew),
-    "KernelSTDP": Case(
-        lambda: learner(la.KernelSTDP(functional.GaussianKernel(0.3))), learn, learn_anew
-    ),
-    "DelayAdjustedSTDP": Case(lambda: delayed(la.DelayAdjustedSTDP(0.3, -0.1)), learn, learn_anew),
-    "DelayAdjustedKernelSTDP": Case(
-        lambda: delayed(la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3))),
-        learn,
-        learn_anew,
-    ),
-    "MSTDPET": Case(lambda: learner(la.MSTDPET(0.3, -0.1)), learn, learn_anew),
-    "Neuromodulator": Case(
-        lambda: learner(la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0))),
-        learn,
-        learn_anew,
-    ),
-    "TripletSTDP": Case(lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)), learn, learn_anew),
-    "InhibitorySTDP": Case(lambda: learner(la.InhibitorySTDP(0.3)), learn, learn_anew),
-    "WeightDependentSTDP": Case(
-        lambda: learner(la.WeightDependentSTDP(0.3, -0.1)), learn, learn_anew
-    ),
-    "Clopath": Case(
-        lambda: learner(
-            la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
-        ),
-        learn,
-        learn_anew,
-    ),
-    "DeltaRule": Case(
-        lambda: learner(la.DeltaRule(0.3), neuron=lann.LeakyIntegrator(2)), learn, learn_anew
-    ),
-    "EProp": Case(
-        by_eprop(lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, regularization=0.1),
-        learn,
-        learn_anew,
-    ),
-    "OTTT": Case(
-        lambda: learner(la.OTTT(0.3), neuron=lann.SurrogateLIF(2, gradient="step")),
-        learn,
-        learn_anew,
-    ),
-    "STLLR": Case(
-        lambda: learner(la.STLLR(0.3, 0.2), neuron=lann.SurrogateLIF(2, gradient="step")),
-        learn,
-        learn_anew,
-    ),
+    **{name: Case(make, learn, learn_anew) for name, make in RULES.items()},
     "DirectFeedback": Case(fed_back(lambda out: rules.DirectFeedback()), feed_back),
     "SymmetricFeedback": Case(fed_back(rules.SymmetricFeedback), feed_back, bind_anew),
     "RandomFeedback": Case(fed_back(lambda out: rules.RandomFeedback(2, 2)), feed_back),
     "LearnedFeedback": Case(
         fed_back(lambda out: rules.LearnedFeedback(out, 2, 2, decay=0.1)), feed_back, bind_anew
     ),
-    "STDP": Case(lambda: learner(la.STDP(0.3, -0.1)), learn, learn_anew),
     "UpdateOptimizer": Case(
         optimized, step, lambda world: world.optimizer.attach([la.get_updater(world.model)])
     ),

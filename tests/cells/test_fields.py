@@ -102,8 +102,6 @@ def test_arguments_that_do_not_fit():
         First()
     with pytest.raises(TypeError, match=r"First\(\): too many positional arguments"):
         First(0.1, None, None, None, 1.0)
-    with pytest.raises(TypeError, match="Found `powr`: did you mean `power`"):
-        Second(0.1, powr=2)
 
 
 @turns("name", ["forward", "spikes", "training", "defaults"])

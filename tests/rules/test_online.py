@@ -9,6 +9,7 @@ from compiled import threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from turns import turns
 
 import lightning_accum as la
 from lightning_accum.callbacks._cell_trainer_host import CellHost
@@ -377,27 +378,17 @@ def test_a_rule_of_a_callback_is_rejected():
     host.release()
 
 
-@pytest.mark.parametrize(
-    ("rule", "connection", "options", "words"),
-    [
-        (
-            la.STDP(0.1, -0.1, pairing="reduced", trace_mode="nearest"),
-            Linear(2, 1),
-            {},
-            "`pairing = 'reduced'`",
-        ),
-        (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
-        (
-            la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)),
-            Linear(2, 1),
-            {},
-            "`reward = Neuromodulator(",
-        ),
-        (la.STDP(0.1, 0.1, batch_reduction="amax"), Linear(2, 1), {}, "`batch_reduction = 'amax'`"),
-        (la.STDP(0.1, 0.1), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
-        (la.STDP(0.1, 0.1), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
-    ],
-)
+OTHERS = {"pairing": "reduced", "trace_mode": "nearest"}
+
+
+@turns("rule, connection, options, words", [
+    (la.STDP(0.1, -0.1, **OTHERS), Linear(2, 1), {}, "`pairing = 'reduced'`"),
+    (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
+    (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "`reward = Neuromod"),
+    (la.STDP(0.1, 0.1, batch_reduction="amax"), Linear(2, 1), {}, "`batch_reduction = 'amax'`"),
+    (la.STDP(0.1, 0.1), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
+    (la.STDP(0.1, 0.1), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
+])  # fmt: skip
 def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words):
     layer = la.Serial(connection, LIF(1))
     rule.register_cell("cell", layer.cell)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from turns import turns
 
 import lightning_accum as la
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, SparseLinear
@@ -191,18 +192,12 @@ def outside(made):
     made.connections["E_to_E"].weight[0] = HIGH + 1
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "batch", "why"),
-    [
-        (None, {}, 2, "one sample"),
-        (watched, {}, 1, "something else watches"),
-        (biased, {}, 1, "without a bias"),
-        (inhibited, {}, 1, "without inhibition"),
-        (outside, {}, 1, "outside the limits"),
-        (None, {"batch_reduction": torch.amax}, 1, "no reduction but"),
-        (None, {"lr_post": 1e307}, 1, "overflow"),
-    ],
-)
+@turns("change, options, batch, why", [
+    (None, {}, 2, "one sample"), (watched, {}, 1, "something else watches"),
+    (biased, {}, 1, "without a bias"), (inhibited, {}, 1, "without inhibition"),
+    (outside, {}, 1, "outside the limits"), (None, {"lr_post": 1e307}, 1, "overflow"),
+    (None, {"batch_reduction": torch.amax}, 1, "no reduction but"),
+])  # fmt: skip
 def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
     torch.manual_seed(0)
     made = network()
@@ -216,25 +211,18 @@ def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
         assert torch.equal(learn_online(rule, made, x), expected)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: la.Populations({}, {}), ValueError, "populations, at least one"),
-        (lambda: la.Populations({"E": nn.ReLU()}, {}), ValueError, "a step a call.*`ReLU` for `E`"),
-        (lambda: la.Populations({"E": LIF(2, time_dim=0)}, {}), ValueError, "`time_dim = 0`"),
-        (lambda: la.Populations({"E": LIF(2)}, {("E", "I"): Linear(2, 2)}), ValueError, "pairs of"),
-        (
-            lambda: la.Populations({"E": LIF(2)}, {("E", "E"): Linear(2, 3)}),
-            ValueError,
-            r"\(2, 3\)",
-        ),
-        (lambda: network(0), ValueError, "later one. Found `delay = 0`"),
-        (lambda: network({("E", "E"): 1}), ValueError, "one for each"),
-        (lambda: network().cell("E", "X"), AttributeError, "ends of a connection.*'X'"),
-        (lambda: network()(torch.zeros(1, 2)), ValueError, r"one step, \[B, 13\].*\[1, 2\]"),
-        (lambda: network().set_extra_state({"past": torch.zeros(2, 1, 13)}), RuntimeError, "past"),
-    ],
-)
+@turns("make, error, message", [
+    (lambda: la.Populations({}, {}), ValueError, "populations, at least one"),
+    (lambda: la.Populations({"E": nn.ReLU()}, {}), ValueError, "a step a call.*`ReLU` for `E`"),
+    (lambda: la.Populations({"E": LIF(2, time_dim=0)}, {}), ValueError, "`time_dim = 0`"),
+    (lambda: la.Populations({"E": LIF(2)}, {("E", "I"): Linear(2, 2)}), ValueError, "pairs of"),
+    (lambda: la.Populations({"E": LIF(2)}, {("E", "E"): Linear(2, 3)}), ValueError, r"\(2, 3\)"),
+    (lambda: network(0), ValueError, "later one. Found `delay = 0`"),
+    (lambda: network({("E", "E"): 1}), ValueError, "one for each"),
+    (lambda: network().cell("E", "X"), AttributeError, "ends of a connection.*'X'"),
+    (lambda: network()(torch.zeros(1, 2)), ValueError, r"one step, \[B, 13\].*\[1, 2\]"),
+    (lambda: network().set_extra_state({"past": torch.zeros(2, 1, 13)}), RuntimeError, "past"),
+])  # fmt: skip
 def test_arguments_that_do_not_fit_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()

@@ -202,8 +202,6 @@ MADE = [
             lambda rule: CellHost(rule, {"c": CellSpec("0", "1")}),
         )
     ),
-    (lambda: CellSpec("0", "1", params="bias").find(nn.Sequential(nn.Linear(2, 1, bias=False),
-                                                                  nn.ReLU())), "Found `bias`"),
     (lambda: CellSpec("1", "0", params=("weight",)).find(nn.Sequential(nn.Linear(2, 1), nn.ReLU())),
      r"in its neuron, a Linear, and not in its .* swap"),
     *(
@@ -212,7 +210,7 @@ MADE = [
             ({"connection": "0"}, r"Found \['connection'\] for `c`\."),
             ({"connection": "0", "neuron": "1", "param": ()}, "for `c`: did you mean `params`"),
             ({"connection": "0", "neuron": "1", "connexion": "0"}, "did you mean `connection`"),
-            (("0", "1"), "Found `tuple` for `c`"),
+            (("0", "1"), r'such as `{"c": CellSpec\("fc", "lif"\)}`. Found `tuple` for `c`'),
             ({}, r"Found \[\] for `c`"),
         )
     ),
