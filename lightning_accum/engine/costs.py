@@ -10,8 +10,8 @@ import torch
 from lightning_accum.engine.fold import Side, weighs_rows
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term
+from lightning_accum.sparse.events import density
 from lightning_accum.sparse.kernel_library import has_kernel
-from lightning_accum.sparse.search import density
 
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 """Dense products, the spikes of one side, or the dense products of a single step."""

@@ -12,7 +12,7 @@ from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
 from lightning_accum.functional.update_statistics import AVERAGED, spike_counts
 from lightning_accum.plot.figures import Panel, draw_panels
-from lightning_accum.sparse.search import count_spikes
+from lightning_accum.sparse.events import count_spikes
 from lightning_accum.sparse.update_statistics import fast_statistics
 
 _NAMES = (*AVERAGED, "nonfinite")

@@ -11,8 +11,13 @@ from lightning_accum._checks import check_tensors
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
-from lightning_accum.sparse.events import Events, ExpectedEvents, SpikeRows, expect_events
-from lightning_accum.sparse.search import count_spikes
+from lightning_accum.sparse.events import (
+    Events,
+    ExpectedEvents,
+    SpikeRows,
+    count_spikes,
+    expect_events,
+)
 
 _FIRST_CAPACITY = 16  # steps
 

@@ -16,9 +16,8 @@ from lightning_accum.cells.fields import field
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import ExponentialKernel, Kernel
-from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.kernel import check_kernel, weak_kernel
+from lightning_accum.rules.kernel import SpikePairs, Synapses, check_kernel, weak_kernel
 
 _OF_INFERNO = frozenset({"lr_pos", "lr_neg", "tc_pos", "tc_neg"})
 

@@ -6,15 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_type
-from lightning_accum.engine import Change, Term, Window
-from lightning_accum.functional.kernels import Kernel, changes
+from lightning_accum.engine import Change, CustomChange, Signal, Term, Window
+from lightning_accum.engine.terms import Parts
+from lightning_accum.engine.vjp import Outer, WeightVJP
+from lightning_accum.functional.kernels import Coefficients, Kernel, changes, coefficients_of
 from lightning_accum.functional.reductions import reduction
-from lightning_accum.rules._spike_pairs import SpikePairs
 from lightning_accum.rules.base import Rule
+from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_library import has_kernel
+from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
+_CHUNK_ELEMENTS = 1 << 20
+_LONGEST = 1 << 16
+"""Steps of a table of changes; a function of unknown form of longer times is computed each time."""
 _STEPS = 100  # between spikes of which a kernel that learns says something
 _TINY = 1e-12
 
@@ -108,3 +116,116 @@ def weak_kernel(kernel: Kernel, dt: float, device: torch.device) -> str:
         " ms apart: it gets differences in ms, not in seconds or in steps, and returns the change"
         " of the weight, so look at its time constant and its factor."
     )
+
+
+# --------------------------------------------------------------- pairs, synapse by synapse
+class Synapses(Outer):
+    """Sums outer products into a matrix that has an entry for each synapse, as delays do."""
+
+    def check(self, post: Tensor, pre: Tensor) -> None:
+        """Raises a ``ValueError`` if the shape is not ``[out, in]``."""
+        # The connection is not run, because one with delays keeps past inputs.
+        param: Tensor = getattr(self.module, self.name)
+        expected = (post.shape[-1], pre.shape[-1])
+        if tuple(param.shape) != expected:
+            raise ValueError(
+                f"Parameter {self.place} should have an entry for each synapse, shape"
+                f" {list(expected)}. Found {list(param.shape)}."
+            )
+
+
+class SpikePairs(CustomChange):
+    """Sums a kernel over nearest pairs of spikes: every spike visits all synapses of its neuron."""
+
+    def __init__(
+        self, kernel: Kernel, post: Signal, pre: Signal, delay: Tensor | None = None
+    ) -> None:
+        super().__init__(post.activity.shape[1])
+        self.kernel = kernel
+        self.post = post
+        self.pre = pre
+        self.delay = delay
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the compiled kernel sums the changes of these pairs."""
+        sides = (self.post, self.pre)
+        spikes = all(each.activity.dtype == torch.bool for each in sides)
+        if not (spikes and has_kernel(self.post.activity.device, self.post.dtype)):
+            return False
+        if coefficients_of(self.kernel) is not None:
+            return True
+        return self.delay is None and max(map(_farthest, sides)) < _LONGEST
+
+    def summed(self, vjp: WeightVJP) -> Parts:
+        """Returns the parts of all samples, from the compiled kernel if there is one."""
+        if self.is_fast and vjp.is_matrix:
+            size = self.post.activity.shape[-1], self.pre.activity.shape[-1]
+            up, down = (torch.empty(size, dtype=self.post.dtype) for _ in range(2))
+            if self._sum_into(up, down):
+                return up, down
+        return self.parts(slice(None), vjp)
+
+    def _sum_into(self, up: Tensor, down: Tensor) -> bool:
+        """Returns whether the compiled kernel has written the sums."""
+        delay = None if self.delay is None else self.delay.to(up.dtype).contiguous()
+        for own, other, sign in ((self.post, self.pre, 1), (self.pre, self.post, -1)):
+            latest = Latest(
+                other.activity.contiguous(),
+                other.source.steps_before(),
+                other.source.steps_at_the_end(),
+            )
+            after, dt = sign > 0, sign * other.source.dt
+            least = 0 if after else 1  # two spikes in one step are one pair
+            visit = Visit(dt, least, self._change(other, dt, least), by_spike=after)
+            if not pair_events(up, down, not after, own.source.events(), latest, visit, delay):
+                return False
+        return True
+
+    def _change(self, latest: Signal, dt: float, least: int) -> Coefficients | Tensor:
+        """Returns the kernel's closed form, or a table of it."""
+        found = coefficients_of(self.kernel)
+        if found is not None:
+            return found
+        steps = torch.arange(_farthest(latest) + 2, dtype=latest.dtype)
+        table = changes(self.kernel, dt * steps).to(latest.dtype)
+        table[:least] = table[-1] = 0
+        return table
+
+    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+        """Returns the change by the spikes of both sides; two spikes in one step are one pair."""
+        sides = [
+            [each[:, samples].flatten(0, -2) for each in (side.activity != 0, side.age())]
+            for side in (self.post, self.pre)
+        ]
+        (posts, post_age), (pres, pre_age) = sides
+        delay = self.delay
+        if delay is None:
+            delay = post_age.new_zeros(post_age.shape[-1], pre_age.shape[-1])
+        delay = delay.to(post_age.dtype)
+        up, down = torch.zeros_like(delay), torch.zeros_like(delay)
+        self._visit(posts, pre_age, delay, 1.0, up, down)
+        earlier = post_age.masked_fill(post_age == 0, torch.inf)
+        self._visit(pres, earlier, delay.T, -1.0, up.T, down.T)
+        return up, down
+
+    def _visit(
+        self, spikes: Tensor, age: Tensor, delay: Tensor, sign: float, up: Tensor, down: Tensor
+    ) -> None:
+        """Adds, for every spike, the kernel of the ages of the other side's latest spikes."""
+        events = Events(spikes)
+        chunk = max(1, _CHUNK_ELEMENTS // max(1, age.shape[1]))
+        for rows, columns in zip(
+            events.rows.split(chunk), events.columns.split(chunk), strict=True
+        ):
+            change = changes(self.kernel, sign * age[rows] - delay[columns])
+            up.index_add_(0, columns, change.clamp(min=0))
+            down.index_add_(0, columns, change.neg_().clamp_(min=0))
+
+
+def _farthest(side: Signal) -> int:
+    """Returns the most steps since a spike that there may be."""
+    steps, before = len(side.activity), side.source.steps_before()
+    if before is None or not before.numel():
+        return steps
+    return steps + int(before.masked_fill(before.isinf(), 0).max())

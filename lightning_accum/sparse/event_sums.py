@@ -14,9 +14,8 @@ from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
-from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.events import Events, density
 from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer
-from lightning_accum.sparse.search import density
 
 # Nanoseconds of one product with a matrix, on one core with AVX-512.
 _MULTIPLY = 0.02  # a multiply-add of a dense product

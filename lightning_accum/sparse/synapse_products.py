@@ -12,9 +12,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.events import Events, density
 from lightning_accum.sparse.kernel_library import Int, Kernel, pointer, pointers
-from lightning_accum.sparse.search import density
 
 _CHUNK = 1 << 20  # elements of a side that are converted at a time: 4 MB in float32
 

@@ -19,8 +19,8 @@ from lightning_accum import (
 )
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
-from lightning_accum.rules import _spike_pairs
-from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
+from lightning_accum.rules import kernel
+from lightning_accum.rules.kernel import SpikePairs, Synapses
 from lightning_accum.sparse.spike_pairs import pair_events
 
 KERNELS = {
@@ -98,9 +98,9 @@ def test_a_rule_learns_the_same_by_terms_over_windows(name, monkeypatch):
 
     found = learned("auto")
     torch.testing.assert_close(found, learned("plain"), rtol=1e-10, atol=1e-10)
-    monkeypatch.setattr(_spike_pairs, "_LONGEST", 8)  # a table would be too long
+    monkeypatch.setattr(kernel, "_LONGEST", 8)  # a table would be too long
     torch.testing.assert_close(found, learned("auto"), rtol=1e-10, atol=1e-10)
-    monkeypatch.setattr(_spike_pairs, "has_kernel", lambda *_: False)
+    monkeypatch.setattr(kernel, "has_kernel", lambda *_: False)
     torch.testing.assert_close(found, learned("auto"), rtol=1e-10, atol=1e-10)
 
 
@@ -108,7 +108,7 @@ def test_a_rule_learns_the_same_by_terms_over_windows(name, monkeypatch):
 def test_the_kernel_is_what_sums_pairs(monkeypatch):
     visits = []
     monkeypatch.setattr(
-        _spike_pairs, "pair_events", lambda *given: visits.append(1) or pair_events(*given)
+        kernel, "pair_events", lambda *given: visits.append(1) or pair_events(*given)
     )
     for make in (KernelSTDP, DelayAdjustedKernelSTDP):
         model, rule = layer(4, 3), make(KERNELS["exponential"])

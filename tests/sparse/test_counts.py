@@ -4,7 +4,7 @@ import pytest
 import torch
 from turns import turns
 
-from lightning_accum.sparse.search import count_spikes
+from lightning_accum.sparse.events import count_spikes
 
 VALUES = [0.5, 2.0, -1.0, 1e-9, torch.inf, -torch.inf, torch.nan]
 
@@ -13,7 +13,7 @@ VALUES = [0.5, 2.0, -1.0, 1e-9, torch.inf, -torch.inf, torch.nan]
 def way(request, monkeypatch):
     """Counts in the kernel, and without it."""
     if request.param == "torch":
-        monkeypatch.setattr("lightning_accum.sparse.search.count_ones", lambda _: None)
+        monkeypatch.setattr("lightning_accum.sparse.events.count_ones", lambda _: None)
 
 
 def plain(activity):

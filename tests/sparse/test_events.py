@@ -9,8 +9,7 @@ from turns import turns
 
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum
-from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.search import density
+from lightning_accum.sparse.events import Events, density
 
 sizes = {
     "k": st.integers(0, 9),

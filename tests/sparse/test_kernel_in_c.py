@@ -19,12 +19,12 @@ from lightning_accum._compat.torch import parallel_region
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.functional import ExponentialKernel, Triangular
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.rules._spike_pairs import SpikePairs, Synapses
-from lightning_accum.sparse import event_sums, neurons, search
+from lightning_accum.rules.kernel import SpikePairs, Synapses
+from lightning_accum.sparse import event_sums, neurons
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
-from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.events import Events, find, first_of_each, order_events
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 CPU = torch.device("cpu")
@@ -307,7 +307,7 @@ def test_nothing_is_at_an_address_too(inputs):
     assert library.pointer(None).value is None
     assert library.pointer(torch.empty(0)).value
     none = torch.empty(0, dtype=torch.int32)
-    ordered, starts, order = search.order_events(none, none, inputs, True)
+    ordered, starts, order = order_events(none, none, inputs, True)
     assert (len(ordered), starts.tolist(), len(order)) == (0, [0] * inputs, 0)
 
 
@@ -318,8 +318,8 @@ def test_threads_find_the_same_spikes_in_the_same_order(density, where):
     if where == "in the last rows":  # more than the share of a thread
         raster[:-700] = False
     rows, columns = raster.nonzero().int().unbind(1)
-    starts = search.first_of_each(rows, len(raster))
+    starts = first_of_each(rows, len(raster))
     for number in (1, 2, 3):
         with threads(number):
-            found = search.find(raster)
+            found = find(raster)
         assert all(map(torch.equal, found, (rows, columns, starts))), number
