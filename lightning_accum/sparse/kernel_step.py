@@ -1,6 +1,6 @@
 """Computes the products of one step in the compiled kernel, in memory that each step reuses.
 
-The plain form is :meth:`lightning_accum.engine.cached_terms.FixedTerms.accumulate`.
+The plain form is `FixedTerms.accumulate` of the rules.
 """
 
 from __future__ import annotations
