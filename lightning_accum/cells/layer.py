@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_mapping
+from lightning_accum._checks import check_mapping, check_module, check_value
 from lightning_accum._compat.torch import forward_methods, hooks_around, is_traced
 from lightning_accum.cells.cell import Cell
 from lightning_accum.nn.linear import Linear
@@ -49,14 +49,8 @@ class Layer(nn.Module):
         super().__init__()
         for name, given in (("connections", connections), ("neurons", neurons)):
             check_mapping(name, given)
-            if not given:
-                raise ValueError(f"Argument `{name}` should name at least one module. Found none.")
-            for key, module in given.items():
-                if not isinstance(module, nn.Module):
-                    raise TypeError(
-                        f"Argument `{name}` should hold torch.nn.Modules. Found"
-                        f" `{type(module).__name__}` for `{key}`."
-                    )
+            check_value(bool(given), name, given, "modules by name, at least one")
+            check_module(**{f"{name}[{key!r}]": module for key, module in given.items()})
         self.connections = nn.ModuleDict(connections)
         self.neurons = nn.ModuleDict(neurons)
 

@@ -45,16 +45,14 @@ class RecordedSignal(NamedTuple):
 
 
 def both_sides(
-    cell: Cell, h: Any, spikes: bool, reads_input: bool
+    cell: Cell, h: Any, spikes: tuple[bool, bool], reads_input: bool
 ) -> tuple[RecordedSignal, RecordedSignal]:
     """Returns the signals of every rule: the connection's input and the neuron's output."""
     takes_indices = isinstance(cell.connection, nn.Embedding)  # integers that are not spikes
-    is_spikes = spikes and not takes_indices
-    holds = getattr(cell.connection, "finds_events", False)
-    pre = RecordedSignal(
-        "pre", "connection", InputMonitor, is_spikes, reads_input, first_tensor, holds
-    )
-    post = RecordedSignal("post", "neuron", OutputMonitor, spikes, True, h.picker or first_tensor)
+    holds, out = getattr(cell.connection, "finds_events", False), h.picker or first_tensor
+    seen = "pre", "connection", InputMonitor, spikes[0] and not takes_indices
+    pre = RecordedSignal(*seen, reads_input, first_tensor, holds)
+    post = RecordedSignal("post", "neuron", OutputMonitor, spikes[1], True, out)
     return pre, post
 
 

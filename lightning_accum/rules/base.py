@@ -104,6 +104,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     """Whether both sides are spikes, which are kept as booleans."""
 
     _reads_input: ClassVar[bool] = True  # or else the input's values are not checked to be spikes
+    _counts_values: ClassVar[bool] = False  # whether a graded input counts by its values
+    _fires: ClassVar[bool] = True  # or else a rule on spikes takes any output of the neuron
     _shifts_by_delay: ClassVar[bool] = False  # whether it takes account of the connection's delays
     # whether terms are products of activity and its traces that only hyperparameters change
     _fixed_terms: ClassVar[bool] = False
@@ -308,7 +310,9 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def _recorded(self, cell: Cell, h: Self) -> Sequence[RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
-        sides = both_sides(cell, h, self.spikes, self._reads_input and not h.graded_input)
+        checks, counts = self._reads_input and not h.graded_input, self._counts_values
+        spikes = self.spikes and not (counts and h.graded_input), self.spikes and self._fires
+        sides = both_sides(cell, h, spikes, checks)
         return *sides, *(state_of(cell, name, source) for name, source in self.states(h).items())
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.recording import Recording
 from lightning_accum.rules._error import learning_signal
-from lightning_accum.rules._signals import RecordedSignal
 from lightning_accum.rules.third_factor import ThirdFactorRule
 
 
@@ -59,6 +57,8 @@ class DeltaRule(ThirdFactorRule):
     lr: float
     tc_readout: float | None = field(default=None, of_neuron="tc_mem")
 
+    _fires = False
+
     def prepare(self, recording: Recording, h: Self) -> Tensor:
         """Returns the error of every step and sample, ``[T, B, ...]``."""
         return learning_signal(recording, type(self).__name__).of(slice(None))
@@ -67,8 +67,3 @@ class DeltaRule(ThirdFactorRule):
         """Returns the error, times the low-pass of the input."""
         pre = window.pre if h.tc_readout is None else window.pre.trace(h.tc_readout)
         return Term(-h.lr, window.prepared[window.steps], pre)
-
-    def _recorded(self, cell: Cell, h: Self) -> list[RecordedSignal]:
-        """Returns the signals to record: the readout's output is not spikes."""
-        pre, post, *others = super()._recorded(cell, h)
-        return [pre, post._replace(spikes=False), *others]

@@ -16,7 +16,7 @@ from lightning_accum.cells.fields import field
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
-from lightning_accum.rules._signals import RecordedSignal, StateSource, check_source
+from lightning_accum.rules._signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.eligibility import Potential
 
@@ -28,6 +28,8 @@ class ThirdFactorRule(Rule, kw_only=True):
 
     # A hyperparameter that names an attribute `of_neuron` is that of the neuron when it is None;
     # one that is given should equal it.
+
+    _counts_values: ClassVar[bool] = True
 
     def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that a registered cell should have."""
@@ -62,11 +64,6 @@ class ThirdFactorRule(Rule, kw_only=True):
     def _of_neuron(self) -> dict[str, str]:
         """By hyperparameter, the attribute of the neuron that it should equal."""
         return {name: each.of_neuron for name, each in self._fields.items() if each.of_neuron}
-
-    def _recorded(self, cell: Cell, h: Self) -> list[RecordedSignal]:
-        """Returns the signals to record; a real-valued input counts by its values."""
-        pre, *others = super()._recorded(cell, h)
-        return [pre._replace(spikes=pre.spikes and not h.graded_input), *others]
 
 
 def _differ(value: Any, mine: Any) -> bool:

@@ -61,7 +61,7 @@ def test_a_layer_adds_up_connections_and_makes_every_cell():
         layer.cell("c", "n")
     with pytest.raises(AttributeError, match=r"`neuron`.*\['n', 'm'\].*'a'"):
         layer.cell("a", "a")
-    with pytest.raises(ValueError, match=r"Argument `neurons`.*Found none"):
+    with pytest.raises(ValueError, match=r"Argument `neurons`.*at least one. Found `neurons = {}`"):
         Layer({"a": a}, {})
 
 
