@@ -86,7 +86,7 @@ def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list
 _BETWEEN_PARTS = {
     "accumulators": {
         *("link", "keep_local", "compute_over", "add_data", "attach_to", "bind_as", "bind_stages"),
-        *("begin", "check", "ends", "forget", "settle", "as_branch", "send", "is_heard"),
+        *("begin", "check", "ending", "forget", "settle", "as_branch", "send", "is_heard"),
     },
     "callbacks": {"add_watcher", "prefix_in"},
     "cells": {"check_params", "params_of", "use_updater"},

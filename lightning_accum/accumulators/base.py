@@ -15,6 +15,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_accum._checks import check_strings
+from lightning_accum._compat.torchmetrics import is_synchronised
 from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum._state import COUNT, shown
 from lightning_accum.accumulators.pipe_stage import Parameters, Stage, parameters
@@ -84,7 +85,7 @@ class StreamAccumulator(Stage, PersistentMetric):
             The result of all values since the last reset; of this process only unless
             ``dist_sync_on_step=True``.
         """
-        if self.is_synchronised():
+        if is_synchronised(self):
             raise TorchMetricsUserError(
                 f"`{type(self).__name__}` should be un-synchronised when a value is added. Found it"
                 " synchronised: call `unsync()` first."
@@ -154,10 +155,6 @@ class StreamAccumulator(Stage, PersistentMetric):
             f"`{type(self).__name__}.compute` was called before any value was added: the result is"
             " nan."
         )
-
-    def is_synchronised(self) -> bool:
-        """Returns whether the states are, at the moment, those of all processes."""
-        return self._is_synced
 
     def result_so_far(self) -> Any:
         """Returns the result of this process, without caching it."""

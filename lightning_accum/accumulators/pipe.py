@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import sys
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from numbers import Number
 from typing import Any
@@ -21,9 +19,10 @@ from torchmetrics.utilities import rank_zero_warn
 from typing_extensions import Self
 
 from lightning_accum._checks import quoted
-from lightning_accum.accumulators.base import synchronize
+from lightning_accum.accumulators.base import StreamAccumulator, synchronize
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
-from lightning_accum.accumulators.pipe_stage import Ends, Function, Stage, as_stage
+from lightning_accum.accumulators.pipe_stage import Ending, Stage, as_stage
+from lightning_accum.accumulators.sinks import Log
 
 _MANY = 8  # items that wait for an end, before a warning
 
@@ -57,18 +56,16 @@ class Pipe(nn.Module):
 
     def __init__(self, *stages: Any) -> None:
         super().__init__()
-        self.stages = nn.ModuleList(chain.from_iterable(map(_flatten, stages)))
-        self._stages = [as_stage(stage) for stage in self.stages]
+        self.stages: Any = nn.ModuleList(chain.from_iterable(map(_flatten, stages)))
         # Whether nobody takes the results, as in a branch of a split; and whether ** adds a branch.
         self._is_branch = self._forks = False
         # A tuple hides the LightningModule, which may be a parent, from the submodules.
         self._owner: tuple[Any, ...] = ()
-        self._begun = self._was_ended = False
+        self._begun = False
+        self._unended: Any = None  # warns when this pipe goes, unless it was ended before
         # Whether the items are results of all processes already.
         self._settled = False
-        for behind in self._behind_accumulator():
-            behind.settle()
-        _alive.add(self)
+        _settle(self._behind_accumulator())
 
     def forward(self, item: Any) -> Any:
         """Sends the result of a step through, as far as the first accumulator.
@@ -77,7 +74,7 @@ class Pipe(nn.Module):
             The result of the last stage; ``None`` if an accumulator stopped the item.
         """
         self.begin()
-        for stage in self._stages:
+        for stage in self.stages:
             item = stage.take(item)
             if stage.accumulates:
                 return None
@@ -86,7 +83,7 @@ class Pipe(nn.Module):
     def send(self, item: Any) -> Any:
         """Sends an accumulated result through all stages, and returns that of the last."""
         self.begin()
-        return _send_on(self._stages, item)
+        return _send_on(self.stages, item)
 
     def end(self) -> Any:
         """Ends the iteration, and sends the accumulated results to the stages behind them.
@@ -98,17 +95,27 @@ class Pipe(nn.Module):
         Returns:
             The result of a pipe's last stage; ``None`` if the pipe has no accumulator.
         """
-        self._was_ended = True
-        synchronize(self)
-        result, failure = None, None
-        for send_on in list(self.ends()):
+        if self._unended is not None:
+            self._unended.detach()
+        ending, computed, failures = [*self.ending()], [], []
+        try:
+            synchronize([accumulator for accumulator, _ in ending])
+            for accumulator, behind in ending:
+                try:
+                    computed.append((accumulator.compute(), behind))
+                except Exception as error:  # noqa: PERF203 -- the other pipes go on
+                    failures.append(error)
+        finally:
+            self.forget()
+        result = None
+        for value, behind in computed:
             try:
-                result = send_on()
+                result = _send_on(behind, value)
             except Exception as error:  # noqa: PERF203 -- the other pipes go on
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return result
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return result if any(stage.accumulates for stage in self.stages) else None
 
     def run(self, items: Iterable[Any]) -> Any:
         """Sends the results of all steps through, and ends the iteration.
@@ -134,9 +141,11 @@ class Pipe(nn.Module):
 
     def bind(self, module: Any) -> Self:
         """Has all ``Log`` stages, later ones too, log through a module, or what has its ``log``."""
-        self._owner = (module,)
-        for stage in self._stages:
-            stage.bind(module)
+        for each in self.modules():
+            if isinstance(each, Pipe):
+                each._owner = (module,)
+            elif isinstance(each, Log):
+                each.bind(module)
         return self
 
     def _bind_as(self, other: Pipe) -> Self:
@@ -145,44 +154,39 @@ class Pipe(nn.Module):
             self.bind(module)
         return self
 
-    def settle(self) -> None:
-        """Makes all accumulators local, since they get results of all processes."""
-        self._settled = True
-        for stage in self._stages:
-            stage.settle()
-
     def begin(self) -> None:
         """Warns, before the first item, of results that would be lost."""
-        if not self._begun:
-            self._begun = True
-            self.check()
+        if self._begun:
+            return
+        self._begun = True
+        self.check()
+        if not self._is_branch:
+            found = [each for each in self.modules() if isinstance(each, StreamAccumulator)]
+            # It runs at the end of the program at the latest; a copy of the pipe has none.
+            self._unended = weakref.finalize(self, _warn_if_lost, found)
 
     def check(self) -> None:
         """Warns of results that would be lost."""
-        for stage in self._stages:
+        for stage in self.stages:
             stage.check()
-        if self._is_branch and self._stages and self._stages[-1].only_computes:
+        if self._is_branch and len(self.stages) and self.stages[-1].only_computes:
             rank_zero_warn(
                 f"A pipe of a source or a split should end in a stage that takes its values."
                 f" Found `{self.stages[-1]}`, so that nothing is logged: put a `Log`, a `Scalar`"
                 " or a function behind it."
             )
 
-    def ends(self) -> Ends:
-        """Computes and resets the accumulated results, and yields calls that send them on.
-
-        The result of the last call is that of :meth:`end`.
-        """
-        for i, stage in enumerate(self._stages):
+    def ending(self) -> Iterable[Ending]:
+        """Yields the accumulators whose iteration ends, its own last, with the stages behind."""
+        for i, stage in enumerate(self.stages):
             if stage.accumulates:
-                yield self._ended(stage, self._stages[i + 1 :])
+                yield stage, self.stages[i + 1 :]
                 return
-            yield from stage.ends()
-        yield lambda: None
+            yield from stage.ending()
 
     def forget(self) -> None:
         """Resets everything accumulated since the iteration began."""
-        for stage in self._stages:
+        for stage in self.stages:
             stage.forget()
             if stage.accumulates:
                 return
@@ -195,10 +199,9 @@ class Pipe(nn.Module):
         if not isinstance(last, Split):
             last = Split()
             self.stages.append(last)
-            self._stages.append(last)
         last.branches.append(branch)
         if self._settled or last in self._behind_accumulator():
-            branch.settle()
+            _settle([branch])
         branch._is_branch = branch._forks = True
         return branch._bind_as(self)
 
@@ -206,54 +209,10 @@ class Pipe(nn.Module):
         """Returns a pipe that begins with another stage."""
         return Pipe(other, self)._bind_as(self)
 
-    def warn_if_lost(self) -> None:
-        """Warns, once, if many items were accumulated and no iteration was ever ended."""
-        if not self._begun or self._was_ended or self._is_branch:
-            return
-        self._was_ended = True
-        waiting: list[Any] = [each for each in self.modules() if _waits(each)]
-        if waiting:
-            names = quoted(sorted({type(each).__name__ for each in waiting}), ", ")
-            warnings.warn(
-                f"A pipe or a source should be ended for its results to go on. Found"
-                f" {max(each._update_count for each in waiting)} items in {names}, and no end:"
-                " call `end()` after the items, or send them by `run(items)`.",
-                UserWarning,
-                stacklevel=2,
-            )
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._was_ended = True  # the original says what is to be said
-
-    def __del__(self) -> None:
-        failed = sys.is_finalizing() or getattr(sys, "last_value", None) is not None
-        if "_was_ended" in vars(self) and not failed:  # an exception says more
-            self.warn_if_lost()
-
-    def _behind_accumulator(self) -> list[Stage]:
+    def _behind_accumulator(self) -> list[nn.Module]:
         """Returns the stages that get results of all processes."""
-        kinds = [stage.accumulates for stage in self._stages]
-        return self._stages[kinds.index(True) + 1 :] if True in kinds else []
-
-    def _ended(self, accumulator: Any, behind: list[Stage]) -> Callable[[], Any]:
-        """Computes and resets an accumulator; returns a call that sends its result on."""
-        try:
-            result = accumulator.compute()
-        except Exception as error:
-            return functools.partial(_raise, error)
-        finally:
-            accumulator.reset()
-        return functools.partial(_send_on, behind, result)
-
-
-_alive: weakref.WeakSet[Pipe] = weakref.WeakSet()
-
-
-@atexit.register
-def _end_all() -> None:
-    for pipe in [*_alive]:
-        pipe.__del__()
+        kinds = [stage.accumulates for stage in self.stages]
+        return list(self.stages[kinds.index(True) + 1 :]) if True in kinds else []
 
 
 class Split(Stage, nn.Module):
@@ -273,17 +232,14 @@ class Split(Stage, nn.Module):
 
     def __init__(self, *pipes: Any) -> None:
         super().__init__()
-        self.branches = nn.ModuleList(map(Pipe, pipes))
-        for pipe in self.pipes():
+        self.branches: Any = nn.ModuleList()
+        for pipe in map(Pipe, pipes):
             pipe._is_branch = True
-
-    def pipes(self) -> Iterable[Any]:
-        """Returns the pipes."""
-        return self.branches
+            self.branches.append(pipe)
 
     def forward(self, item: Any) -> Any:
         """Sends an accumulated result through all pipes, and returns it."""
-        for pipe in self.pipes():
+        for pipe in self.branches:
             pipe.send(item)
         return item
 
@@ -293,26 +249,31 @@ class Split(Stage, nn.Module):
 
     def take(self, item: Any) -> Any:
         """Sends an item through all pipes, as far as their first accumulators, and returns it."""
-        for pipe in self.pipes():
+        for pipe in self.branches:
             pipe(item)
         return item
 
-    def ends(self) -> Ends:
-        """Yields the calls that send the pipes' results on."""
-        for pipe in self.pipes():
-            yield from pipe.ends()
+    def ending(self) -> Iterable[Ending]:
+        """Yields the accumulators of the pipes whose iteration ends, with the stages behind."""
+        for pipe in self.branches:
+            yield from pipe.ending()
+
+    def forget(self) -> None:
+        """Resets everything that the pipes have accumulated since the iteration began."""
+        for pipe in self.branches:
+            pipe.forget()
 
     def check(self) -> None:
         """Warns of results of the pipes that would be lost, or mixed with one another."""
-        stages = chain.from_iterable(pipe.modules() for pipe in self.pipes())
+        stages = chain.from_iterable(pipe.modules() for pipe in self.branches)
         times = Counter(each for each in stages if isinstance(each, Stage) and each.accumulates)
         for each in (each for each, number in times.items() if number > 1):
             rank_zero_warn(
                 f"An accumulator should stand in one pipe. Found the same `{type(each).__name__}`"
-                " in two pipes of a source or a split, so that it adds up the values of both, and"
-                " only the first gets the result: make one for each."
+                " in two pipes of a source or a split, so that it adds up the values of both: make"
+                " one for each."
             )
-        for pipe in self.pipes():
+        for pipe in self.branches:
             pipe.begin()
 
 
@@ -341,9 +302,8 @@ class Source(Pipe):
     def __init__(self, module: Any = None) -> None:
         super().__init__(Split())
         self._forks = True
-        self._epoch: int | None = None
-        self._training: bool | None = None
-        self._told: set[str] = set()
+        self._seen: tuple[Any, Any] | None = None  # epoch and mode of the last item
+        self._told = False
         if module is not None:
             self.bind(module)
 
@@ -351,7 +311,7 @@ class Source(Pipe):
         """Sends the result of a step down all pipes."""
         self.begin()
         self._check_epoch()
-        self._stages[0].take(item)
+        self.stages[0].take(item)
 
     def check(self) -> None:
         """Warns if there is no pipe, and of results that the pipes would lose."""
@@ -363,46 +323,31 @@ class Source(Pipe):
                 " behind it, as in `source ** Mean() ** Log('loss')`."
             )
 
-    def ends(self) -> Ends:
-        """Yields the calls that send the results of all pipes on."""
-        self._epoch = self._training = None
-        return super().ends()
-
     def forget(self) -> None:
         """Has all pipes forget the iteration."""
-        self._epoch = self._training = None
+        self._seen = None
         super().forget()
 
     def _check_epoch(self) -> None:
-        """Warns if items of two epochs, or of training and validation, are accumulated together."""
+        """Warns, once, if items of two epochs, or of training and validation, come together."""
         for module in self._owner:
-            epoch = getattr(module, "current_epoch", None)
-            if self._epoch not in (None, epoch):
-                self._warn(
-                    "epochs",
-                    f"A source should be ended with every epoch. Found items of epochs"
-                    f" {self._epoch} and {epoch}, which are accumulated together: call `end()` in"
-                    " `on_train_epoch_end`, or in the corresponding hook of another stage.",
+            now = getattr(module, "current_epoch", None), getattr(module, "training", True)
+            before, self._seen = self._seen, now
+            if before not in (None, now) and not self._told:
+                self._told = True
+                one, other = (
+                    f"{'training' if mode else 'validation'} in epoch {epoch}"
+                    for epoch, mode in (before, now)
                 )
-            self._epoch = epoch
-            training = getattr(module, "training", None)
-            if self._training not in (None, training):
-                self._warn(
-                    "stages",
-                    "A source should have items of training, or of validation. Found items of both,"
-                    " which are accumulated together: make a source for each, or call `end()` in"
-                    " `on_train_epoch_end` and in `on_validation_epoch_start`.",
+                rank_zero_warn(
+                    "A source should have items of one epoch, of training or of validation, until"
+                    f" it is ended. Found items of {one}, and of {other}, which are accumulated"
+                    " together: call `end()` in `on_train_epoch_end` and in the corresponding hook"
+                    " of another stage, or make a source for each stage."
                 )
-            self._training = training
-
-    def _warn(self, kind: str, text: str) -> None:
-        """Warns once of each kind of mistake."""
-        if kind not in self._told:
-            rank_zero_warn(text)
-        self._told.add(kind)
 
 
-def _flatten(stage: Any) -> Iterator[nn.Module]:
+def _flatten(stage: Any) -> Iterator[Any]:
     """Gives the stages of which a stage of a new pipe consists."""
     if isinstance(stage, CompositionalMetric) and stage.op is torch.pow:
         # torchmetrics takes `Accuracy() ** stage` as a power: in a pipe it joins stages.
@@ -415,10 +360,8 @@ def _flatten(stage: Any) -> Iterator[nn.Module]:
         yield from stage.stages
     elif has_verbs(stage) and not isinstance(stage, Metric):
         yield VerbAdapter(stage)
-    elif isinstance(stage, nn.Module) and not isinstance(stage, Pipe):
-        yield stage
-    elif callable(stage) and not isinstance(stage, nn.Module):
-        yield Function(stage)
+    elif callable(stage) and not isinstance(stage, Pipe):
+        yield as_stage(stage)
     else:
         raise TypeError(
             f"A stage should be a callable or a metric. Found `{stage!r}`: send items through a"
@@ -426,23 +369,37 @@ def _flatten(stage: Any) -> Iterator[nn.Module]:
         )
 
 
-def _send_on(stages: list[Stage], item: Any) -> Any:
+def _send_on(stages: Iterable[Any], item: Any) -> Any:
     """Sends a result through stages, and returns that of the last."""
     for stage in stages:
         item = stage.send(item)
     return item
 
 
-def _raise(error: Exception) -> None:
-    """Raises an error that occurred before."""
-    raise error
+def _settle(stages: Iterable[nn.Module]) -> None:
+    """Makes accumulators local, since they get results of all processes."""
+    for module in chain.from_iterable(stage.modules() for stage in stages):
+        if isinstance(module, StreamAccumulator):
+            module.settle()
+        elif isinstance(module, Pipe):
+            module._settled = True
 
 
-def _waits(module: Any) -> bool:
-    """Returns whether an accumulator holds many items, and nobody has looked at their result."""
-    if not (isinstance(module, Stage) and isinstance(module, Metric) and module.accumulates):
-        return False
-    return module._computed is None and module._update_count >= _MANY
+def _warn_if_lost(accumulators: list[Any]) -> None:
+    """Warns if accumulators hold many items, and nobody has looked at their results."""
+    waiting = {
+        type(each).__name__: each.update_count
+        for each in accumulators
+        if each._computed is None and each.update_count >= _MANY
+    }
+    if waiting and getattr(sys, "last_value", None) is None:  # an exception says more
+        warnings.warn(
+            f"A pipe or a source should be ended for its results to go on. Found"
+            f" {max(waiting.values())} items in {quoted(sorted(waiting), ', ')}, and no end: call"
+            " `end()` after the items, or send them by `run(items)`.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 Stage.join_with(Pipe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from numbers import Number
 from typing import Any, ClassVar, NamedTuple
@@ -11,10 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from lightning_accum._compat.torchmetrics import local_result
-
-#: Calls that send the results of an iteration on.
-Ends = Iterator[Callable[[], Any]]
+#: An accumulator whose iteration ends, and the stages behind it.
+Ending = tuple[Any, "Iterable[Stage]"]
 
 
 class Selection(dict[str, Any]):
@@ -100,92 +98,52 @@ class Stage:
         """Takes an item of a step, and returns the stage's result."""
         return self.send(item)
 
-    def pipes(self) -> Iterable[Any]:
-        """Returns the pipes of a split."""
+    def ending(self) -> Iterable[Ending]:
+        """Yields the accumulators of a split's pipes whose iteration ends, with what is behind."""
         return ()
 
     def forget(self) -> None:
         """Resets everything accumulated since the iteration began."""
-        for pipe in self.pipes():
-            pipe.forget()
-
-    def ends(self) -> Ends:
-        """Computes and resets the accumulated results, and yields calls that send them on."""
-        self.forget()
-        return iter(())
 
     def check(self) -> None:
         """Warns, before the first item, of results that would be lost."""
 
-    def bind(self, module: Any) -> Any:
-        """Logs through a LightningModule from now on."""
-        for pipe in self.pipes():
-            pipe.bind(module)
-
-    def result_so_far(self) -> Any:
-        """Returns a metric's result of this process, without caching it."""
-
-    def settle(self) -> None:
-        """Has accumulators compute in this process only, since they get results of all."""
-        for pipe in self.pipes():
-            pipe.settle()
-
 
 class Function(Stage, nn.Module):
-    """A function as a module, since a pipe holds its stages as submodules."""
+    """A function, or a module of another library, as a stage; a metric is reset at the end."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
+        self.only_computes = isinstance(function, Metric | MetricCollection)
 
     @cached_property
     def takes(self) -> Parameters | None:
-        """The parameters of the function."""
-        return parameters(self.function, bound=0)
+        """The parameters of the function, of a module's ``forward``, or a metric's ``update``."""
+        function: Any = self.function
+        if not isinstance(function, nn.Module):
+            return parameters(function, bound=0)
+        kind: Any = type(function)
+        return parameters(kind.update if isinstance(function, Metric) else kind.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of the function."""
         return self.function(*args, **kwargs)
 
-    def extra_repr(self) -> str:
-        """Returns the name of the function."""
-        return getattr(self.function, "__qualname__", repr(self.function))
-
-
-class Foreign(Stage):
-    """A module of another library as a stage; a metric is reset at the end of an iteration."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.only_computes = isinstance(module, Metric | MetricCollection)
-
-    @cached_property
-    def takes(self) -> Parameters | None:
-        """The parameters of the module, those of its ``update`` if it is a metric."""
-        if isinstance(self.module, Metric):
-            return parameters(type(self.module).update)
-        return parameters(type(self.module).forward)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the module."""
-        return self.module(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return repr(self.module)
-
     def forget(self) -> None:
         """Resets a metric."""
-        if isinstance(self.module, Metric | MetricCollection):
-            self.module.reset()
+        if isinstance(self.function, Metric | MetricCollection):
+            self.function.reset()
 
-    def result_so_far(self) -> Any:
-        """Returns a metric's result of this process, without caching it."""
-        return local_result(self.module)
+    def __repr__(self) -> str:
+        if isinstance(self.function, nn.Module):
+            return repr(self.function)
+        return f"Function({getattr(self.function, '__qualname__', repr(self.function))})"
 
 
-def as_stage(module: nn.Module) -> Stage:
-    """Returns a module as a stage."""
-    return module if isinstance(module, Stage) else Foreign(module)
+def as_stage(function: Callable[..., Any]) -> Stage:
+    """Returns what is called as a stage."""
+    return function if isinstance(function, Stage) else Function(function)
 
 
 class Select(Stage, nn.Module):

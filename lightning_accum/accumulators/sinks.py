@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -65,7 +65,7 @@ class Log(Stage, nn.Module):
             # Lightning warns of integer tensors.
             whole = isinstance(value, Tensor) and not value.is_floating_point()
             module.log(self.name, value.float() if whole else value, **self.kwargs)
-            _note_logged(module, self, self.name)
+            _note_logged(module, self)
         if not self._owner and _logger.isEnabledFor(logging.INFO):
             shown = value.tolist() if isinstance(value, Tensor) else value
             _logger.info("%s: %s", self.name, shown)
@@ -144,47 +144,34 @@ def _open(folder: str) -> Any:
     return SummaryWriter(folder)
 
 
-class _Logged(NamedTuple):
-    """Who logged a name last, and in which epoch of which run."""
-
-    stage: weakref.ref[nn.Module]
-    epoch: tuple[Any, ...]
-    warned: bool
+# The stage that logged each name of a module last, with the run and epoch; None once that was told.
+_LAST: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
-_LAST: weakref.WeakKeyDictionary[Any, dict[str, _Logged]] = weakref.WeakKeyDictionary()
-
-
-def _note_logged(module: Any, stage: nn.Module, name: str) -> None:
+def _note_logged(module: Any, stage: Log) -> None:
     """Warns, once for a name, if another stage has logged it in the same epoch of a fit."""
-    epoch = _epoch(module)
-    if epoch is None:
-        return
-    names = _LAST.setdefault(module, {})
-    last = names.get(name)
-    other = None if last is None or last.epoch != epoch else last.stage()
-    warned = last is not None and last.warned
-    if other is not None and other is not stage and not warned:
-        warned = True
-        rank_zero_warn(
-            f"Each name should be logged by one `Log` of a LightningModule. Found `{name}` logged"
-            f" in one epoch by {_place(module, other)} and by {_place(module, stage)}, so that one"
-            " value overwrites the other, or is averaged with it: rename one of them."
-        )
-    names[name] = _Logged(weakref.ref(stage), epoch, warned)
-
-
-def _epoch(module: Any) -> tuple[Any, ...] | None:
-    """Returns the run and the epoch of a LightningModule; ``None`` if it is not in a run."""
     try:
         trainer = module.trainer
-        return id(trainer), trainer.state.fn, trainer.current_epoch
+        now = id(trainer), trainer.state.fn, trainer.current_epoch
     except (AttributeError, RuntimeError):  # Lightning's property raises without a Trainer
-        return None
+        return
+    names = _LAST.setdefault(module, {})
+    last = names.get(stage.name, (now, weakref.ref(stage)))
+    if last is None:
+        return
+    epoch, before = last[0], last[1]()
+    if epoch != now or before in (None, stage):
+        names[stage.name] = now, weakref.ref(stage)
+        return
+    names[stage.name] = None
+    rank_zero_warn(
+        f"Each name should be logged by one `Log` of a LightningModule. Found `{stage.name}` logged"
+        f" in one epoch by {_place(module, before)} and by {_place(module, stage)}, so that one"
+        " value overwrites the other, or is averaged with it: rename one of them."
+    )
 
 
-def _place(module: Any, stage: nn.Module) -> str:
+def _place(module: Any, stage: Log) -> str:
     """Returns where a stage stands in a module."""
-    paths = (path for path, each in module.named_modules() if each is stage)
-    path = next(paths, None)
-    return "a pipe that is not an attribute of it" if path is None else f"`{path}`"
+    paths = [f"`{path}`" for path, each in module.named_modules() if each is stage]
+    return paths[0] if paths else "a pipe that is not an attribute of it"

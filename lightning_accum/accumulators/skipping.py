@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_accum._checks import check_type, check_value
-from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords
+from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords, local_result
 from lightning_accum._state import shown
 from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
@@ -73,7 +73,9 @@ class Except(StreamAccumulator):
         self.ranges = _ranges(begin, end)
         default = 1 + max(last for _, last in self.ranges)
         self.period = default if period is None else _integer("period", period)
-        if _covers(self.ranges, self.period):
+        # A position is left if the first one is, or one that follows a range.
+        follow = (0, *(last + 1 for _, last in self.ranges))
+        if all(self._skips(place) for place in follow if place < self.period):
             raise ValueError(
                 "Arguments `begin`, `end` and `period` should leave at least one position. Found"
                 f" ranges {self.ranges} in a `period = {self.period}`, which are all: give a longer"
@@ -83,10 +85,13 @@ class Except(StreamAccumulator):
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Passes its arguments on to ``update`` of the accumulator, or leaves the value out."""
-        position = self.position
-        if not any(begin <= position <= end for begin, end in self.ranges):
+        if not self._skips(self.position):
             self.accumulator.update(*args, **known_keywords(self.accumulator, kwargs))
-        self.position = (position + 1) % self.period
+        self.position = (self.position + 1) % self.period
+
+    def _skips(self, position: int) -> bool:
+        """Returns whether values at a position are left out."""
+        return any(begin <= position <= end for begin, end in self.ranges)
 
     def compute(self) -> Any:
         """Returns the accumulator's result."""
@@ -132,12 +137,8 @@ class Except(StreamAccumulator):
 
     def result_so_far(self) -> Any:
         """Returns the accumulator's result of this process, without caching it."""
-        return as_stage(self.accumulator).result_so_far()
-
-    def settle(self) -> None:
-        """Has the accumulator compute the result of this process only."""
-        super().settle()
-        as_stage(self.accumulator).settle()
+        own = self.accumulator
+        return own.result_so_far() if isinstance(own, StreamAccumulator) else local_result(own)
 
     @cached_property
     def takes(self) -> Parameters | None:
@@ -195,13 +196,3 @@ def _ranges(begin: Any, end: Any) -> tuple[tuple[int, int], ...]:
                 f" {first} to {last}: for a range around the end of the period, give its two parts."
             )
     return ranges
-
-
-def _covers(ranges: tuple[tuple[int, int], ...], period: int) -> bool:
-    """Returns whether ranges leave no position of a period."""
-    reached = 0
-    for first, last in sorted(ranges):
-        if first > reached:
-            break
-        reached = max(reached, last + 1)
-    return reached >= period

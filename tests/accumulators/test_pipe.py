@@ -39,14 +39,14 @@ def accuracies(items):
 
 
 def test_every_iteration_begins_anew():
-    kept = Kept()
-    pipe = Select(pred=1, target=2) ** accuracy() ** Mean() ** kept
+    kept, metric, mean = Kept(), accuracy(), Mean()
+    pipe = Select(pred=1, target=2) ** metric**mean**kept
     for seed in range(3):
         for item in steps(seed=seed):
             assert pipe(item) is None
             assert len(kept.values) == seed
         assert_close(float(pipe.end()), sum(accuracies(steps(seed=seed))) / 3)
-        assert pipe.stages[1].update_count == pipe.stages[2].update_count == 0
+        assert metric.update_count == mean.update_count == 0
     expected = [sum(accuracies(steps(seed=seed))) / 3 for seed in range(3)]
     assert_close(kept.values, expected)
 
@@ -70,12 +70,8 @@ def test_however_it_is_grouped_it_is_the_same_pipe(grouping):
         "middle": lambda: (a**b) ** (c**d),
         "pipe": lambda: Pipe(a, b, c, d),
     }[grouping]()
-    assert [type(stage).__name__ for stage in pipe.stages] == [
-        "Select",
-        "MulticlassAccuracy",
-        "Mean",
-        "Function",
-    ]
+    names = ["Select(pred=1, target=2)", "MulticlassAccuracy()", "Mean()", f"Function({kept})"]
+    assert list(map(str, pipe.stages)) == names
     pipe.run(steps())
     assert_close(kept.values, [sum(accuracies(steps())) / 3])
 
@@ -115,11 +111,8 @@ def test_a_source_feeds_every_pipe_and_every_fork():
 def test_metrics_of_torchmetrics_chain_with_one_another():
     kept = Kept()
     pipe = Select(pred=1, target=2) ** accuracy() ** MeanMetric() ** Mean() ** kept
-    assert [type(stage).__name__ for stage in pipe.stages[1:4]] == [
-        "MulticlassAccuracy",
-        "MeanMetric",
-        "Mean",
-    ]
+    names = ["MulticlassAccuracy()", "MeanMetric()", "Mean()"]
+    assert list(map(str, pipe.stages[1:4])) == names
     pipe.run(steps())
     assert_close(kept.values, [sum(accuracies(steps())) / 3])
 
