@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -102,7 +103,7 @@ def to_nir(
             f" only one of. Found {steps} ms."
         )
     leading = 2 if any(neuron.time_dim == 0 for neuron in neurons) else 1
-    graph = _Graph(_Target(nir, solver, leading))
+    graph = _Graph(nir, solver, leading)
     given = None if input_shape is None else tuple(input_shape)
     if isinstance(model, Layer):
         graph.add_layer(model, given)
@@ -121,13 +122,15 @@ def _chain(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
         yield name or type(module).__name__.lower(), module
 
 
+@dataclass
 class _Graph:
     """The nodes and edges of a graph, while modules are added to it."""
 
-    def __init__(self, to: _Target) -> None:
-        self.to = to
-        self.nodes: dict[str, Any] = {}
-        self.edges: list[tuple[str, str]] = []
+    nir: Any
+    solver: Solver
+    leading: int  # dimensions before a sample's own: 1 for the batch, 2 with time
+    nodes: dict[str, Any] = field(default_factory=dict)
+    edges: list[tuple[str, str]] = field(default_factory=list)
 
     def add_chain(self, chain: Sequence[tuple[str, nn.Module]], shape: Shape | None) -> None:
         """Adds modules that run one after the other."""
@@ -166,7 +169,7 @@ class _Graph:
                 f" begins with `{type(module).__name__}`. Found None for `{name}`."
             )
         _check_finite(name, module)
-        node = write(self.to, name, module, shape)
+        node = write(self, name, module, shape)
         takes, gives = (
             tuple(int(n) for n in np.atleast_1d(kind))
             for kind in (node.input_type["input"], node.output_type["output"])
@@ -184,11 +187,11 @@ class _Graph:
         """Adds inputs before the first modules, and outputs after the last."""
         for name in first:
             key = "input" if len(first) == 1 else f"input.{name.partition('.')[2]}"
-            self.nodes[key] = self.to.nir.Input(self.nodes[name].input_type["input"])
+            self.nodes[key] = self.nir.Input(self.nodes[name].input_type["input"])
             self.edges.append((key, name))
         for name in last:
             key = "output" if len(last) == 1 else f"output.{name.partition('.')[2]}"
-            self.nodes[key] = self.to.nir.Output(self.nodes[name].output_type["output"])
+            self.nodes[key] = self.nir.Output(self.nodes[name].output_type["output"])
             self.edges.append((name, key))
 
 
@@ -202,22 +205,14 @@ def _check_finite(name: str, module: nn.Module) -> None:
             )
 
 
-class _Target(NamedTuple):
-    """The simulator that nodes are written for."""
-
-    nir: Any
-    solver: Solver
-    leading: int  # dimensions before a sample's own: 1 for the batch, 2 with time
-
-
-def _linear(to: _Target, name: str, module: nn.Linear, shape: Shape) -> Any:
+def _linear(to: _Graph, name: str, module: nn.Linear, shape: Shape) -> Any:
     """Returns the node of a linear connection."""
     if module.bias is None:
         return to.nir.Linear(_array(module.weight))
     return to.nir.Affine(_array(module.weight), _array(module.bias))
 
 
-def _conv(to: _Target, name: str, module: nn.Conv1d | nn.Conv2d, shape: Shape) -> Any:
+def _conv(to: _Graph, name: str, module: nn.Conv1d | nn.Conv2d, shape: Shape) -> Any:
     """Returns the node of a convolution, which always has a bias there."""
     if module.padding_mode != "zeros" or module.groups != 1 or len({*module.kernel_size}) > 1:
         raise ValueError(
@@ -237,7 +232,7 @@ def _conv(to: _Target, name: str, module: nn.Conv1d | nn.Conv2d, shape: Shape) -
     return to.nir.Conv2d(shape[1:], _array(module.weight), *settings, 1, _array(bias))
 
 
-def _flatten(to: _Target, name: str, module: nn.Flatten, shape: Shape) -> Any:
+def _flatten(to: _Graph, name: str, module: nn.Flatten, shape: Shape) -> Any:
     """Returns the node of an ``nn.Flatten``, which has neither time nor batch there."""
     if module.start_dim != to.leading or module.end_dim != -1:
         raise ValueError(
@@ -248,7 +243,7 @@ def _flatten(to: _Target, name: str, module: nn.Flatten, shape: Shape) -> Any:
     return to.nir.Flatten({"input": np.array(shape)}, start_dim=0, end_dim=-1)
 
 
-def _lif(to: _Target, name: str, module: LIF | AdaptiveLIF, shape: Shape) -> Any:
+def _lif(to: _Graph, name: str, module: LIF | AdaptiveLIF, shape: Shape) -> Any:
     """Returns the node of integrate-and-fire neurons, with potentials on a scale where R = 1."""
     for option, off in (("inhibition", None), ("refractory", 0.0)):
         value = getattr(module, option)
@@ -280,7 +275,7 @@ def _lif(to: _Target, name: str, module: LIF | AdaptiveLIF, shape: Shape) -> Any
     )
 
 
-def _integrator(to: _Target, name: str, module: LeakyIntegrator, shape: Shape) -> Any:
+def _integrator(to: _Graph, name: str, module: LeakyIntegrator, shape: Shape) -> Any:
     """Returns the node of a readout, whose potential is its output, and is not scaled."""
     tau, gain = _membrane(to, module)
     ones = np.ones(module.size, np.float32)
@@ -289,7 +284,7 @@ def _integrator(to: _Target, name: str, module: LeakyIntegrator, shape: Shape) -
 
 
 def _membrane(
-    to: _Target, module: LIF | AdaptiveLIF | LeakyIntegrator
+    to: _Graph, module: LIF | AdaptiveLIF | LeakyIntegrator
 ) -> tuple[np.float32 | None, float]:
     """Returns tau in seconds, ``None`` without leak, and what a current of 1 adds in a step."""
     step = module.dt / 1000
