@@ -153,20 +153,15 @@ def _integer(name: str, value: Any) -> int:
     except TypeError:
         number = -1
     fits = number >= 0 and not isinstance(value, bool)
-    check_value(fits, name, value, "a non-negative integer or a tensor of them")
+    mend = f"count positions from 0, and convert a tensor of others with `{name}.long()`"
+    check_value(fits, name, value, "a non-negative integer or a tensor of them", mend)
     return number
 
 
 def _integers(name: str, value: Any) -> list[int]:
     """Returns the positions of an argument."""
-    if not isinstance(value, Tensor):
-        return [_integer(name, value)]
-    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        raise ValueError(
-            f"Argument `{name}` should be a tensor of integers. Found `{name}.dtype ="
-            f" {value.dtype}`: convert it with `{name}.long()`."
-        )
-    return [_integer(name, number) for number in value.reshape(-1).tolist()]
+    numbers = value.reshape(-1).tolist() if isinstance(value, Tensor) else [value]
+    return [_integer(name, number) for number in numbers]
 
 
 def _ranges(begin: Any, end: Any) -> tuple[tuple[int, int], ...]:

@@ -153,8 +153,8 @@ def test_weights_are_passed_on():
         ({"begin": -1}, "`begin` should be a non-negative integer"),
         ({"begin": 1, "end": 1.5}, "`end` should be a non-negative integer"),
         ({"begin": 1, "period": 2.5}, "`period` should be a non-negative integer"),
-        ({"begin": torch.tensor([1.0])}, r"tensor of integers.*`begin.dtype = torch.float32`"),
-        ({"begin": torch.tensor([True])}, "`begin` should be a tensor of integers"),
+        ({"begin": torch.tensor([1.0])}, r"or a tensor of them.*= 1.0`.*with `begin.long\(\)`"),
+        ({"begin": torch.tensor([True])}, "`begin` should be a non-negative integer"),
         ({"begin": torch.tensor([-1])}, "`begin` should be a non-negative integer"),
     ],
 )
