@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -61,7 +61,10 @@ def by_parts(function: Callable[..., Any], *tensors: Tensor) -> Any:
 
 
 class Moments(NamedTuple):
-    """Number of values, their mean, and the sum of squared deviations; sums with their rests."""
+    """Number of values, their mean, and the sum of squared deviations; sums with their rests.
+
+    The moments of complex values are those of their two parts, as complex numbers.
+    """
 
     number: int
     mean: Tensor
@@ -76,40 +79,29 @@ def with_value(moments: Moments, value: Tensor, narrow: bool) -> Moments:
     .. math::
         \bar x_n = \bar x_{n-1} + \frac{x_n - \bar x_{n-1}}{n}, \qquad
         M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n)
-
-    for complex values with the mean of each part, and :math:`M` for both parts together.
     """
-    count, mean, mean_rest, squares, rest = moments
-    count += 1
-    if not value.is_complex():
-        return Moments(count, *_welford(count, value, mean, mean_rest, squares, rest, narrow))
-    mean, mean_rest = mean.to(value.dtype), mean_rest.to(value.dtype)
-    real, real_rest, squares, rest = _welford(
-        *(count, value.real, mean.real, mean_rest.real, squares, rest, narrow)
-    )
-    imag, imag_rest, squares, rest = _welford(
-        *(count, value.imag, mean.imag, mean_rest.imag, squares, rest, narrow)
-    )
-    return Moments(
-        *(count, torch.complex(real, imag), torch.complex(real_rest, imag_rest), squares, rest)
-    )
+    count = moments.number + 1
+    update = partial(_welford if narrow else _wide_welford, count)
+    return Moments(count, *by_parts(update, value, *moments[1:]))
+
+
+Sums = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def _wide_welford(
+    count: int, value: Tensor, mean: Tensor, mean_rest: Tensor, squares: Tensor, rest: Tensor
+) -> Sums:
+    """Adds a real value to sums that are wider than the values."""
+    before = value - mean
+    mean = torch.add(mean, before, alpha=1 / count)
+    return mean, mean_rest, torch.addcmul(squares, before, value - mean), rest
 
 
 def _welford(
-    count: int,
-    value: Tensor,
-    mean: Tensor,
-    mean_rest: Tensor,
-    squares: Tensor,
-    rest: Tensor,
-    narrow: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    count: int, value: Tensor, mean: Tensor, mean_rest: Tensor, squares: Tensor, rest: Tensor
+) -> Sums:
     """Adds a real value to the mean and the sum of squares, both with their rests."""
-    before = value - mean
-    if not narrow:
-        mean = torch.add(mean, before, alpha=1 / count)
-        return mean, mean_rest, torch.addcmul(squares, before, value - mean), rest
-    before = before - mean_rest
+    before = value - mean - mean_rest
     mean, mean_rest = _add_to_both(mean, mean_rest, before / count)
     squares, rest = _add_to_both(squares, rest, before * (value - mean - mean_rest))
     return mean, mean_rest, squares, rest
@@ -121,7 +113,7 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     .. math::
         \delta = \bar b - \bar a, \qquad
         \bar{ab} = \bar a + \delta \frac{n_b}{n_a + n_b}, \qquad
-        M_{ab} = M_a + M_b + |\delta|^2 \frac{n_a n_b}{n_a + n_b}
+        M_{ab} = M_a + M_b + \delta^2 \frac{n_a n_b}{n_a + n_b}
     """
     count = first.number + second.number
     delta = by_parts(
@@ -130,14 +122,9 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     )
     step = by_parts(lambda part: part * (second.number / count), delta)
     mean, mean_rest = add(first.mean, first.mean_rest, step, narrow=True)
-    rest = first.squares_rest + second.squares_rest
+    rest = by_parts(torch.add, first.squares_rest, second.squares_rest)
     squares, rest = add(first.squares, rest, second.squares, narrow=True)
-    between = dot(delta, delta) * (first.number * (second.number / count))
+    weight = first.number * (second.number / count)
+    between = by_parts(lambda part: part * part * weight, delta)
     squares, rest = add(squares, rest, between, narrow=True)
     return Moments(count, mean, mean_rest, squares, rest)
-
-
-def dot(first: Tensor, second: Tensor) -> Tensor:
-    """Returns the products, element by element, of complex numbers as vectors of two."""
-    product: Tensor = by_parts(torch.mul, first, second)
-    return product.real + product.imag if product.is_complex() else product

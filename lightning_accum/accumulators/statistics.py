@@ -54,7 +54,6 @@ class Variance(ElementWise):
     mean_rest: Tensor
     squares: Tensor
     squares_rest: Tensor
-    real = ("squares", "squares_rest")
 
     def __init__(self, correction: float = 1, **kwargs: Any) -> None:
         super().__init__({name: torch.tensor(0.0) for name in _SUMS}, torch.float32, **kwargs)
@@ -72,8 +71,11 @@ class Variance(ElementWise):
     def compute(self) -> Tensor:
         """Returns the variance, of the values' shape."""
         if not self._update_count:
-            return torch.full_like(self.squares, torch.nan)
-        variance = self.squares / max(self._update_count - self.correction, 0)
+            return torch.full_like(self.squares.real, torch.nan)
+        squares = self.squares
+        if squares.is_complex():  # those of both parts
+            squares = squares.real + squares.imag
+        variance = squares / max(self._update_count - self.correction, 0)
         return variance.to(self.like.real.dtype)
 
     def _undefined(self) -> str | None:
