@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_accum.accumulators import (
     EMA,
@@ -33,7 +33,7 @@ def stream(count, shape=(), seed=0):
 
 
 def ema(values, decay=0.9):
-    weights = decay ** torch.arange(len(values) - 1, -1, -1, dtype=torch.float64)
+    weights = decay ** torch.arange(len(values) - 1, -1, -1, dtype=values.dtype)
     return torch.tensordot(weights, values, 1) / weights.sum()
 
 
@@ -49,6 +49,25 @@ def written(folder):
     return {
         tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
     }
+
+
+class Logging(nn.Module):
+    """What a LightningModule has for a pipe, with no room for a 13."""
+
+    current_epoch = 0
+
+    def __init__(self):
+        super().__init__()
+        self.logged, self.options = [], {}
+
+    def log(self, name, value, **options):
+        if value == 13:
+            raise OSError("the disk is full")
+        self.logged.append((name, value))
+        self.options = options
+
+    def values(self, name):
+        return [float(value) for key, value in self.logged if key == name]
 
 
 class Product(CustomAccumulator):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from streams import CASES, stacked, stream
+from streams import CASES, Logging, stacked, stream
 from torch.testing import assert_close
 from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MetricCollection, SumMetric
@@ -180,14 +180,7 @@ def a_state_can_be_synchronised_by_hand():
 
 
 def a_source_ends_in_one_all_reduce():
-    class Module:
-        def __init__(self):
-            self.logged = {}
-
-        def log(self, name, value):
-            self.logged.setdefault(name, []).append(float(value))
-
-    module, writer = Module(), SummaryWriter(str(FOLDER / "events")) if RANK == 0 else None
+    module, writer = Logging(), SummaryWriter(str(FOLDER / "events")) if RANK == 0 else None
     source = Source(module)
     ends = Split(Log("acc"), Scalar(writer, "acc"), Max() ** Log("best"), Sum() ** Log("sum"))
     accuracy = MulticlassAccuracy(num_classes=2, average="micro")
@@ -206,15 +199,15 @@ def a_source_ends_in_one_all_reduce():
     first_mean = sum(first) / 5
     again = sum(1.5 - share for share in first) / 5
     mean_of_both = first_mean + again
-    assert_close(module.logged["acc"], [first_mean, again])
-    assert_close(module.logged["best"], [first_mean, max(first_mean, again)])
-    assert_close(module.logged["sum"], [first_mean, mean_of_both])
-    assert_close(module.logged["loss"], [0.8, 0.8])
-    assert_close(module.logged["losses"], [0.8, 1.6])
+    assert_close(module.values("acc"), [first_mean, again])
+    assert_close(module.values("best"), [first_mean, max(first_mean, again)])
+    assert_close(module.values("sum"), [first_mean, mean_of_both])
+    assert_close(module.values("loss"), [0.8, 0.8])
+    assert_close(module.values("losses"), [0.8, 1.6])
     # It counts iterations, which are the same ones in every process.
     late = [m for m in source.modules() if isinstance(m, Sum) and m.update_count]
     assert [float(total.compute()) for total in late] == pytest.approx([mean_of_both, 1.6])
-    assert_close(module.logged["total"], [4.0, 4.0])
+    assert_close(module.values("total"), [4.0, 4.0])
     if writer is not None:
         writer.close()
 

@@ -2,6 +2,8 @@
 
 import copy
 import logging
+import re
+import warnings
 
 import lightning.pytorch as pl
 import pytest
@@ -9,7 +11,7 @@ import torch
 from callback_helpers import trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
-from streams import written
+from streams import CASES, written
 from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
@@ -18,8 +20,6 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAccuracy
 
 from lightning_accum.accumulators import (
-    EMA,
-    Except,
     Log,
     Max,
     Mean,
@@ -28,9 +28,6 @@ from lightning_accum.accumulators import (
     Select,
     Source,
     Split,
-    Sum,
-    Variance,
-    Window,
     synchronize,
 )
 
@@ -67,21 +64,13 @@ class Base(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+NAMES = [name for name in CASES if name != "List"]
+
+
 class Logs(Base):
     def __init__(self):
         super().__init__()
-        self.seen = nn.ModuleDict(
-            {
-                "sum": Sum(),
-                "mean": Mean(),
-                "max": Max(),
-                "min": Min(),
-                "variance": Variance(),
-                "ema": EMA(0.5),
-                "window": Window(2),
-                "except": Except(Sum(), begin=2),
-            }
-        )
+        self.seen = nn.ModuleDict({name: CASES[name].make() for name in NAMES})
         self.weighed = Mean()
         self.both = MetricCollection({"low": Min(), "high": Max()}, prefix="both_")
 
@@ -98,19 +87,6 @@ class Logs(Base):
 
     def on_train_epoch_end(self):
         synchronize(self)
-
-
-REFERENCES = {
-    "sum": torch.sum,
-    "mean": torch.mean,
-    "max": torch.max,
-    "min": torch.min,
-    # Of one value there is none: 0 / 0.
-    "variance": lambda x: ((x - x.mean()) ** 2).sum() / (len(x) - 1),
-    "ema": lambda x: (0.5 ** torch.arange(len(x) - 1, -1, -1) @ x) / (2 - 0.5 ** (len(x) - 1)),
-    "window": lambda x: x[-2:].mean(),
-    "except": lambda x: x[torch.arange(len(x)) % 3 != 2].sum(),
-}
 
 
 def logging_trainer(path, *callbacks, **options):
@@ -131,10 +107,10 @@ def logged(tmp_path_factory):
     return net, run, events(path / "version_0")
 
 
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_accumulator_is_logged_at_each_step_and_epoch_and_then_reset(logged, name):
     _, _, found = logged
-    reference = REFERENCES[name]
+    reference = CASES[name].reference
     assert_close(
         found[f"{name}_epoch"], [float(reference(losses(epoch))) for epoch in range(EPOCHS)]
     )
@@ -162,7 +138,7 @@ def test_a_fitted_model_is_copied_and_saved_with_its_accumulators(logged, tmp_pa
     run.save_checkpoint(tmp_path / "net.ckpt")
     state = torch.load(tmp_path / "net.ckpt", weights_only=True)["state_dict"]
     assert {
-        f"{name}._extra_state" for name in ("weighed", "seen.except", "both.low")
+        f"{name}._extra_state" for name in ("weighed", "seen.Except", "both.low")
     } <= state.keys()
     Logs().load_state_dict(state)
 
@@ -243,3 +219,72 @@ def test_a_copied_module_logs_through_itself(tmp_path):
     assert "acc" in events(tmp_path / "version_0")
     assert all(source._owner[0] is other for source in (other.train_steps, other.val_steps))
     assert net.train_steps._owner[0] is net
+
+
+# ---------------------------------------------------------------------------- names
+class Net(pl.LightningModule):
+    """Logs losses of training and of validation, and computes the test's loss from a new pipe."""
+
+    def __init__(self, train, largest, val, kept=True):
+        super().__init__()
+        self.automatic_optimization = False
+        self.steps, val_steps = Source(self), Source(self)
+        loss = self.steps ** Select(loss=0)
+        loss ** Mean() ** Log(train)
+        loss ** Max() ** Log(largest)
+        val_steps ** Select(loss=0) ** Mean() ** Log(val)
+        self.held = nn.ModuleList([val_steps]) if kept else (val_steps,)
+
+    def training_step(self, batch):
+        self.steps((batch.mean(),))
+
+    def on_train_epoch_end(self):
+        self.steps.end()
+
+    def validation_step(self, batch):
+        self.held[0]((batch.mean(),))
+
+    def on_validation_epoch_end(self):
+        self.held[0].end()
+
+    def on_test_epoch_start(self):
+        self.test_steps = (Select(loss=0) ** Mean() ** Log("loss")).bind(self)
+
+    def test_step(self, batch):
+        self.test_steps((batch.mean(),))
+
+    def on_test_epoch_end(self):
+        self.test_steps.end()
+
+    def configure_optimizers(self):
+        return None
+
+
+ONE = ("steps.stages.0.branches.0",) * 2
+OUTSIDE = ("a pipe that is not an attribute of it", "steps.")
+
+
+@pytest.mark.parametrize(
+    ("names", "kept", "places"),
+    [
+        (("loss", "loss/max", "val/loss"), True, ()),
+        (("loss", "loss", "val"), True, ONE),
+        (("loss", "max", "loss"), True, ("held.0.", "steps.stages.")),
+        (("loss", "max", "loss"), False, OUTSIDE),
+    ],
+)
+def test_two_stages_of_one_name_in_an_epoch_are_told_once(tmp_path, names, kept, places):
+    run, net = trainer(tmp_path, max_epochs=3), Net(*names, kept=kept)
+    data = DataLoader(torch.arange(6.0)[:, None], batch_size=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run.fit(net, data, data)
+        for _ in range(2):
+            run.test(net, data, verbose=False)
+    told = [str(each.message) for each in caught if "by one `Log`" in str(each.message)]
+    assert len(told) == bool(places)
+    if places:
+        found = re.search("`loss` logged in one epoch by (.*) and by (.*), so .*rename", told[0])
+        assert len({*found.groups()}) == 2
+        for path, place in zip(found.groups(), places, strict=True):
+            assert path.strip("`").startswith(place)

@@ -8,28 +8,15 @@ import sys
 import warnings
 
 import pytest
+from streams import Logging
 from torchmetrics import SumMetric
 
 from lightning_accum.accumulators import Except, Log, Max, Mean, Pipe, Select, Source, Split, Sum
 
 
-class Module:
-    """What a LightningModule has for a pipe."""
-
-    current_epoch = 0
-
-    def __init__(self):
-        self.logged = []
-
-    def log(self, name, value):
-        if value == 13:
-            raise OSError("the disk is full")
-        self.logged.append((name, float(value)))
-
-
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_logger_that_fails_in_one_pipe_fails_for_no_other(position):
-    module = Module()
+    module = Logging()
     source = Source(module)
     for i in range(3):
         source ** (lambda x, i=i: x * (13 if i == position else 1)) ** Sum() ** Log(str(i))
@@ -143,7 +130,7 @@ def test_a_log_without_a_module_is_named_with_the_first_item(build):
         warnings.simplefilter("error")
         flow([1.0])
         flow.end()
-        build().bind(Module())([1.0])
+        build().bind(Logging())([1.0])
 
 
 @pytest.mark.parametrize("last", [Mean(), Select(value=0), SumMetric(), Mean() ** Max()])
@@ -174,7 +161,7 @@ def test_what_is_used_for_its_result_is_not_warned_of():
 
 
 def test_a_source_that_is_never_ended_says_so_in_the_next_epoch():
-    module = Module()
+    module = Logging()
     source = Source(module)
     source ** Mean() ** Log("loss")
     for epoch in range(3):
@@ -190,7 +177,7 @@ def test_a_source_that_is_never_ended_says_so_in_the_next_epoch():
 
 
 def test_a_source_of_training_and_validation_says_so():
-    module = Module()
+    module = Logging()
     source = Source(module)
     source ** Mean() ** Log("loss")
     for training in (True, False):  # one after the other is fine
@@ -209,7 +196,7 @@ def test_a_source_of_training_and_validation_says_so():
 
 
 def test_a_source_that_was_cut_off_begins_anew():
-    module = Module()
+    module = Logging()
     source = Source(module)
     source ** Mean() ** Log("loss")
     with pytest.raises(ZeroDivisionError):

@@ -4,59 +4,41 @@ import pickle
 
 import pytest
 import torch
-from streams import written
+from streams import Logging, written
 from torch.utils.tensorboard import SummaryWriter
 from values import by_pickle
 
 from lightning_accum.accumulators import Log, Mean, Pipe, Scalar, Select, Source, Split, Sum
 
 
-class Module:
-    def __init__(self):
-        self.logged = []
-
-    def log(self, name, value, **kwargs):
-        self.logged.append((name, value, kwargs))
-
-
-class Named(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.logged = []
-
-    def log(self, name, value):
-        self.logged.append(name)
-
-
 def test_log_goes_through_the_module_with_its_options():
-    module = Module()
+    module = Logging()
     pipe = (Select(loss=0) ** Mean() ** Log("loss", prog_bar=True)).bind(module)
     assert pipe.run([(1.0,), (2.0,)]) == 1.5
-    assert module.logged == [("loss", torch.tensor(1.5), {"prog_bar": True})]
+    assert (module.logged, module.options) == ([("loss", 1.5)], {"prog_bar": True})
 
 
 @pytest.mark.parametrize("first", ["bind", "build"])
 def test_every_log_of_a_source_is_bound_whenever_it_is_put_there(first):
-    module = Module()
+    module = Logging()
     source = Source(module) if first == "bind" else Source()
     pipe = source ** Mean() ** Split(Log("a"), Pipe(Log("b")))
     pipe ** Log("c")
     if first == "build":
         source.bind(module)
     source.run([1.0, 2.0])
-    assert [name for name, _, _ in module.logged] == ["a", "b", "c"]
+    assert [name for name, _ in module.logged] == ["a", "b", "c"]
 
 
 def test_a_pipe_that_grows_stays_bound():
-    module = Module()
+    module = Logging()
     pipe = (Mean() ** Log("a")).bind(module)
-    grown = torch.as_tensor ** (pipe ** Log("b"))
-    grown.run([1.0])
-    assert [name for name, _, _ in module.logged] == ["a", "b"]
+    (torch.as_tensor ** (pipe ** Log("b"))).run([1.0])
+    assert module.logged == [("a", 1.0), ("b", 1.0)]
 
 
 def test_integers_are_logged_as_floats():
-    module = Module()
+    module = Logging()
     (Sum() ** Log("count")).bind(module).run([1, 2])
     assert module.logged[0][1].dtype == torch.float32
 
@@ -68,12 +50,12 @@ def test_alone_log_is_a_line_of_the_package_s_logger(caplog):
 
 
 def test_a_module_and_its_source_are_copied_together():
-    bound = Named()
+    bound = Logging()
     bound.source = Source(bound)
     bound.source ** Mean() ** Log("loss")
     for other in (copy.deepcopy(bound), pickle.loads(pickle.dumps(bound))):
         other.source.run([3.0])
-        assert other.logged == ["loss"]
+        assert other.logged == [("loss", 3.0)]
     assert bound.logged == []
     assert list(bound.state_dict())
 
