@@ -2,6 +2,7 @@
 
 import copy
 
+import contract
 import pytest
 import torch
 from streams import CASES, stacked, stream
@@ -11,7 +12,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
-from lightning_accum.accumulators import EMA, Except, List, Max, Mean, Min, Sum, Window
+from lightning_accum.accumulators import EMA, Except, List, Max, Mean, Min, Scalar, Sum, Window
 from lightning_accum.accumulators import Variance as Var
 
 names = pytest.mark.parametrize("name", CASES)
@@ -155,45 +156,31 @@ def test_a_gather_of_ones_own_is_used(name):
 @pytest.mark.parametrize("first", [0.0, 1.0])
 def test_a_collection_keeps_accumulators_of_equal_states_apart(first):
     # After one update all of these have the same value, and torchmetrics would share it.
-    found = MetricCollection(
-        {
-            "max": Max(),
-            "min": Min(),
-            "sum": Sum(),
-            "mean": Mean(),
-            "slow": EMA(0.9),
-            "fast": EMA(0.1),
-            "one": Window(1),
-            "two": Window(2),
-            "biased": Var(correction=0),
-            "unbiased": Var(correction=1),
-            "list": List(),
-            "again": List(),
-            "all": Except(Sum(), begin=7),
-            "odd": Except(Sum(), begin=0, period=2),
-        }
-    )
-    for value in (first, 2.0, 4.0):
+    stacked = torch.tensor([first, 2.0, 4.0], dtype=torch.float64)
+    expected = {
+        "max": (Max(), 4.0),
+        "min": (Min(), first),
+        "sum": (Sum(), first + 6),
+        "mean": (Mean(), (first + 6) / 3),
+        "slow": (EMA(0.9), (0.81 * first + 0.9 * 2 + 4) / (0.81 + 0.9 + 1)),
+        "fast": (EMA(0.1), (0.01 * first + 0.1 * 2 + 4) / (0.01 + 0.1 + 1)),
+        "one": (Window(1), 4.0),
+        "two": (Window(2), 3.0),
+        "biased": (Var(correction=0), stacked.var(correction=0)),
+        "unbiased": (Var(correction=1), stacked.var()),
+        "all": (Except(Sum(), begin=7), first + 6),
+        "odd": (Except(Sum(), begin=0, period=2), 2.0),
+    }
+    lists = {"list": List(), "again": List()}
+    found = MetricCollection({**lists, **{name: each for name, (each, _) in expected.items()}})
+    for value in stacked:
         found.update(value)
     computed = found.compute()
-    assert computed.pop("list") == computed.pop("again") == [first, 2.0, 4.0]
-    stacked = torch.tensor([first, 2.0, 4.0], dtype=torch.float64)
-    for name, expected in {
-        "max": 4.0,
-        "min": first,
-        "sum": first + 6,
-        "mean": (first + 6) / 3,
-        "slow": (0.81 * first + 0.9 * 2 + 4) / (0.81 + 0.9 + 1),
-        "fast": (0.01 * first + 0.1 * 2 + 4) / (0.01 + 0.1 + 1),
-        "one": 4.0,
-        "two": 3.0,
-        "biased": stacked.var(correction=0),
-        "unbiased": stacked.var(),
-        "all": first + 6,
-        "odd": 2.0,
-    }.items():
-        assert_close(computed.pop(name), torch.as_tensor(expected, dtype=torch.float64))
-    assert not computed
+    for name in lists:
+        assert_close(torch.stack(computed.pop(name)), stacked)
+    assert computed.keys() == expected.keys()
+    for name, (_, value) in expected.items():
+        assert_close(computed[name], torch.as_tensor(value, dtype=torch.float64))
     found.reset()
     assert found(8.0)["sum"] == 8.0
 
@@ -263,3 +250,51 @@ def test_a_hash_stays_while_values_come(name):
     assert len({accumulator, accumulator, CASES[name].make()}) == 2
     # A module in two places is one module.
     assert sum(m is accumulator for m in nn.ModuleList([accumulator] * 2).modules()) == 1
+
+
+# ---------------------------------------------------------------------------- states from elsewhere
+LACKING = [*CASES, "MaxRateClassifier", "UpdateStatistics", "FiringStatistics"]
+
+
+@pytest.mark.parametrize("name", [name for name in LACKING if name != "Except"])
+def test_a_state_that_lacks_a_part_is_refused(name):
+    case = contract.CASES[name]
+    metric = case.make()
+    case.run(metric, 0)
+    state = metric.state_dict()
+    saved = state.get("_extra_state", state)
+    for key in saved:
+        part = {k: v for k, v in saved.items() if k != key}
+        part = {"_extra_state": part} if saved is not state else part
+        with pytest.raises(RuntimeError, match=f"should have all of its states.*{key}"):
+            case.make().load_state_dict(part)
+
+
+def test_a_refusal_names_the_metric_within_its_model():
+    model = nn.ModuleDict({"loss": Mean(), "all": Except(Window(2), begin=1, period=3)})
+    saved = filled("Mean").state_dict()
+    saved["_extra_state"]["updates"] = -3
+    state = {f"loss.{key}": value for key, value in saved.items()}
+    with pytest.raises(
+        RuntimeError, match=r"`loss`: state `updates` should be a count. Found `-3`"
+    ):
+        model.load_state_dict(state, strict=False)
+    with pytest.raises(RuntimeError, match=r"`all`: its state should have a `position` below.* 3"):
+        model.load_state_dict({"all._extra_state": {"position": 3, "updates": 0}}, strict=False)
+    assert (model["loss"].update_count, model["all"].position) == (0, 0)
+
+
+def test_a_state_of_nothing_takes_any_shape_afterwards():
+    total, other = Sum(), Sum()
+    total.load_state_dict(other.state_dict())
+    assert total(torch.ones(3)).shape == (3,)
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, None, "1", True])
+def test_the_step_of_a_writer_is_a_count(step):
+    scalar = Scalar(None, "loss")
+    with pytest.raises(
+        ValueError, match=r"`step` of `Scalar\('loss'\)` should be a non-negative integer"
+    ):
+        scalar.load_state_dict({"_extra_state": {"step": step}})
+    assert scalar.step == 0

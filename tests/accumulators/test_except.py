@@ -163,9 +163,9 @@ def test_ranges_that_mean_nothing_are_refused(where, match):
         Except(Mean(), **where)
 
 
-@pytest.mark.parametrize("wrong", [nn.ReLU(), sum, None])
+@pytest.mark.parametrize("wrong", [nn.ReLU(), sum, None, Mean])
 def test_only_an_accumulator_is_wrapped(wrong):
-    with pytest.raises(TypeError, match="`accumulator` should be an accumulator"):
+    with pytest.raises(TypeError, match=r"should be an accumulator, such as `Mean\(\)`"):
         Except(wrong, begin=2)
 
 

@@ -109,6 +109,54 @@ def test_a_subclass_may_redefine_one_verb():
     assert (Select(value=0) ** Negative()).run([(2.0,), (5.0,)]) == -10.0
 
 
+class Total(CustomAccumulator):
+    """Adds up, and does one of the verbs wrongly."""
+
+    def __init__(self, wrong=""):
+        super().__init__()
+        self.data = 0.0
+        self.count, self.wrong = 0, wrong
+
+    def forward(self, value):
+        self.data = self.data + value
+        if self.wrong == "forward":
+            self.count += 1
+        return self.data if self.wrong == "returns" else None
+
+    def calculate(self):
+        return None if self.wrong == "calculate" else self.data
+
+    def reset(self):
+        if self.wrong != "reset":
+            self.data = 0.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verb", "should"),
+    [("calculate", "compute", "return the result"), ("reset", "reset", "assign the initial value")],
+)
+def test_a_verb_that_does_nothing(wrong, verb, should):
+    total = Total(wrong)
+    total.update(1.0)
+    with pytest.raises(TypeError, match=rf"`Total.{wrong}` should {should}"):
+        getattr(total, verb)()
+
+
+def test_state_that_is_not_saved_is_told_once():
+    total = Total("forward")
+    with pytest.warns(UserWarning, match=r"Found that `forward` changes `self.count`"):
+        total.update(1.0)
+    total.update(2.0)  # says it no more
+    assert total.compute() == 3.0
+    total.reset()
+    total.update(1.0)
+
+
+def test_forward_that_returns_the_sum():
+    with pytest.raises(TypeError, match=r"`Total.forward` should add to `self.data`"):
+        Total("returns").update(1.0)
+
+
 def test_what_cannot_be_combined_says_so():
     first, second = Product(), Product()
     with pytest.raises(TypeError, match="`Product` should define how the states"):

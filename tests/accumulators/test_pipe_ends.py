@@ -144,6 +144,20 @@ def test_a_pipe_that_ends_nowhere_is_named_with_the_first_item(last):
     assert str(last.stages[-1] if isinstance(last, Pipe) else last) in str(all_[0].message)
 
 
+def test_an_accumulator_in_two_pipes():
+    mean, found = Mean(), []
+    source = Source()
+    source**mean**found.append
+    source**mean**found.append
+    with pytest.warns(UserWarning, match="Found the same `Mean` in two pipes"):
+        source(1.0)
+    source = Source()
+    first = source ** Mean()
+    first**found.append
+    first ** Max() ** found.append  # a fork
+    source.run([1.0])
+
+
 def test_a_source_without_pipes_says_so():
     source = Source()
     with pytest.warns(UserWarning, match="A source should have a pipe"):

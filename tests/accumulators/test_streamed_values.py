@@ -133,17 +133,23 @@ def test_merged_averages_are_weighed_by_how_far_they_reach():
     assert_close(float(first.compute()), (0.5 * 1 + 0.75 * 6) / 1.25)
 
 
-@pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
-def test_a_variance_is_as_torch_has_it():
-    for correction in (0, 1, 2):
-        variance = Variance(correction=correction)
-        for n, value in enumerate(stream(4, (2,)), 1):
-            variance.update(value)
-            if n > correction:
-                expected = torch.stack(stream(4, (2,))[:n]).var(0, correction=correction)
-                assert_close(variance.compute(), expected)
-            else:
-                assert not variance.compute().isfinite().any()
+def test_the_variance_of_one_value():
+    variance = Variance()
+    variance(torch.ones(3))  # so far
+    with pytest.warns(UserWarning, match=r"Found 1, of shape \(3,\), so that the result is nan"):
+        assert variance.compute().isnan().all()
+    variance.update(torch.zeros(3))
+    assert variance.compute().tolist() == [0.5] * 3
+    biased = Variance(correction=0)
+    biased.update(1.0)
+    assert biased.compute() == 0
+    few = Variance(correction=2)
+    few.update(1.0)
+    with pytest.warns(UserWarning, match="should have more than 2 values"):
+        assert not few.compute().isfinite()
+    few.update(2.0)
+    few.update(6.0)
+    assert few.compute() == 14.0
 
 
 @pytest.mark.parametrize("make", [Sum, Mean, Max, Min, Variance, EMA, lambda: Window(3)])
