@@ -31,6 +31,7 @@ from lightning_accum.accumulators import (
     Window,
     synchronize,
 )
+from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
 
 # Also imported where docstrings' examples are looked for.
 RANK, FOLDER = (int(sys.argv[1]), Path(sys.argv[3])) if __name__ == "__main__" else (0, Path())
@@ -47,12 +48,16 @@ def collectives(do):
 ONE = {"allreduce_": 1}
 
 
+def fed(metric, inputs):
+    for each in inputs:
+        metric.update(**each) if isinstance(each, dict) else metric.update(each)
+    return metric
+
+
 def each_kind_sees_all_values():
     for name in ("Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"):
         case = CASES[name]
-        accumulator = case.make()
-        for value in OWN:
-            accumulator.update(value)
+        accumulator = fed(case.make(), OWN)
         found = stacked(accumulator.compute())
         assert_close(found, case.reference(torch.stack(VALUES)), rtol=1e-12, atol=1e-12)
         # What it holds is its own again.
@@ -63,14 +68,10 @@ def each_kind_sees_all_values():
             atol=1e-12,
         )
         assert_close(stacked(accumulator(OWN[0])), case.reference(torch.stack([*OWN, OWN[0]])))
-    window = Window(3)
-    for value in OWN:
-        window.update(value)
     last = torch.stack([*VALUES[2:5], *VALUES[-3:]])
-    assert_close(window.compute(), last.mean(0))
+    assert_close(fed(Window(3), OWN).compute(), last.mean(0))
     generator = Except(Mean(), begin=0, end=1, period=3)
-    for i in range(6):
-        generator.update(float(10 * RANK + i))
+    fed(generator, [10.0 * RANK + i for i in range(6)])
     assert generator.compute() == (2 + 5 + 12 + 15) / 4
     weighed = Mean()
     weighed.update(1.0 + RANK, weight=1 + 2 * RANK)
@@ -78,18 +79,13 @@ def each_kind_sees_all_values():
 
 
 def a_list_is_gathered_in_the_order_of_the_ranks():
-    values = List()
     nested = {"nested": torch.ones(1)}
-    items = [(RANK, "text"), None, torch.full((RANK + 1,), RANK), nested]
-    for item in items[: 2 + 2 * RANK]:
-        values.update(item)
-    found = values.compute()
+    items = [(RANK, "text"), None, torch.full((RANK + 1,), RANK), (nested,)]
+    found = fed(List(), items[: 2 + 2 * RANK]).compute()
     assert found[:4] == [(0, "text"), None, (1, "text"), None]
-    assert_close(found[4:], [torch.tensor([1, 1]), nested])
+    assert_close(found[4:], [torch.tensor([1, 1]), (nested,)])
     # Longer than what travels at first: a second all-reduce has room for it.
-    long = List()
-    for i in range(2000 * RANK):
-        long.update(i)
+    long = fed(List(), range(2000 * RANK))
     assert collectives(lambda: long.compute()) == {"allreduce_": 2}
     assert long.compute() == list(range(2000))
 
@@ -97,10 +93,7 @@ def a_list_is_gathered_in_the_order_of_the_ranks():
 def a_process_without_values_takes_part():
     value = torch.tensor([2.0, 3.0], dtype=torch.float64)
     for make in (Sum, Mean, Max, Min, Variance, EMA, List):
-        accumulator = make()
-        for _ in range(2 * RANK):
-            accumulator.update(value)
-        found = accumulator.compute()
+        found = fed(make(), 2 * RANK * [value]).compute()
         found = found[1] if isinstance(found, list) else found
         assert_close(found, {Sum: 2, Variance: 0}.get(make, 1) * value)
     with (
@@ -212,6 +205,79 @@ def a_source_ends_in_one_all_reduce():
         writer.close()
 
 
+# ---------------------------------------------------------------------------- metrics
+def updates():
+    """Seven updates within limits, two of them with NaN or Inf."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for i in range(7):
+        w, pos, neg = (torch.rand(3, 4, generator=generator) for _ in range(3))
+        if i in (1, 5):
+            pos[0, : min(i, 4)] = float("nan") if i == 1 else float("inf")
+        after = (w + pos - neg).clamp(0, 1)
+        found.append(
+            {"before": w, "after": after, "pos": pos, "neg": neg, "lower": 0.0, "upper": 1.0}
+        )
+    return found
+
+
+def spikes():
+    generator = torch.Generator().manual_seed(1)
+    return [torch.rand(5, b, 2, 3, generator=generator) < 0.03 for b in (4, 4, 4, 1, 2)]
+
+
+def alone(kind, inputs):
+    """The result of one process that sees all inputs."""
+    return fed(kind(sync_on_compute=False), inputs).compute()
+
+
+def updates_of_each_process_are_averaged_together():
+    every = updates()
+    own = every[:2] if RANK == 0 else every[2:]
+    metric = UpdateStatistics()
+    found, expected = fed(metric, own).compute(), alone(UpdateStatistics, every)
+    assert_close(found, expected)
+    # One NaN in a part and so in the weights, and four Inf that the limits kept out of them.
+    assert_close(found["nonfinite"], torch.tensor((1 + 1 + 4) / 7))
+    # What it holds is its own again, and goes on.
+    metric.update(**own[0])
+    again = [*every, every[0], every[2]]
+    assert_close(metric.compute(), alone(UpdateStatistics, again))
+
+
+def the_same_updates_in_each_process_count_as_one():
+    metric = UpdateStatistics()
+    assert_close(fed(metric, updates()).compute(), alone(UpdateStatistics, updates()))
+
+
+def a_process_without_updates_takes_part():
+    metric = UpdateStatistics()
+    fed(metric, updates() if RANK else [])
+    metric._update_count = max(metric._update_count, 1)  # torchmetrics warns of none
+    assert_close(metric.compute(), alone(UpdateStatistics, updates()))
+
+
+def spikes_of_each_process_are_counted_together():
+    every = spikes()
+    metric = FiringStatistics()
+    found = fed(metric, every[RANK::2]).compute()
+    assert_close(found, alone(FiringStatistics, every))
+    assert 0 < found["silent_share"] < alone(FiringStatistics, every[:1])["silent_share"]
+
+
+def classes_are_those_of_all_samples():
+    generator = torch.Generator().manual_seed(2)
+    rates, labels = torch.rand(24, 6, generator=generator), torch.arange(24) % 3
+    every = [
+        {"rates": rates[i : i + 4], "labels": labels[i : i + 4]} for i in range(0, len(rates), 4)
+    ]
+    for vote in ("assigned", "proportional", "bayes"):
+        whole = fed(MaxRateClassifier(6, 3, vote, sync_on_compute=False), every)
+        metric = fed(MaxRateClassifier(6, 3, vote), every[:1] if RANK == 0 else every[1:])
+        assert metric.predict(rates).tolist() == whole.predict(rates).tolist()
+        assert metric.assignments.tolist() == whole.assignments.tolist()
+
+
 CHECKS = [
     each_kind_sees_all_values,
     a_list_is_gathered_in_the_order_of_the_ranks,
@@ -220,6 +286,11 @@ CHECKS = [
     many_synchronise_in_one_all_reduce,
     a_state_can_be_synchronised_by_hand,
     a_source_ends_in_one_all_reduce,
+    updates_of_each_process_are_averaged_together,
+    the_same_updates_in_each_process_count_as_one,
+    a_process_without_updates_takes_part,
+    spikes_of_each_process_are_counted_together,
+    classes_are_those_of_all_samples,
 ]
 
 if __name__ == "__main__":
