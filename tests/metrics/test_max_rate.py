@@ -1,5 +1,4 @@
 import copy
-import sys
 
 import pytest
 import torch
@@ -178,9 +177,3 @@ def test_plot_draws_the_neurons_of_each_class():
     assert fitted().plot(torch.tensor([1, 1, 1, 1]), ax=given) == (given.figure, given)
     assert [bar.get_height() for bar in given.patches] == [0, 4, 0, 0]
     pyplot.close("all")
-
-
-def test_plot_without_matplotlib_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
-        fitted().plot()

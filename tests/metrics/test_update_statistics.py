@@ -1,5 +1,4 @@
 import math
-import sys
 
 import pytest
 import torch
@@ -57,15 +56,6 @@ def test_two_processes_merge_to_one(cls, batches):
 
 
 @both
-def test_loading_replaces_a_cached_result(cls, batches):
-    every = list(batches())
-    metric = fed(cls, every[:1])
-    metric.compute()
-    metric.load_state_dict(fed(cls, every).state_dict())
-    assert_same(metric, fed(cls, every))
-
-
-@both
 def test_forward_returns_the_batch_and_accumulates(cls, batches):
     metric = cls()
     for batch in batches():
@@ -94,12 +84,10 @@ def test_update_reads_nothing_on_the_host(cls, batches):
 def test_results_are_detached_float_scalars(cls, batches):
     metric = cls()
     for batch in batches():
-        metric(
-            **{
-                k: v.requires_grad_() if torch.is_tensor(v) and v.is_floating_point() else v
-                for k, v in batch.items()
-            }
-        )
+        for value in batch.values():
+            if torch.is_tensor(value) and value.is_floating_point():
+                value.requires_grad_()
+        metric(**batch)
     for value in metric.compute().values():
         assert value.shape == ()
         assert value.dtype == torch.float32
@@ -130,13 +118,6 @@ def test_plot(cls, batches):
     assert figure is not None
 
 
-@both
-def test_plot_without_matplotlib_says_what_to_install(cls, batches, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
-        fed(cls, batches()).plot()
-
-
 def test_update_statistics_average_and_count():
     metric = UpdateStatistics()
     w = torch.tensor([3.0, 4.0])
@@ -158,12 +139,9 @@ def test_update_statistics_average_and_count():
             "nonfinite": 1.0,
         }
     )
-
-
-def test_update_statistics_names_do_not_depend_on_what_was_passed():
-    bare, full = UpdateStatistics(), fed(UpdateStatistics, update_batches())
+    bare = UpdateStatistics()
     bare.update(torch.ones(1), torch.ones(1))
-    assert list(bare.compute()) == list(full.compute()) == [*AVERAGED, "nonfinite"]
+    assert list(bare.compute()) == list(found) == [*AVERAGED, "nonfinite"]
 
 
 def test_firing_statistics_by_hand():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lightning_accum import plot
+from lightning_accum.metrics import FiringStatistics, MaxRateClassifier
 from lightning_accum.nn import LIF, Conv2d, Linear
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -188,7 +189,11 @@ def test_what_does_not_fit_is_rejected(draw, message):
     assert not pyplot.get_fignums()
 
 
-@pytest.mark.parametrize("draw", [plot.raster, plot.membrane, plot.weights])
+METRICS = [lambda x: MaxRateClassifier(3, 2).plot(x), lambda _: FiringStatistics().plot()]
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")
+@pytest.mark.parametrize("draw", [plot.raster, plot.membrane, plot.weights, *METRICS])
 def test_without_matplotlib_it_says_what_to_install(draw, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
