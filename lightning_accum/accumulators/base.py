@@ -139,12 +139,16 @@ class StreamAccumulator(Stage, PersistentMetric):
 
     def _merged(self, parts: Sequence[State]) -> State:
         """Returns the state of one stream that consists of these in order; some may be empty."""
-        updates = sum(part["updates"] for part in parts)
-        held = [self._here(part) for part in parts if part["updates"]]
-        return {**(self._combined(held) if held else parts[0]), "updates": updates}
 
-    def _combined(self, parts: list[State]) -> State:
-        """Returns the states of one stream that consists of these in order, none of them empty."""
+        def joined(first: State, second: State) -> State:
+            both = first["updates"] + second["updates"]
+            return {**self._joined(first, second), "updates": both}
+
+        held = [self._here(part) for part in parts if part["updates"]]
+        return functools.reduce(joined, held) if held else dict(parts[0])
+
+    def _joined(self, first: State, second: State) -> State:
+        """Returns the states of one stream that consists of two in order, neither of them empty."""
         raise NotImplementedError
 
     def _undefined(self) -> str | None:

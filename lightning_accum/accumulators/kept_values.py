@@ -28,8 +28,8 @@ class Keeping(StreamAccumulator):
         # The list is changed in place.
         return {**super()._copy_state_dict(), "values": list(self.values)}
 
-    def _combined(self, parts: list[State]) -> State:
-        return {"values": [value for part in parts for value in part["values"]]}
+    def _joined(self, first: State, second: State) -> State:
+        return {"values": first["values"] + second["values"]}
 
     def _check_own(self, states: State) -> None:
         values = states["values"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import torch
@@ -88,9 +87,9 @@ class Variance(ElementWise):
             " are separate; pass `correction=0` for the variance of these values themselves."
         )
 
-    def _combined(self, parts: list[State]) -> State:
-        moments = (Moments(p["updates"], *(p[name] for name in _SUMS)) for p in parts)
-        return dict(zip(_SUMS, reduce(merge_moments, moments)[1:], strict=True))
+    def _joined(self, first: State, second: State) -> State:
+        both = (Moments(p["updates"], *(p[name] for name in _SUMS)) for p in (first, second))
+        return dict(zip(_SUMS, merge_moments(*both)[1:], strict=True))
 
 
 class EMA(ElementWise):
@@ -151,12 +150,9 @@ class EMA(ElementWise):
         average: Tensor = by_parts(lambda part: part / self.weight, self.scaled)
         return average.to(self.like.dtype)
 
-    def _combined(self, parts: list[State]) -> State:
-        scaled, weight = parts[0]["scaled"], parts[0]["weight"]
-        for part in parts[1:]:
-            scaled = by_parts(torch.add, scaled, part["scaled"])
-            weight = weight + part["weight"]
-        return {"scaled": scaled, "weight": weight}
+    def _joined(self, first: State, second: State) -> State:
+        scaled = by_parts(torch.add, first["scaled"], second["scaled"])
+        return {"scaled": scaled, "weight": first["weight"] + second["weight"]}
 
 
 class _Extreme(ElementWise):
@@ -186,8 +182,8 @@ class _Extreme(ElementWise):
         """Returns the extreme, of the values' shape."""
         return self.extreme.clone()
 
-    def _combined(self, parts: list[State]) -> State:
-        return {"extreme": reduce(self._pick, (part["extreme"] for part in parts))}
+    def _joined(self, first: State, second: State) -> State:
+        return {"extreme": self._pick(first["extreme"], second["extreme"])}
 
 
 class Max(_Extreme):

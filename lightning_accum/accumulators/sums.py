@@ -68,14 +68,12 @@ class _Summing(ElementWise):
         if numeric or not _is_addable(state):
             super()._check_number(name, state)
 
-    def _combined(self, parts: list[State]) -> State:
-        total, rest = parts[0]["total"], parts[0]["rest"]
-        for part in parts[1:]:
-            if isinstance(total, Tensor) and isinstance(part["total"], Tensor):
-                rest = by_parts(torch.add, rest, part["rest"])
-                total, rest = add(total, rest, part["total"], narrow=True)
-            else:
-                total = total + part["total"]
+    def _joined(self, first: State, second: State) -> State:
+        total, more = first["total"], second["total"]
+        if not isinstance(total, Tensor) or not isinstance(more, Tensor):
+            return {"total": total + more, "rest": first["rest"]}
+        rest = by_parts(torch.add, first["rest"], second["rest"])
+        total, rest = add(total, rest, more, narrow=True)
         return {"total": total, "rest": rest}
 
 
@@ -227,8 +225,5 @@ class Mean(_Summing):
         real: Tensor = weight.detach()
         return real
 
-    def _combined(self, parts: list[State]) -> State:
-        weight = parts[0]["weight"]
-        for part in parts[1:]:
-            weight = weight + part["weight"]
-        return {**super()._combined(parts), "weight": weight}
+    def _joined(self, first: State, second: State) -> State:
+        return {**super()._joined(first, second), "weight": first["weight"] + second["weight"]}
