@@ -109,57 +109,60 @@ def test_a_run_that_is_cut_off_leaves_what_counts_iterations():
 
 
 # ---------------------------------------------------------------------------- what is said
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: Mean() ** Log("loss"),
-        lambda: (s := Source(), s ** Mean() ** Log("loss"))[0],
-        lambda: Split(Mean() ** Log("loss")) ** Sum(),
-        lambda: Select(value=0) ** Log("loss"),
-        lambda: Mean() ** Split(Max() ** Log("loss")),
-    ],
-)
-def test_a_log_without_a_module_is_named_with_the_first_item(build):
+def beside(*last):
+    """A source with a pipe, and with others."""
+    source = Source()
+    source ** Mean() ** [].append
+    for each in last:
+        source**each
+    return source
+
+
+def in_two_pipes(mean):
+    return beside(mean ** [].append, mean ** [].append)
+
+
+LOGS = [
+    lambda: Mean() ** Log("loss"),
+    lambda: beside(Mean() ** Log("loss")),
+    lambda: Split(Mean() ** Log("loss")) ** Sum(),
+    lambda: Select(value=0) ** Log("loss"),
+    lambda: Mean() ** Split(Max() ** Log("loss")),
+]
+LOST = {
+    "Mean()": Mean(),
+    "Select(value=0)": Select(value=0),
+    "SumMetric()": SumMetric(),
+    "Max()": Mean() ** Max(),
+}
+SAID = [
+    *((build, r"`Log('loss')` should be bound to a LightningModule. Found none") for build in LOGS),
+    *((lambda last=last: beside(last), f"Found `{name}`, so that nothing is logged: put a `Log`")
+      for name, last in LOST.items()),
+    (lambda: in_two_pipes(Mean()), "Found the same `Mean` in two pipes"),
+    (Source, "A source should have a pipe"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "words"), SAID)
+def test_what_would_be_lost_is_told_once_with_the_first_item(build, words):
     flow = build()
-    with pytest.warns(
-        UserWarning, match=r"`Log\('loss'\)` should be bound.*Source\(self\)"
-    ) as all_:
+    with pytest.warns(UserWarning, match=re.escape(words)) as told:
         flow([1.0])
-    assert len(all_) == 1
+    assert len(told) == 1
     flow([1.0])
     flow.end()
-    build().bind(Logging())([1.0])
+    if build in LOGS:
+        build().bind(Logging())([1.0])
 
 
-@pytest.mark.parametrize("last", [Mean(), Select(value=0), SumMetric(), Mean() ** Max()])
-def test_a_pipe_that_ends_nowhere_is_named_with_the_first_item(last):
-    source, kept = Source(), []
-    source ** Mean() ** kept.append
-    source**last
-    with pytest.warns(UserWarning, match="so that nothing is logged: put a `Log`") as all_:
-        list(map(source, [[1.0], [1.0]]))
-    assert len(all_) == 1
-    assert str(last.stages[-1] if isinstance(last, Pipe) else last) in str(all_[0].message)
-
-
-def test_an_accumulator_in_two_pipes():
-    mean, found = Mean(), []
-    source = Source()
-    source**mean**found.append
-    source**mean**found.append
-    with pytest.warns(UserWarning, match="Found the same `Mean` in two pipes"):
-        source(1.0)
-    source = Source()
+def test_a_fork_behind_an_accumulator_is_no_second_pipe_with_it():
+    found, source = [], Source()
     first = source ** Mean()
     first**found.append
-    first ** Max() ** found.append  # a fork
+    first ** Max() ** found.append
     source.run([1.0])
-
-
-def test_a_source_without_pipes_says_so():
-    source = Source()
-    with pytest.warns(UserWarning, match="A source should have a pipe"):
-        source(1.0)
+    assert found == [1.0, 1.0]
 
 
 def test_what_is_used_for_its_result_is_not_warned_of():
@@ -170,39 +173,26 @@ def test_what_is_used_for_its_result_is_not_warned_of():
     source.run([(1.0,)])
 
 
-def test_a_source_that_is_never_ended_says_so_in_the_next_epoch():
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"current_epoch": 3}, "training in epoch 2, and of training in epoch 3"),
+        ({"training": False}, "training in epoch 2, and of validation in epoch 2"),
+    ],
+)
+def test_a_source_with_items_of_two_epochs_or_stages_says_so(now, words):
     module = Logging()
     source = Source(module)
     source ** Mean() ** Log("loss")
-    for epoch in range(3):
+    for epoch in range(3):  # one after the other is fine
         module.current_epoch = epoch
-        source.run([1.0, 2.0])
+        for module.training in (False, True):
+            source.run([1.0, 2.0])
     source(1.0)
-    module.current_epoch = 3
-    with pytest.warns(
-        UserWarning, match=r"in epoch 2, and of .* in epoch 3.*call `end\(\)`"
-    ) as all_:
+    vars(module).update(now)
+    with pytest.warns(UserWarning, match=rf"Found items of {words},.* call `end\(\)` in") as told:
         list(map(source, [1.0, 1.0]))
-    assert len(all_) == 1
-
-
-def test_a_source_of_training_and_validation_says_so():
-    module = Logging()
-    source = Source(module)
-    source ** Mean() ** Log("loss")
-    for training in (True, False):  # one after the other is fine
-        module.training = training
-        source.run([1.0, 2.0])
-
-    def send(training):
-        module.training = training
-        source(1.0)
-
-    with pytest.warns(
-        UserWarning, match=r"of validation in epoch 0, and of training.*call"
-    ) as all_:
-        list(map(send, [False, True, True, False, True]))
-    assert len(all_) == 1
+    assert len(told) == 1
 
 
 def test_a_source_that_was_cut_off_begins_anew():

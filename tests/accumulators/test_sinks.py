@@ -60,15 +60,6 @@ def test_a_module_and_its_source_are_copied_together():
     assert list(bound.state_dict())
 
 
-def test_scalars_stand_in_a_real_event_file(tmp_path):
-    writer = SummaryWriter(str(tmp_path))
-    pipe = Select(loss=0) ** Mean() ** Scalar(writer, "train/loss")
-    pipe.run([(1.0,), (2.0,)])
-    pipe.run([(5.0,)])
-    writer.close()
-    assert written(tmp_path) == {"train/loss": [(0, 1.5), (1, 5.0)]}
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
 def test_a_copy_writes_into_the_same_folder_with_a_writer_of_its_own(tmp_path, copied):
     writer = SummaryWriter(str(tmp_path))

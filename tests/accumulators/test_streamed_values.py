@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from streams import CASES, SHAPES, ema, stacked, stream
+from streams import CASES, SHAPES, stacked, stream
 from torch.testing import assert_close
 from turns import turns
 
@@ -93,16 +93,6 @@ def test_a_mask_is_a_weight_for_each_element():
         assert math.isnan(Mean()(1.0, weight=0))
 
 
-@given(count=counts, length=st.integers(1, 10), seed=seeds)
-def test_a_window_is_of_the_last_values(count, length, seed):
-    values = torch.stack(stream(count, (2,), seed))
-    window = Window(length)
-    for value in values:
-        window.update(value)
-    assert_close(window.compute(), values[-length:].mean(0))
-    assert len(window.values) == min(count, length)
-
-
 def test_merged_windows_hold_both_until_the_next_value():
     first, second = Window(2), Window(2)
     for value in (100.0, 1.0, 2.0):
@@ -111,17 +101,7 @@ def test_merged_windows_hold_both_until_the_next_value():
     first.merge_state(second)
     assert first.compute() == 3.0
     assert first(8.0) == 7.0
-
-
-@given(decay=st.floats(0.01, 0.99), count=counts, seed=seeds)
-def test_an_ema_has_no_bias_at_its_start(decay, count, seed):
-    values = stream(count, (2,), seed)
-    average, constant = EMA(decay), EMA(decay)
-    for value in values:
-        average.update(value)
-        constant.update(torch.tensor(3.0, dtype=torch.float64))
-    assert_close(average.compute(), ema(torch.stack(values), decay), rtol=1e-10, atol=1e-10)
-    assert_close(constant.compute(), torch.tensor(3.0, dtype=torch.float64))
+    assert len(first.values) == 2
 
 
 def test_merged_averages_are_weighed_by_how_far_they_reach():
