@@ -2,9 +2,12 @@
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import Resumable, Saver, resuming, share, trainer
+from callback_helpers import Resumable
+from ddp_run import pieces
+from run_ranks import Saver, resuming, share, trainer
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback
@@ -20,17 +23,10 @@ FEEDBACK = {
 }
 
 
-class Pieces(Resumable):
-    """Each batch's share of this process, ragged, which goes on where it stopped."""
-
-    def __init__(self, rank, ranks):
-        generator, batches = torch.Generator().manual_seed(3), []
-        for size in (8, 8, 5, 1):  # of the last one process has all
-            spikes = (torch.rand(STEPS, size, INPUTS, generator=generator) < 0.4).double()
-            labels = torch.randint(CLASSES, (size,), generator=generator)
-            mine = torch.arange(size).tensor_split(ranks)[rank]
-            batches.append((spikes[:, mine], labels[mine]))
-        super().__init__(batches)
+def labelled(rank, ranks):
+    """Each batch's share of this process, with labels."""
+    batches = pieces(rank, ranks, STEPS, INPUTS)
+    return [(spikes, (10 * reward.abs()).long() % CLASSES) for spikes, reward in batches]
 
 
 class Model(pl.LightningModule):
@@ -83,7 +79,8 @@ def fit(feedback, rank, ranks, reset, save=None, resume=None):
         ),
     ]
     run = trainer(ranks, *learners, *([] if save is None else [Saver(save, STOP)]))
-    run.fit(model, Pieces(rank, ranks), **resuming(resume))
+    data = Resumable(labelled(rank, ranks), batch_size=None)  # goes on where it stopped
+    run.fit(model, data, **resuming(resume))
     return {
         "model": dict(model.state_dict()),
         "callbacks": {str(i): each.state_dict() for i, each in enumerate(learners)},
@@ -125,9 +122,7 @@ def deep(rank, ranks):
         cells={str(i): la.CellSpec(f"fcs.{i}", f"lifs.{i}") for i in range(2)},
     )
     model = Deep()
-    pieces = Pieces(rank, ranks)
-    pieces.batches = pieces.batches[:2]
-    trainer(ranks, learner).fit(model, pieces)
+    trainer(ranks, learner).fit(model, DataLoader(labelled(rank, ranks)[:2], batch_size=None))
     return dict(model.state_dict())
 
 

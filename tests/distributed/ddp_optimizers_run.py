@@ -2,7 +2,7 @@
 
 import lightning.pytorch as pl
 import torch
-from ddp_run import INPUTS, OUTPUTS, Pieces
+from ddp_run import INPUTS, OUTPUTS, pieces
 from run_ranks import share, trainer
 from torch import nn
 from torch.utils.data import DataLoader
@@ -72,7 +72,7 @@ def fit(name, rank, ranks):
     rule = la.STDP(0.06, -0.04, time_dim=0, params=["weight", "bias"])
     learns = CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})
     run = trainer(ranks, learns)
-    run.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
+    run.fit(model, DataLoader(pieces(rank, ranks), batch_size=None))
     params = {key: param.detach() for key, param in model.named_parameters()}
     state = run.optimizers[0].state_dict()
     return {"start": start, "params": params, "state": state, "steps": run.global_step}

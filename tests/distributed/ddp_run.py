@@ -38,23 +38,15 @@ RULES = {
 }
 
 
-class Pieces:
+def pieces(rank, ranks, steps=STEPS, inputs=INPUTS):
     """Each batch's share of this process, ragged, in the end nothing for most."""
-
-    def __init__(self, rank, ranks):
-        generator = torch.Generator().manual_seed(3)
-        self.batches = []
-        for size in (8, 8, 5, 1):  # of the last one process has all
-            spikes = (torch.rand(STEPS, size, INPUTS, generator=generator) < 0.4).double()
-            reward = torch.randn(size, generator=generator).double()
-            mine = torch.arange(size).tensor_split(ranks)[rank]
-            self.batches.append((spikes[:, mine], reward[mine]))
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, i):
-        return self.batches[i]
+    generator, batches = torch.Generator().manual_seed(3), []
+    for size in (8, 8, 5, 1):  # of the last one process has all
+        spikes = (torch.rand(steps, size, inputs, generator=generator) < 0.4).double()
+        reward = torch.randn(size, generator=generator).double()
+        mine = torch.arange(size).tensor_split(ranks)[rank]
+        batches.append((spikes[:, mine], reward[mine]))
+    return batches
 
 
 class Model(pl.LightningModule):
@@ -115,7 +107,7 @@ def fit(rule, kind, rank, ranks, every=1, epochs=2):
         apply_every_n_batches=None if kind.endswith("stepped") else every,
     )
     run = trainer(ranks, learns, epochs=epochs)
-    run.fit(model, DataLoader(Pieces(rank, ranks), batch_size=None))
+    run.fit(model, DataLoader(pieces(rank, ranks), batch_size=None))
     return model
 
 

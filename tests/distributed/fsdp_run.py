@@ -2,7 +2,7 @@
 
 import lightning.pytorch as pl
 import torch
-from ddp_run import INPUTS, Pieces
+from ddp_run import INPUTS, pieces
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
 from run_ranks import resuming, share
@@ -98,7 +98,7 @@ def fit(model, rule, rank, folder, **options):
         rule, cells={"enc": la.CellSpec("net.fc", "net.lif")}, apply_every_n_batches=every
     )
     trainer = make_trainer(model.ranks, learns, *more, default_root_dir=folder, **options)
-    data = DataLoader(Pieces(rank, model.ranks), batch_size=None)
+    data = DataLoader(pieces(rank, model.ranks), batch_size=None)
     trainer.fit(model, data, **resuming(resumed))
     return trainer
 

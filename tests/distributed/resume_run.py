@@ -3,7 +3,8 @@ FOLDER`."""
 
 import lightning.pytorch as pl
 import torch
-from run_ranks import Resumable, Saver, resuming, share, trainer
+from callback_helpers import Resumable
+from run_ranks import Saver, resuming, share, trainer
 from torch import nn
 
 import lightning_accum as la
@@ -19,7 +20,7 @@ def pieces(rank, ranks):
     """Images and labels of one process."""
     images = torch.rand(BATCHES, BATCH, INPUTS, generator=torch.Generator().manual_seed(1))
     mine = torch.arange(BATCH).tensor_split(ranks)[rank]
-    return Resumable([(each[mine], mine % 3) for each in images])
+    return Resumable([(each[mine], mine % 3) for each in images], batch_size=None)
 
 
 class Model(pl.LightningModule):

@@ -53,27 +53,6 @@ def share(main, wait=True):
     os._exit(0)
 
 
-class Resumable:
-    """Batches that go on where they stopped."""
-
-    def __init__(self, batches):
-        self.batches, self.done = batches, 0
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __iter__(self):
-        for i in range(self.done, len(self.batches)):
-            self.done = (i + 1) % len(self.batches)
-            yield self.batches[i]
-
-    def state_dict(self):
-        return {"done": self.done}
-
-    def load_state_dict(self, state):
-        self.done = state["done"]
-
-
 class Saver(pl.Callback):
     """Saves after so many batches."""
 

@@ -1,9 +1,9 @@
 """Thresholds that adapt to activity: each process' own, or averaged."""
 
-import lightning.pytorch as pl
 import pytest
 import torch
 from buffers_run import Model
+from callback_helpers import trainer
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
@@ -49,9 +49,6 @@ def test_without_it_they_drift_apart(found):
 
 
 def test_a_buffer_that_is_not_there(tmp_path):
-    trainer = pl.Trainer(
-        default_root_dir=tmp_path, accelerator="cpu", callbacks=[AverageBuffers("lif.theta_")],
-        logger=False, enable_checkpointing=False, enable_model_summary=False, max_epochs=1,
-    )  # fmt: skip
+    run = trainer(tmp_path, AverageBuffers(["lif.theta_"]))
     with pytest.raises(AttributeError, match=r"Found \['lif.theta_'\].*did you mean `lif.theta`"):
-        trainer.fit(Model(1, True), DataLoader(torch.zeros(1, 5, 1, 5), batch_size=None))
+        run.fit(Model(1, True), DataLoader(torch.zeros(1, 5, 1, 5), batch_size=None))

@@ -3,7 +3,8 @@
 import lightning.pytorch as pl
 import torch
 from run_ranks import share, trainer
-from torch import Tensor, nn
+from torch import nn
+from torch.utils.data import DataLoader
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
@@ -27,19 +28,11 @@ class Head(pl.LightningModule):
         return torch.optim.SGD(self.head.parameters(), 0.1)
 
 
-class Batches(torch.utils.data.IterableDataset[Tensor]):
-    def __init__(self, count):
-        self.count = count
-
-    def __iter__(self):
-        return iter(torch.ones(self.count, 5, 7, 6))
-
-
 def main(rank, ranks, folder):
     rule = STDP(0.01, -0.01, time_dim=0)
     learner = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")}, log=False, summary=False)
     net, raised = Head(), ""
-    loader = torch.utils.data.DataLoader(Batches(4 - rank), batch_size=None)
+    loader = DataLoader(torch.ones(4 - rank, 5, 7, 6), batch_size=None)
     try:
         learners = [learner] if folder.name == "with" else []
         trainer(ranks, *learners, epochs=1).fit(net, loader)

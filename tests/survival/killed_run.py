@@ -16,7 +16,7 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-from callback_helpers import Resumable
+from callback_helpers import Resumable, trainer
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -92,31 +92,24 @@ def fit(folder, how):
     images = torch.rand(BATCHES * BATCH, INPUTS, generator=generator)
     data = TensorDataset(images, torch.arange(len(images)) % 3)
     common = {"cells": {"enc": CellSpec("fc", "lif")}, "apply_every_n_batches": 3, "carry": True}
-    savers = [Saver(folder)] if how == "KILL" else [OnExceptionCheckpoint(folder, "stopped")]
-    trainer = pl.Trainer(
-        default_root_dir=folder,
+    run = trainer(
+        folder,
+        CellTrainerCallback(STDP(0.05, -0.03, time_dim=0), **common),
+        CellTrainerCallback(BCM(0.01, 20.0), {"rates": CellSpec("rates", "relu")}),
+        Saver(folder) if how == "KILL" else OnExceptionCheckpoint(folder, "stopped"),
         max_epochs=EPOCHS,
-        accelerator="cpu",
-        logger=False,
         enable_checkpointing=how != "KILL",
-        enable_model_summary=False,
-        enable_progress_bar=False,
         num_sanity_val_steps=0,
-        callbacks=[
-            CellTrainerCallback(STDP(0.05, -0.03, time_dim=0), **common),
-            CellTrainerCallback(BCM(0.01, 20.0), {"rates": CellSpec("rates", "relu")}),
-            *savers,
-        ],
     )
     saved = sorted(folder.glob("*.ckpt"))
     model = Model()
-    trainer.fit(
+    run.fit(
         model,
         Resumable(data, batch_size=BATCH),
         DataLoader(data, batch_size=BATCH),
         ckpt_path=saved[-1] if saved else None,
     )
-    trainer.save_checkpoint(folder / "end")
+    run.save_checkpoint(folder / "end")
 
 
 def child(folder, how):
