@@ -121,16 +121,11 @@ def test_a_device_without_double_precision_gets_single():
 
 # ---------------------------------------------------------------------------- Python's numbers
 @pytest.mark.parametrize("make", [Sum, Mean, Max, EMA, lambda: Window(1)])
-@pytest.mark.parametrize("value", [16777217.0, 0.1, 1e300])
-def test_a_float_of_python_is_not_rounded(make, value):
-    assert make()(value).item() == value
-    assert make()([value, 1.0]).tolist() == [value, 1.0]
-
-
-@pytest.mark.parametrize("make", [Sum, Mean, Window])
-def test_a_complex_number_of_python_is_not_rounded(make):
-    accumulator = make(1) if make is Window else make()
-    assert accumulator(16777217.0 + 0.1j).item() == 16777217.0 + 0.1j
+@pytest.mark.parametrize("value", [16777217.0, 0.1, 1e300, 16777217.0 + 0.1j])
+def test_a_number_of_python_is_not_rounded(make, value):
+    if make is not Max or isinstance(value, float):
+        assert make()(value).item() == value
+        assert make()([value, 1.0]).tolist() == [value, 1.0]
 
 
 @pytest.mark.parametrize("given_as", [int, torch.tensor])
