@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -19,9 +19,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._checks import quoted
+from lightning_accum._checks import check_choice, quoted
 from lightning_accum._compat.lightning import batches_that_stepped
 from lightning_accum._compat.torch import version
 from lightning_accum.callbacks._logging import (
@@ -64,17 +63,16 @@ class UpdateMonitor(Callback):
     table of the ratios, whether the learning rate was too small, right or too large for each
     module, and what to do.
 
-    The monitor measures the step itself, with clipping, weight
-    decay, schedules and momentum, and no other change of the weights. It works with automatic and
-    manual optimization, any optimizers, accumulated batches and mixed precision; a step that a
-    gradient scaler skips has no values. If several optimizers hold a parameter, or one steps
-    several times in a batch, the last step counts. Under DDP every process logs the same values.
+    The monitor measures the step itself, with clipping, weight decay, schedules and momentum, and
+    no other change of the weights. It works with automatic and manual optimization, any optimizers,
+    accumulated batches and mixed precision; a step that a gradient scaler skips has no values. If
+    several optimizers hold a parameter, or one steps several times in a batch, the last step
+    counts. Under DDP every process logs the same values.
 
     Parameters are copied and measured only on logging steps (``log_every_n_steps``), and in steps
-    1, 2, 4, 8, ... for the table. If an
-    optimizer does not step in every batch, its last step before each logging step is measured, as
-    far as the longest of its latest pauses predicts the next one. After irregular pauses a logging
-    step may have no values.
+    1, 2, 4, 8, ... for the table. If an optimizer does not step in every batch, its last step
+    before each logging step is measured, as far as the longest of its latest pauses predicts the
+    next one. After irregular pauses a logging step may have no values.
 
     Args:
         by: ``"module"``, or ``"parameter"`` for the statistics of each parameter.
@@ -99,8 +97,7 @@ class UpdateMonitor(Callback):
         prog_bar: bool = False,
         summary: bool = True,
     ) -> None:
-        if by not in ("parameter", "module"):
-            raise ValueError(f"Argument `by` should be 'parameter' or 'module'. Found `{by = }`.")
+        check_choice("by", by, ("parameter", "module"))
         self.by = by
         self.params = [params] if isinstance(params, str) else params
         self.prog_bar, self.summary = prog_bar, summary
@@ -137,7 +134,7 @@ class UpdateMonitor(Callback):
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the hooks from the optimizers."""
         if self._run is not None:
-            self._run.watch.remove()
+            self._run.remove()
         self._run = None
         remove_lent(self)
 
@@ -161,29 +158,35 @@ class _MonitoredFit:
         self._steps: dict[int, int] = {}
         self._stepped_at: dict[int, int] = {}
         self._pauses: dict[int, deque[int]] = {}
-        self.watch = StepWatch(self._wanted, self._measured)
+        self._begun: dict[int, Copies] = {}
+        handles = [
+            register_optimizer_step_pre_hook(_weakly(self._begin)),
+            register_optimizer_step_post_hook(_weakly(self._end)),
+        ]
+        # The hooks are global in torch: they must not outlive this object, however it is dropped.
+        self.remove = weakref.finalize(self, lambda: [handle.remove() for handle in handles])
+        self.remove.atexit = False
 
-    def _wanted(self, optimizer: Optimizer) -> list[Tensor]:
-        """Returns the parameters to measure in a step that begins."""
-        now, key = batches_that_stepped(self.trainer), id(optimizer)
-        pauses = self._pauses.setdefault(key, deque([1], maxlen=_REMEMBERED_PAUSES))
-        if now > self._stepped_at.get(key, now):
-            pauses.append(now - self._stepped_at[key])
-        self._stepped_at[key] = now
-        count = self._steps[key] = self._steps.get(key, 0) + 1
-        if not (self._is_logged(key) or (self.monitor.summary and count & (count - 1) == 0)):
-            return []
-        # Those whose changes became gradients were measured when their optimizer stepped.
-        idle = optimizer.idle if isinstance(optimizer, UpdateOptimizer) else set()
-        names = self._names().keys() - idle
-        params = (param for group in optimizer.param_groups for param in group["params"])
-        return [param for param in params if id(param) in names]
+    def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """Copies parameters as a step begins, and returns its arguments if its closure changes."""
+        self._begun.pop(id(optimizer), None)  # of a step that raised an error
+        params = self._wanted(optimizer)
+        if not params:
+            return None
+        copies = self._begun[id(optimizer)] = Copies(params)
+        if kwargs.get("closure") is not None:
+            return args, {**kwargs, "closure": copies.after(kwargs["closure"])}
+        if len(args) > 1 and args[1] is not None:  # the first argument is the optimizer
+            return (args[0], copies.after(args[1]), *args[2:]), kwargs
+        return None
 
-    def _measured(
-        self, optimizer: Optimizer, params: Sequence[Tensor], changes: Sequence[Change]
-    ) -> None:
+    def _end(self, optimizer: Optimizer, *_: Any) -> None:
+        """Measures a step that has ended."""
+        copies = self._begun.pop(id(optimizer), None)
+        if copies is None:
+            return
         names = self._names()
-        found = {names[id(param)]: change for param, change in zip(params, changes, strict=True)}
+        found = {names[id(param)]: change for param, change in copies.changes()}
         if not isinstance(optimizer, UpdateOptimizer):  # the ratios of rules are larger
             self._note(id(optimizer), found)
         if not self._is_logged(id(optimizer)):
@@ -192,6 +195,22 @@ class _MonitoredFit:
         # A later callback stepped at the end of the batch, after this one had logged.
         if self.logged_at == batches_that_stepped(self.trainer):
             self.log()
+
+    def _wanted(self, optimizer: Optimizer) -> list[Tensor]:
+        """Returns the parameters to measure in a step that begins."""
+        now, key = batches_that_stepped(self.trainer), id(optimizer)
+        pauses = self._pauses.setdefault(key, deque([1], maxlen=_REMEMBERED_PAUSES))
+        if now > self._stepped_at.get(key, now):
+            pauses.append(now - self._stepped_at[key])
+        self._stepped_at[key] = now
+        step = self._steps[key] = self._steps.get(key, 0) + 1
+        if not (self._is_logged(key) or (self.monitor.summary and step & (step - 1) == 0)):
+            return []
+        # Those whose changes became gradients were measured when their optimizer stepped.
+        idle = optimizer.idle if isinstance(optimizer, UpdateOptimizer) else set()
+        names = self._names().keys() - idle
+        params = (param for group in optimizer.param_groups for param in group["params"])
+        return [param for param in params if id(param) in names]
 
     def _is_logged(self, key: int) -> bool:
         """Returns whether an optimizer's step may be its last one before a logging step."""
@@ -340,59 +359,10 @@ def _modules_of(model: nn.Module) -> list[str]:
         path += f"{name}."
 
 
-Wanted = Callable[[Optimizer], Sequence[Tensor]]
-Measured = Callable[[Optimizer, Sequence[Tensor], Sequence[Change]], None]
-
-
-class StepWatch:
-    """Copies parameters when any optimizer's step begins, and compares them when it ends."""
-
-    def __init__(self, wanted: Wanted, measured: Measured) -> None:
-        self._wanted = wanted
-        self._measured = measured
-        self._begun: dict[int, Copies] = {}
-        me = weakref.ref(self)
-
-        def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-            watch = me()
-            return None if watch is None else watch._begin(optimizer, args, kwargs)
-
-        def end(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            watch = me()
-            if watch is not None:
-                watch._end(optimizer)
-
-        handles = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)]
-        # The hooks are global in torch: they must not outlive this object, however it is dropped.
-        self._remove = weakref.finalize(self, _remove, handles)
-        self._remove.atexit = False
-
-    def remove(self) -> None:
-        """Removes the hooks."""
-        self._remove()
-        self._begun = {}
-
-    def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        self._begun.pop(id(optimizer), None)  # of a step that raised an error
-        params = self._wanted(optimizer)
-        if not params:
-            return None
-        copies = self._begun[id(optimizer)] = Copies(params)
-        if kwargs.get("closure") is not None:
-            return args, {**kwargs, "closure": copies.after(kwargs["closure"])}
-        if len(args) > 1 and args[1] is not None:  # the first argument is the optimizer
-            return (args[0], copies.after(args[1]), *args[2:]), kwargs
-        return None
-
-    def _end(self, optimizer: Optimizer) -> None:
-        copies = self._begun.pop(id(optimizer), None)
-        if copies is not None:
-            self._measured(optimizer, copies.params, copies.changes())
-
-
-def _remove(handles: Sequence[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls a method for as long as its object exists."""
+    known = weakref.WeakMethod(method)
+    return lambda *args: None if (found := known()) is None else found(*args)
 
 
 class Copies:
@@ -402,23 +372,20 @@ class Copies:
         self.params = params
         self._before = [param.detach().clone() for param in params]
 
-    def changes(self) -> list[Change]:
-        """Returns how the parameters changed since they were copied."""
-        pairs = zip(self._before, self.params, strict=True)
-        return [measure_change(before, param.detach()) for before, param in pairs]
+    def changes(self) -> Iterator[tuple[Tensor, Change]]:
+        """Yields each parameter, and how it changed since it was copied."""
+        for before, param in zip(self._before, self.params, strict=True):
+            yield param, measure_change(before, param.detach())
 
     def after(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Returns a closure that copies again the parameters to which ``closure`` itself writes.
-
-        Under Lightning the training step runs in it, which may normalize weights, for example. Only
-        the first call copies: later calls come in the middle of the optimizer's own work.
-        """
-        first = [True]
+        """Returns a closure that copies again the parameters to which ``closure`` itself writes."""
+        # Under Lightning the training step runs in it, which may normalize weights, for example.
+        # Later calls come in the middle of the optimizer's own work.
+        calls = count()
 
         def call() -> Any:
-            if not first:
+            if next(calls):
                 return closure()
-            first.clear()
             versions = [version(param) for param in self.params]
             result = closure()
             for i, (param, earlier) in enumerate(zip(self.params, versions, strict=True)):
