@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import itertools
 import pickle
 import tempfile
 from functools import partial
@@ -55,32 +54,29 @@ from programs import (
     whole,
     windows,
 )
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import lr_scheduler
 
 import lightning_accum as la
 from lightning_accum import MSTDPET, STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.functional import FastSigmoid, GaussianKernel
+from lightning_accum.functional import GaussianKernel
 from lightning_accum.nn import (
     LIF,
     AdaptiveLIF,
     Competition,
     Conv2d,
-    DelayedLinear,
     LateralInhibition,
     LeakyIntegrator,
     PoissonEncoder,
     RecurrentLinear,
     RewardBaseline,
     Rewire,
-    ShortTermPlasticity,
     SparseLinear,
     SurrogateLIF,
-    WinnerTakeAll,
 )
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.rules import RandomFeedback, learn_online
+from lightning_accum.rules import learn_online
 
 CORRECT = []
 # The rows of the table fill their lines.
@@ -96,19 +92,15 @@ def correct(name, **program):
 correct("STDP of sequences", advice=())
 correct("STDP of steps", net=lambda: Net(LIF(OUTPUTS)), rule=pairs(0.01, -0.008, time_dim=None),
     step=stepwise, advice=())
-correct("STDP of nearest spikes", rule=pairs(0.01, -0.01, trace_mode="nearest"))
 correct("triplets", rule=lambda net: la.TripletSTDP(0.0005, 0.001, -0.004, -0.001, time_dim=0))
 correct("weight-dependent STDP", rule=lambda net: la.WeightDependentSTDP(0.002, -0.01, time_dim=0),
     prepare=constrained(Clamp(0.0, 1.0)), advice=())
 correct("a kernel", rule=lambda net: la.KernelSTDP(GaussianKernel(0.02, 5.0, -0.005), time_dim=0))
-correct("a kernel of one's own",
-    rule=lambda net: la.KernelSTDP(lambda d: 0.01 * torch.cos(d / 5), time_dim=0))
 correct("Clopath", net=lambda: Net(SurrogateLIF(OUTPUTS, time_dim=0)),
     rule=lambda net: la.Clopath(0.02, -0.02, 0.1, 0.3, time_dim=0),
     prepare=constrained(Clamp(0.0, 1.0)))
 correct("inhibitory STDP", rule=lambda net: la.InhibitorySTDP(1e-3, target_rate=50.0, time_dim=0),
     prepare=constrained(Clamp(0.0, 1.0)))
-correct("homeostasis", rule=lambda net: la.Homeostasis(1e-3, target=50.0, time_dim=0))
 correct("homeostasis wakes silent neurons",
     rule=lambda net: la.Homeostasis(0.05, target=100.0, time_dim=0),
     prepare=lambda net, rule: nn.init.constant_(net.fc.weight, 0.01))
@@ -139,22 +131,11 @@ correct("rewards of both signs", rule=mstdp, inputs=("reward",),
 correct("rewards of mean 0 for potentiation only", rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0),
     inputs=("reward",), step=rewarded(lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i),
     epochs=10, advice=())
-correct("rewards by chance, of mean 0, for potentiation only",
-    rule=lambda net: MSTDPET(0.01, 0.0, time_dim=0), inputs=("reward",),
-    step=rewarded(lambda i: float(torch.rand(()) < 0.5) * 2 - 1), epochs=8, advice=())
 correct("a rare reward", rule=mstdp, inputs=("reward",),
     step=rewarded(lambda i: float(i % 16 == 5)), epochs=4)
-correct("a reward of one sample, once", rule=mstdp, inputs=("reward",),
-    step=rewarded(lambda i: torch.eye(BATCH)[0] * (i == 11)))
-correct("rewards that release a neuromodulator", inputs=("reward",),
-    rule=lambda net: MSTDPET(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0, -0.05)),
-    step=rewarded(lambda i: float(i % 4 == 1)))
 correct("a neuromodulator that lasts from trial to trial", inputs=("reward",), carry=True,
     rule=lambda net: MSTDPET(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0, -0.05)),
     step=rewarded(lambda i: float(i % 4 == 1)))
-correct("a reward that gates", rule=mstdp, inputs=("reward",), step=rewarded(lambda i: 1.0))
-correct("punishment only", rule=mstdp, inputs=("reward",),
-    step=rewarded(lambda i: -torch.ones(BATCH)))
 
 
 def against_baseline(net, x, i):
@@ -180,14 +161,8 @@ def erring_with_loss(net, x, i):
 
 correct("e-prop, and an optimizer of the readout", net=Errors, rule=eprop, step=erring_with_loss,
     inputs=("error",), optimizer=trained_readout)
-correct("e-prop with random feedback", net=Errors,
-    rule=lambda net: eprop(net, feedback=RandomFeedback(2, OUTPUTS)), step=erring_with_loss,
-    inputs=("error",), optimizer=trained_readout)
 correct("e-prop below a readout that is frozen", net=Errors, rule=eprop, step=erring,
     inputs=("error",), prepare=lambda net, rule: net.readout.requires_grad_(False))
-correct("e-prop of adaptive neurons", net=lambda: Errors(beta=0.2),
-    rule=lambda net: eprop(net, beta=0.2, tc_adaptation=200.0), step=erring_with_loss,
-    inputs=("error",), optimizer=trained_readout)
 
 
 def backwards(net, x, i):
@@ -197,24 +172,6 @@ def backwards(net, x, i):
 
 correct("OTTT", net=lambda: Errors(gradient="step"), rule=lambda net: la.OTTT(0.05, time_dim=0),
     step=backwards, prepare=lambda net, rule: net.readout.requires_grad_(False))
-correct("S-TLLR", net=lambda: Errors(gradient="step"),
-    rule=lambda net: la.STLLR(0.05, -0.05, surrogate=FastSigmoid(3.0), time_dim=0),
-    step=backwards, prepare=lambda net, rule: net.readout.requires_grad_(False))
-
-
-class Facilitating(Net):
-    """Neurons behind synapses with short-term plasticity."""
-
-    def __init__(self):
-        super().__init__()
-        self.plasticity = ShortTermPlasticity(INPUTS, tc_facilitation=50.0)
-
-    def forward(self, x):
-        released = [self.plasticity(each) for each in x.transpose(0, 1)]
-        return self.lif(self.fc(2 * torch.stack(released)))
-
-
-correct("short-term plasticity", net=Facilitating, rule=pairs(0.01, -0.008, graded_input=True))
 
 
 def regressed(net, x, i):
@@ -251,19 +208,11 @@ for rate_rule, end in {
 for name, neuron in {
     "adaptive neurons": lambda: AdaptiveLIF(OUTPUTS, time_dim=0),
     "lateral inhibition": lambda: LIF(OUTPUTS, inhibition=LateralInhibition(0.2), time_dim=0),
-    "winner takes all": lambda: LIF(OUTPUTS, inhibition=WinnerTakeAll(3), time_dim=0),
     "a refractory period": lambda: LIF(OUTPUTS, refractory=3.0, time_dim=0),
     "a competition": lambda: Competition(LIF(OUTPUTS, time_dim=0), OUTPUTS, time_dim=0),
     "surrogate neurons": lambda: SurrogateLIF(OUTPUTS, time_dim=0),
 }.items():
     correct(name, net=partial(lambda neuron: Net(neuron()), neuron))
-
-
-class Threshold(nn.Module):
-    """A neuron of one's own, which keeps no state."""
-
-    def forward(self, x):
-        return (x > 0.4).float()
 
 
 class Slow(nn.Module):
@@ -289,7 +238,6 @@ class Tidy(Slow):
         del self.v
 
 
-correct("a neuron without a state", net=lambda: Net(Threshold()))
 correct("a neuron of one's own", net=lambda: Net(Slow()))
 
 
@@ -356,8 +304,6 @@ def synapses():
 
 correct("few synapses", net=lambda: Net(fc=synapses()), step=rewired,
     prepare=constrained(Normalize(2.0), Clamp(0.0, 1.0)))
-correct("few synapses whose winners learn", net=lambda: Net(fc=synapses()),
-    rule=lambda net: la.WTAHebb(0.01, time_dim=0))
 correct("recurrent connections",
     net=lambda: Net(LIF(OUTPUTS), recurrent=uniform(RecurrentLinear(OUTPUTS), 0.0, 0.1)),
     rule=pairs(0.01, -0.008, time_dim=None), step=recurrent,
@@ -392,9 +338,6 @@ def delays_clamped(net, rule):
 correct("delays that a clamp keeps in range", net=lambda: delayed(delay=2.0),
     rule=lambda net: la.DelayAdjustedSTDP(4.0, -4.0, params=["delay"], time_dim=0),
     prepare=delays_clamped)
-correct("weights behind fixed delays",
-    net=lambda: Net(fc=uniform(DelayedLinear(INPUTS, OUTPUTS, 5.0, delay=2.0, time_dim=0))),
-    rule=lambda net: la.DelayAdjustedSTDP(0.01, -0.008, time_dim=0))
 
 
 # ====================================================================== streams and windows
@@ -452,27 +395,12 @@ def online(update_every):
         learn_online(rule, layer, x.transpose(0, 1), update_every=update_every)
 
 
-def each_step():
-    net, rule = Net(LIF(OUTPUTS)), STDP(0.001, -0.0008)
-    rule.register_cell("enc", Cell(net.fc, net.lif))
-    for x in spikes(4):
-        net.rest()
-        rule.clear()
-        for each in x.transpose(0, 1):
-            net.lif(net.fc(each))
-            rule()
-            rule.update()
-
-
-correct("the rule in each step", alone=each_step, hosts=(HAND,))
 correct("windows of different length",
     data=lambda: [spikes(1, steps=steps)[0] for steps in (15, 3, 40, 1, 22, 9, 30, 12, 5, 18)],
     advice=())
 correct("batches of different size",
     data=lambda: [spikes(1, batch=size)[0] for size in (4, 1, 7, 3, 4, 4, 2, 5, 1, 1)])
-correct("batches of one", data=lambda: spikes(24, batch=1))
 correct("a single batch", data=lambda: spikes(1), epochs=1)
-correct("long windows", data=lambda: spikes(4, steps=200))
 correct("sparse activity", data=lambda: spikes(24, rate=0.02),
     net=lambda: Net(LIF(OUTPUTS, v_threshold=0.3, time_dim=0)))
 
@@ -492,8 +420,6 @@ def blank(rate):
 
 correct("half of the inputs are always dark", data=blank(0.0))
 correct("two of three batches are blank", data=blank(1.0))
-correct("epochs of one class each",
-    data=lambda: [spikes(1)[0] * (torch.arange(INPUTS) < 4) for _ in range(12)])
 correct("neurons that begin to fire late",
     net=lambda: Net(LIF(OUTPUTS, v_threshold=2.0, time_dim=0)),
     data=lambda: [x * (0.2 if i < 8 else 1.0) for i, x in enumerate(spikes(24))],
@@ -504,14 +430,8 @@ correct("neurons that begin to fire late",
 correct("rates of 0 for a control", rule=pairs(0.0, 0.0))
 correct("rates of 0 for a control, in pieces of a stream", rule=pairs(0.0, 0.0), step=through,
     carry=True)
-correct("potentiation only, clamped", rule=pairs(0.01, 0.0), prepare=constrained(Clamp(0, 1)))
 correct("a schedule that ends at 0",
     callback={"lr_scheduler": partial(lr_scheduler.CosineAnnealingLR, T_max=16)}, hosts=(CALLBACK,))
-correct("a warm-up", hosts=(CALLBACK,),
-    callback={"lr_scheduler": partial(lr_scheduler.LinearLR, start_factor=0.01, total_iters=12)})
-correct("a schedule by epochs", epochs=4, hosts=(CALLBACK,),
-    callback={"lr_scheduler": partial(lr_scheduler.StepLR, step_size=1, gamma=0.5),
-              "lr_interval": "epoch"})
 
 
 correct("a scale that goes down to 0", scale=lambda i: max(0.0, 1 - i / 8), hosts=(HAND, FABRIC))
@@ -520,23 +440,15 @@ correct("small rates, few updates", rule=pairs(1e-5, -1e-5), epochs=1)
 # ====================================================================== weights
 correct("weights that are clamped", prepare=constrained(Clamp(0.0, 0.4)), advice=())
 correct("weights of one norm", prepare=constrained(Normalize(1.0)))
-correct("weights of one norm, clamped", prepare=constrained(Clamp(0.0, None), Normalize(1.0)))
-
-
-def softly_bound(net, rule):
-    attach_updater(net.fc, "weight").weight.fullbound("power", 1.0, 0.0, power=1.0)
 
 
 def sharply_bound(net, rule):
     attach_updater(net.fc, "weight").weight.fullbound("sharp", 0.3, 0.0)
 
 
-correct("soft bounds", prepare=softly_bound)
 correct("weights partly at sharp bounds", prepare=sharply_bound)
 correct("weights that reach their limits and stay", rule=pairs(1.0, 1.0),
     prepare=constrained(Clamp(0.0, 0.5)), epochs=4)
-correct("weights in float64", net=lambda: Net(fc=dense().double()),
-    step=lambda net, x, i: whole(net, x.double(), i))
 correct("weights in bfloat16, with large rates", net=lambda: Net(fc=dense().bfloat16()),
     rule=pairs(0.1, -0.1), step=lambda net, x, i: whole(net, x.bfloat16(), i))
 correct("mixed precision", trainer={"precision": "bf16-mixed"}, hosts=(CALLBACK,))
@@ -683,23 +595,6 @@ correct("an optimizer of the readout", **HEADED)
 correct("updates of several batches", every=4)
 correct("gradients of several batches", **HEADED, trainer={"accumulate_grad_batches": 4},
     hosts=(CALLBACK,))
-correct("clipped gradients", **HEADED, trainer={"gradient_clip_val": 0.1}, hosts=(CALLBACK,))
-
-
-def several(module, x, i):
-    """Manual optimization with two optimizers and the layer's own."""
-    rates = module(x).mean(0).detach()
-    a, b, own = module.optimizers()
-    for layer, optimizer in ((module.a, a), (module.b, b)):
-        optimizer.zero_grad()
-        module.manual_backward(layer(rates).square().mean())
-        optimizer.step()
-    own.step()
-
-
-def adam_sgd_and_own(module):
-    a, b = torch.optim.Adam(module.a.parameters()), torch.optim.SGD(module.b.parameters(), 0.1)
-    return [a, b, local(module)]
 
 
 def rarely(module, x, i):
@@ -753,8 +648,6 @@ def in_loop(name, program, **more):
     correct(name, alone=program, hosts=(HAND,), **more)
 
 
-in_callback("several optimizers, by hand", lambda: fit(
-    Lit(several, adam_sgd_and_own, a=nn.Linear(OUTPUTS, 2), b=nn.Linear(OUTPUTS, 2)), learner()))
 in_callback("the module's own optimizer steps rarely", lambda: fit(Lit(rarely, local), learner()))
 in_callback("automatic optimization without a loss", lambda: fit(Lit(automatic=True), learner()))
 in_callback("updates as gradients in a fit", lambda: fit(Lit(step_exported, momentum), learner()))
@@ -777,20 +670,6 @@ def control(learn):
     """A control run makes its learner, and leaves it out."""
     use = learner()
     fit(ByLoss(), *([use] if learn else []))
-
-
-def ablation():
-    """A table of variants, of which some are never run."""
-    variants = {rate: learner(pairs(rate, -rate)(None)) for rate in (0.001, 0.01, 0.1)}
-    fit(ByLoss())
-    fit(Lit(), variants[0.01])
-
-
-def folds():
-    """Each fold trains copies of a prototype."""
-    prototype, use = Lit(), learner()
-    for fold in range(3):
-        fit(copy.deepcopy(prototype), copy.deepcopy(use), data=spikes(8 + fold))
 
 
 def again(module, use):
@@ -828,13 +707,6 @@ def validated():
     trainer.predict(net, loader())
 
 
-def never_fitted():
-    """Only looks at what a model answers."""
-    trainer, net = quiet_trainer(learner()), ByLoss()
-    trainer.validate(net, loader(), verbose=False)
-    trainer.predict(net, loader())
-
-
 def layer_by_layer():
     """The second layer learns when the first one has."""
     net = Lit(lambda module, x, i: run_second(module, module(x)), **second(OUTPUTS, 0.2, 0.9))
@@ -847,34 +719,6 @@ def swa():
     fit(ByLoss(), learner(), average, max_epochs=3)
 
 
-def ema():
-    kind = getattr(pl.callbacks, "EMAWeightAveraging", None)
-    if kind is None:
-        pytest.skip("older Lightning")
-    fit(Lit(), learner(), kind(decay=0.9))
-
-
-def stopped_early():
-    class Worse(ByLoss):
-        def validation_step(self, batch, batch_idx):
-            self.log("loss", float(self.current_epoch), batch_size=len(batch))
-
-    trainer = quiet_trainer(learner(), pl.callbacks.EarlyStopping("loss", patience=1), max_epochs=8)
-    trainer.fit(Worse(), loader(), loader())
-
-
-class Unending(torch.utils.data.IterableDataset[Tensor]):
-    """A stream without a length."""
-
-    def __iter__(self):
-        return itertools.cycle(spikes())
-
-
-def unending():
-    data = torch.utils.data.DataLoader(Unending(), batch_size=None)
-    quiet_trainer(learner(), max_steps=12, max_epochs=-1).fit(Lit(), data)
-
-
 def both_networks():
     """Two learners, of two layers, in one fit."""
     pair = Lit(lambda module, x, i: run_second(module, x.transpose(0, 1)), **second())
@@ -885,24 +729,16 @@ def both_networks():
 TOP = {"top": CellSpec("fc2", "lif2")}
 in_callback("a control run that never fits its learner", lambda: control(learn=False))
 in_callback("the same program with its learner", lambda: control(learn=True))
-in_callback("an ablation with learners to spare", ablation)
-in_callback("copies of a prototype for each fold", folds)
-in_callback("several fits of one module", lambda: again(always(Lit()), learner))
 in_callback("several fits with one learner", lambda: again(always(Lit()), always(learner())))
 in_callback("one learner for several modules", lambda: again(Lit, always(learner())))
 in_callback("a fit that is saved and resumed, twice", resumed)
 in_callback("a fit that fails and is begun again", lambda: interrupted(5))
 in_callback("a fit that fails in its first batch", lambda: interrupted(0))
 in_callback("validation, test and prediction", validated)
-in_callback("a model that is only validated", never_fitted)
 in_callback("layer by layer", layer_by_layer)
 in_callback("stochastic weight averaging", swa)
-in_callback("a running average of the weights", ema)
-in_callback("a fit that is stopped early", stopped_early)
-in_callback("a stream without end, and max_steps", unending)
 in_callback("two learners in one fit", both_networks)
 in_callback("fast_dev_run", lambda: fit(Lit(), learner(), fast_dev_run=True))
-in_callback("limit_train_batches", lambda: fit(Lit(), learner(), limit_train_batches=2))
 in_callback("no logs and no summary", lambda: fit(Lit(), learner(log=False, summary=False)))
 
 
@@ -957,32 +793,6 @@ def copied():
     del pickled
 
 
-class OwnRule(pl.LightningModule):
-    """Calls its rule by hand in a fit without a callback."""
-
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-        self.net = Net()
-        self.rule = STDP(0.01, -0.008, time_dim=0)
-        self.rule.register_cell("enc", Cell(self.net.fc, self.net.lif))
-
-    def training_step(self, batch, batch_idx):
-        whole(self.net, batch, batch_idx)
-        self.rule(carry=False)
-        self.rule.update()
-
-    def validation_step(self, batch, batch_idx):
-        whole(self.net, batch, batch_idx)
-
-    def configure_optimizers(self):
-        return None
-
-
-def own_rule():
-    quiet_trainer(max_epochs=2, num_sanity_val_steps=2).fit(OwnRule(), loader(), loader())
-
-
 def half_of_the_time(net, rule, i):
     """Calls the rule in a test too, in which nothing is recorded."""
     nn.ModuleList([net, rule]).train(i % 4 < 2)
@@ -1002,7 +812,6 @@ for name, program in {
     "a network that runs while a rule records it": ran_only,
     "trials that are not learned": rejected_now_and_then,
     "copies in the midst of learning": copied,
-    "a rule by hand in a fit": own_rule,
     "changes of one's own": plain_updater,
     "many short runs": lambda: [by_hand(Program(name="one", epochs=1)) for _ in range(4)],
 }.items():
@@ -1037,27 +846,9 @@ def set_up_only():
     use.release()
 
 
-def restored():
-    """A loop goes on from a state."""
-    first = None
-    net = Net()
-    for _ in range(2):
-        use = FabricCellTrainer(stdp(), ENC)
-        use.setup(net)
-        if first is not None:
-            use.load_state_dict(first)
-        for i, x in enumerate(spikes(12)):
-            with use.batch():
-                whole(net, x, i)
-            use.step()
-        first = use.state_dict()
-        use.release()
-
-
 for name, program in {
     "a loop under Fabric that is not released": left,
     "a learner that is set up and released": set_up_only,
-    "a loop under Fabric that goes on from a state": restored,
 }.items():
     correct(name, alone=program, hosts=(FABRIC,))
 
