@@ -30,7 +30,7 @@ from callback_helpers import (
 )
 from test_callback_errors import Rewarding
 from test_compiled import StepByStep
-from test_handing_over import Stepping
+from test_fabric import Stepping
 from test_three_ways import Automatic, AutomaticHead
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -17,45 +17,13 @@ from callback_helpers import (
     parts_by_hand,
     trainer,
     warning_of,
-    weights_after_each_batch,
 )
-from lightning.pytorch.callbacks import ModelCheckpoint
 from test_resume import Streaming
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
-
-# It is about users who want the weights of before the step; nobody can give it them here.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Using ModelCheckpoint with manual optimization:UserWarning"
-)
-
-
-def test_groups_and_the_partial_one_of_an_epoch(tmp_path):
-    net, data = Net(), loader(8)
-    expected = fit_by_hand(net, list(data), every=3, epochs=2)
-    found = weights_after_each_batch(net)
-    steps = Probe("on_train_batch_end", lambda run, _: run.global_step)
-    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=2, save_top_k=-1)
-    run = trainer(
-        tmp_path,
-        callback(apply_every_n_batches=3),
-        found,
-        steps,
-        saver,
-        max_epochs=2,
-        enable_checkpointing=True,
-    )
-    run.fit(net, data)
-    applied = [expected[i] for i in (0, 1, 2, 3, 4, 5)]
-    at = [2, 5, 7, 10, 13, 15]  # the batches 3, 6 and 8 of each epoch
-    assert all(close(found.found[i], weight) for i, weight in zip(at, applied, strict=True))
-    for before, after in ((0, 1), (3, 4), (8, 9), (11, 12)):
-        assert torch.equal(found.found[before], found.found[after])
-    assert steps.found == [0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6]
-    assert {path.stem for path in tmp_path.glob("*.ckpt")} == {"step=2", "step=4", "step=6"}
 
 
 def test_a_group_is_bounded_as_one_change(tmp_path):

@@ -214,8 +214,3 @@ def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
         trainer(tmp_path, learns, plugins=[scaled]).fit(
             Hidden(as_gradients), DataLoader(data, batch_size=4)
         )
-
-
-def test_a_rule_that_carries_nothing_is_not_told_to_carry():
-    with pytest.raises(ValueError, match=r"`carry` should be False for a `STDP`"):
-        CellTrainerCallback(la.STDP(0.1, -0.1, carry=False), carry=True)

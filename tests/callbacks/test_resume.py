@@ -83,22 +83,6 @@ def test_within_a_group_an_epoch_or_between(model, batches, tmp_path):
     assert clean(rest)
 
 
-def test_it_does_matter_what_is_carried_and_pending(tmp_path):
-    """Without the callback's state the same resumption gives other weights."""
-    path, bare = tmp_path / "middle.ckpt", tmp_path / "bare.ckpt"
-    options = {"apply_every_n_batches": 3, "carry": True}
-    trainer(tmp_path, callback(**options), SaveAt(4, path)).fit(Streaming(), data())
-    saved = torch.load(path, weights_only=True)
-    assert list(saved["callbacks"]) == [callback().state_key]
-    torch.save({**saved, "callbacks": {}}, bare)
-    weights = []
-    for ckpt in (path, bare):
-        net = Streaming()
-        trainer(tmp_path, callback(**options)).fit(net, data(), ckpt_path=ckpt)
-        weights.append(net.fc.weight)
-    assert not torch.equal(*weights)
-
-
 def test_an_epoch_then_another(tmp_path):
     whole = Net()
     trainer(tmp_path, callback(), max_epochs=2).fit(whole, loader(3))
