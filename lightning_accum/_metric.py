@@ -10,7 +10,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.plot import plot_single_or_multi_val
 
 from lightning_accum._compat.torchmetrics import default_states, forget_computed
-from lightning_accum._state import TENSOR, shown
+from lightning_accum._state import TENSOR, Kind, check_state
 
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 _EXTRA = "_extra_state"
@@ -24,6 +24,20 @@ def has_double(device: torch.device) -> bool:
 def representable(tensor: Tensor, device: torch.device) -> Tensor:
     """Returns the tensor in single precision if the device has no double precision."""
     return tensor if has_double(device) else tensor.to(_SINGLE.get(tensor.dtype, tensor.dtype))
+
+
+def _like(default: Tensor) -> Kind:
+    """Returns the kind of states that have a default; of one element, it may have any size."""
+    one = default.numel() == 1
+    shape = f"{default.ndim} dimensions" if one else f"shape {tuple(default.shape)}"
+
+    def fits(state: Any) -> bool:
+        if not TENSOR.fits(state) or state.is_complex():
+            return False
+        alike = state.ndim == default.ndim if one else state.shape == default.shape
+        return bool(alike and state.is_floating_point() == default.is_floating_point())
+
+    return Kind(f"a dense tensor of {shape} and a dtype such as {default.dtype}", fits)
 
 
 class PersistentMetric(Metric):
@@ -69,10 +83,11 @@ class PersistentMetric(Metric):
         found = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
         if found:
             try:
-                self._check_states(found, names)
-            except ValueError as error:
+                place = f"`{prefix[:-1] or type(self).__name__}`"
+                self._check_states(place, found.get(_EXTRA, found))
+            except RuntimeError as error:
                 # The metric loads all of its states or none: some of them mean nothing.
-                error_msgs.append(f"`{prefix[:-1] or type(self).__name__}`: {error}")
+                error_msgs.append(str(error))
                 found = {}
         for name in names:
             state_dict.pop(prefix + name, None)
@@ -89,29 +104,13 @@ class PersistentMetric(Metric):
         if found:
             self._renew()
 
-    def _check_states(self, states: dict[str, Any], names: list[str]) -> None:
-        """Raises a ``ValueError`` if the states to load are not those of such a metric."""
-        lacking = [name for name in names if name not in states]
-        if lacking:
-            raise ValueError(
-                f"the state dict should have all of its states, {names}. Found none for {lacking}."
-            )
-        for name, default in default_states(self).items():
-            self._check_state(name, states[name], default)
+    def _kinds(self) -> dict[str, Kind]:
+        """Returns the kind of each state."""
+        return {name: _like(default) for name, default in default_states(self).items()}
 
-    def _check_state(self, name: str, state: Any, default: Any) -> None:
-        """Raises a ``ValueError`` if a state differs from its default in kind or shape."""
-        if not TENSOR.fits(state):
-            raise ValueError(f"state `{name}` should be {TENSOR.should}. Found {shown(state)}.")
-        if state.dtype.is_floating_point != default.dtype.is_floating_point or state.is_complex():
-            raise ValueError(
-                f"state `{name}` should be of a dtype such as {default.dtype}. Found {state.dtype}."
-            )
-        if state.ndim != default.ndim or (default.numel() > 1 and state.shape != default.shape):
-            raise ValueError(
-                f"size mismatch for {name}: it should have shape {tuple(default.shape)}. Found"
-                f" {tuple(state.shape)}."
-            )
+    def _check_states(self, place: str, states: dict[str, Any]) -> None:
+        """Raises a ``RuntimeError`` if the states to load are not those of such a metric."""
+        check_state(place, states, self._kinds())
 
     def _renew(self) -> None:
         """Forgets the cached result, because states were loaded or merged."""

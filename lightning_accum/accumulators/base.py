@@ -17,7 +17,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from lightning_accum._checks import check_strings
 from lightning_accum._compat.torchmetrics import is_synchronised
 from lightning_accum._metric import PersistentMetric, representable
-from lightning_accum._state import COUNT, shown
+from lightning_accum._state import ANYTHING, COUNT, Kind
 from lightning_accum.accumulators.pipe_stage import Parameters, Stage, parameters
 from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
 from lightning_accum.sparse.attribute_assignment import assign
@@ -208,17 +208,8 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._take_states(self._here(state))
         self._renew()
 
-    def _check_states(self, states: State, names: list[str]) -> None:
-        found = states["_extra_state"]
-        if not isinstance(found, dict):
-            raise ValueError(f"its state should be a dictionary. Found {shown(found)}.")
-        super()._check_states(found, list(self._copy_state_dict()))
-        if not COUNT.fits(found["updates"]):
-            raise ValueError(f"state `updates` should be a count. Found {shown(found['updates'])}.")
-        self._check_own(found)
-
-    def _check_own(self, states: State) -> None:
-        """Raises a ``ValueError`` if these are not states of such an accumulator."""
+    def _kinds(self) -> dict[str, Kind]:
+        return {"updates": COUNT, **dict.fromkeys(self._initial, ANYTHING)}
 
     def _sync_dist(
         self,

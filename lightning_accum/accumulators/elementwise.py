@@ -11,13 +11,21 @@ import torch
 from torch import Tensor
 
 from lightning_accum._metric import has_double, representable
-from lightning_accum._state import TENSOR, shown
+from lightning_accum._state import TENSOR, Kind, check_that
 from lightning_accum.accumulators.base import State, StreamAccumulator
 
 _DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _KEPT = {*_DOUBLE, *_DOUBLE.values()}
-#: The dtypes that values are converted to.
-STREAMED = {torch.int64, *_KEPT}
+
+NUMBERS = Kind(
+    "a dense tensor of numbers",
+    lambda value: TENSOR.fits(value) and value.dtype in {torch.int64, *_KEPT},
+)
+"""The tensors that values are converted to."""
+_REAL_NUMBERS = Kind(
+    "a dense tensor of real numbers", lambda value: NUMBERS.fits(value) and not value.is_complex()
+)
+_EMPTY = Kind("an empty tensor", lambda value: NUMBERS.fits(value) and value.shape == (0,))
 
 
 def double(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -116,34 +124,21 @@ class ElementWise(StreamAccumulator):
             merged["like"] = self.like.new_empty(0, dtype=like)
         return merged
 
-    def _check_own(self, states: State) -> None:
-        for name, state in states.items():
-            if name != "updates":
-                self._check_number(name, state)
-        like, value = states.get("like"), states[self._shaped]
+    def _kinds(self) -> dict[str, Kind]:
+        kinds = dict.fromkeys(self._initial, NUMBERS) | dict.fromkeys(self.real, _REAL_NUMBERS)
+        return {**super()._kinds(), **kinds, **({"like": _EMPTY} if "like" in kinds else {})}
+
+    def _check_states(self, place: str, states: State) -> None:
+        super()._check_states(place, states)
+        value, like = states[self._shaped], states.get("like")
         shapes = {k: tuple(getattr(states[k], "shape", ())) for k in self._initial if k != "like"}
         first = shapes[self._shaped] if states["updates"] else ()
-        if any(_joined(shape, first) != first for shape in shapes.values()):
-            raise ValueError(f"states should have the values' shape. Found shapes {shapes}.")
-        if like is not None and like.shape != (0,):
-            raise ValueError(f"state `like` should be empty. Found {like.tolist()}.")
-        if like is not None and isinstance(value, Tensor) and _kind(value) != _kind(like):
-            raise ValueError(f"state `like` should be like {value.dtype}. Found {like.dtype}.")
-
-    def _check_number(self, name: str, state: Any) -> None:
-        """Raises a ``ValueError`` if a state is not a tensor of a dtype that is streamed."""
-        real = name in self.real
-        fits = TENSOR.fits(state) and state.dtype in STREAMED
-        if not fits or (state.is_complex() and real):
-            raise ValueError(
-                f"state `{name}` should be a dense tensor of {'real ' * real}numbers. Found"
-                f" {shown(state)}."
-            )
-
-
-def _kind(tensor: Tensor) -> tuple[bool, bool]:
-    """Returns whether a tensor has real or complex floats."""
-    return tensor.is_floating_point(), tensor.is_complex()
+        fits = all(_joined(shape, first) == first for shape in shapes.values())
+        check_that(fits, place, "states of the values' shape", str(shapes))
+        if like is not None and isinstance(value, Tensor):
+            fits = value.is_complex() == like.is_complex()
+            fits = fits and value.is_floating_point() == like.is_floating_point()
+            check_that(fits, place, f"a tensor like {value.dtype} as `like`", str(like.dtype))
 
 
 def _joined(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:

@@ -9,10 +9,10 @@ from lightning_utilities import apply_to_collection
 from torch import Tensor
 
 from lightning_accum._checks import check_value
-from lightning_accum._state import shown
+from lightning_accum._state import ANYTHING, Kind, check_that, list_of
 from lightning_accum.accumulators.arithmetic import by_parts
 from lightning_accum.accumulators.base import State, StreamAccumulator
-from lightning_accum.accumulators.elementwise import STREAMED, check_shape, double, wide
+from lightning_accum.accumulators.elementwise import NUMBERS, check_shape, double, wide
 
 
 class Keeping(StreamAccumulator):
@@ -31,16 +31,17 @@ class Keeping(StreamAccumulator):
     def _joined(self, first: State, second: State) -> State:
         return {"values": first["values"] + second["values"]}
 
-    def _check_own(self, states: State) -> None:
-        values = states["values"]
-        if not isinstance(values, list) or bool(values) != bool(states["updates"]):
-            raise ValueError(f"its `values` should be a list. Found {shown(values)}.")
-        apply_to_collection(values, Tensor, _check_value)
+    def _kinds(self) -> dict[str, Kind]:
+        return {**super()._kinds(), "values": list_of(ANYTHING)}
 
-
-def _check_value(value: Tensor) -> None:
-    if value.is_meta:
-        raise ValueError(f"its `values` should be in memory. Found {shown(value)}.")
+    def _check_states(self, place: str, states: State) -> None:
+        super()._check_states(place, states)
+        values, tensors = states["values"], list[Tensor]()
+        apply_to_collection(values, Tensor, tensors.append)
+        fits = not any(tensor.is_meta for tensor in tensors)
+        check_that(fits, place, "`values` in memory", values)
+        fits = bool(values) == bool(states["updates"])
+        check_that(fits, place, f"as many `updates` as {len(values)} values", states["updates"])
 
 
 class List(Keeping):
@@ -129,9 +130,10 @@ class Window(Keeping):
         mean: Tensor = by_parts(lambda part: part.mean(0), summed)
         return mean.to(values.dtype)
 
-    def _check_own(self, states: State) -> None:
-        super()._check_own(states)
-        values = states["values"]
-        fit = [v for v in values if isinstance(v, Tensor) and v.dtype in STREAMED]
-        if len(fit) < len(values) or len({v.shape for v in fit}) > 1:
-            raise ValueError(f"its `values` should be tensors of one shape. Found {values}.")
+    def _kinds(self) -> dict[str, Kind]:
+        return {**super()._kinds(), "values": list_of(NUMBERS)}
+
+    def _check_states(self, place: str, states: State) -> None:
+        super()._check_states(place, states)
+        shapes = sorted({tuple(value.shape) for value in states["values"]})
+        check_that(len(shapes) <= 1, place, "`values` of one shape", str(shapes))

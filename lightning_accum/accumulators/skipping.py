@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from lightning_accum._checks import check_type, check_value
 from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords, local_result
-from lightning_accum._state import shown
+from lightning_accum._state import COUNT, Kind
 from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
 from lightning_accum.accumulators.pipe_stage import Parameters, as_stage
@@ -102,13 +102,10 @@ class Except(StreamAccumulator):
         super().reset()
         self.accumulator.reset()
 
-    def _check_own(self, states: State) -> None:
-        position = states["position"]
-        if type(position) is not int or not 0 <= position < self.period:
-            raise ValueError(
-                f"its state should have a `position` below the period of {self.period}. Found"
-                f" {shown(position)}."
-            )
+    def _kinds(self) -> dict[str, Kind]:
+        should = f"a position below the period of {self.period}"
+        position = Kind(should, lambda value: COUNT.fits(value) and value < self.period)
+        return {**super()._kinds(), "position": position}
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Synchronises the accumulator."""

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_integers
+from lightning_accum._state import Kind
 from lightning_accum.accumulators.arithmetic import add, by_parts
 from lightning_accum.accumulators.base import State
-from lightning_accum.accumulators.elementwise import ElementWise, as_tensor, double
+from lightning_accum.accumulators.elementwise import NUMBERS, ElementWise, as_tensor, double
 from lightning_accum.sparse.attribute_assignment import assign
 
 
@@ -63,10 +64,8 @@ class _Summing(ElementWise):
                 f" one `{type(self).__name__}` for each."
             ) from None
 
-    def _check_number(self, name: str, state: Any) -> None:
-        numeric = name != "total" or isinstance(state, Tensor | int | float | complex)
-        if numeric or not _is_addable(state):
-            super()._check_number(name, state)
+    def _kinds(self) -> dict[str, Kind]:
+        return {**super()._kinds(), "total": _TOTAL}
 
     def _joined(self, first: State, second: State) -> State:
         total, more = first["total"], second["total"]
@@ -80,6 +79,15 @@ class _Summing(ElementWise):
 def _is_addable(value: Any) -> bool:
     """Returns whether objects can be added; like Python's `sum`, not text and sequences."""
     return hasattr(value, "__add__") and not isinstance(value, str | bytes | Sequence)
+
+
+_TOTAL = Kind(
+    f"{NUMBERS.should}, or an object that can be added",
+    lambda value: (
+        NUMBERS.fits(value)
+        or (not isinstance(value, Tensor | int | float | complex) and _is_addable(value))
+    ),
+)
 
 
 class Sum(_Summing):

@@ -98,7 +98,7 @@ def test_forward_does_not_leave_the_batch_behind():
 
 
 def test_a_state_of_another_size_is_refused():
-    with pytest.raises(RuntimeError, match=r"size mismatch for rate_sums.*\(3, 5\).*\(3, 4\)"):
+    with pytest.raises(RuntimeError, match=r"of shape \(3, 5\).* as `rate_sums`.*\(3, 4\)"):
         MaxRateClassifier(5, 3).load_state_dict(fitted().state_dict())
 
 
