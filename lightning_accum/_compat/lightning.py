@@ -63,21 +63,6 @@ def count_steps(trainer: Any, steps: int) -> None:
         count.completed += steps
 
 
-def replace_methods(owner: Any, *methods: Any) -> None:
-    """Sets bound methods of another object on an object, in place of its own of the same names."""
-    # Lightning has no hook around the training step only, nor one around a step of an optimizer
-    # with its closure.
-    for method in methods:
-        setattr(owner, method.__name__, method)
-
-
-def restore_methods(owner: Any, *methods: Any) -> None:
-    """Gives an object its own methods back, unless somebody has replaced them again."""
-    for method in methods:
-        if vars(owner).get(method.__name__) == method:
-            delattr(owner, method.__name__)
-
-
 def logs_hyperparameters(holder: Any) -> bool:
     """Returns whether ``save_hyperparameters`` asked for logging, as its ``logger=True`` does."""
     return bool(holder._log_hyperparams)

@@ -219,12 +219,12 @@ class CellHost:
             except RuntimeError:  # only the cell referred to one of its modules, which is gone
                 bound = None
             now = CellSpec(spec.connection, spec.neuron).find(model)
-            if bound == now:
+            sides = {"connection": spec.connection, "neuron": spec.neuron}
+            new = [
+                p for side, p in sides.items() if getattr(bound, side, 0) is not getattr(now, side)
+            ]
+            if not new:
                 continue
-            places = (spec.connection, spec.neuron)
-            old = (None, None) if bound is None else (bound.connection, bound.neuron)
-            both = zip(old, (now.connection, now.neuron), strict=True)
-            new = [path for path, (was, is_) in zip(places, both, strict=True) if was is not is_]
             raise RuntimeError(
                 f"The modules of cell `{name}` should stay the same while a fit runs. Found another"
                 f" {quoted(new, ' or ')} than when the fit began, which would not be trained:"

@@ -5,31 +5,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_type
 from lightning_accum._compat.lightning import batches_that_stepped, log_again, logs_now
 from lightning_accum._compat.torch import attempt
 
 
-@dataclass(frozen=True)
-class LogOptions:
-    """Says what a callback logs, and whether it prints a summary."""
+class LogOptions(NamedTuple):
+    """Says what a callback logs, and whether it prints a summary, which describes the options."""
 
-    # `CellTrainerCallback` describes the options.
-
-    log: bool = True
-    prog_bar: bool = False
-    summary: bool = True
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            check_type(isinstance(value, bool), name, value, "a bool")
+    log: bool
+    prog_bar: bool
+    summary: bool
 
 
 def is_logging_step(trainer: pl.Trainer) -> bool:

@@ -32,10 +32,7 @@ from lightning_accum.sparse.update_statistics import fast_lost_change, summed_st
 class Watcher:
     """Receives what is measured for logging steps; each method does nothing by default."""
 
-    def counted(self, cell: str, counts: Tensor) -> None:
-        """Receives the spikes of each neuron of a cell in a batch."""
-
-    def saw(self, cell: str, activity: Activity) -> None:
+    def saw(self, cell: str, activity: Activity, logs: bool) -> None:
         """Receives the activity of a cell's neuron in the window that is about to be evaluated."""
 
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
@@ -43,9 +40,6 @@ class Watcher:
 
     def logged(self) -> None:
         """Called when the latest values are logged, in the current batch."""
-
-    def epoch_ended(self) -> None:
-        """Called at the end of each epoch."""
 
 
 Values: TypeAlias = Mapping[str, Tensor | float]
@@ -175,11 +169,6 @@ class Report:
             self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
             self._exported = []
 
-    def epoch_ended(self) -> None:
-        """Tells the watchers that an epoch has ended."""
-        for watcher in self.watchers:
-            watcher.epoch_ended()
-
     def note_activity(self) -> None:
         """Measures the window that is about to be evaluated."""
         if not (self._observing or self.counting):
@@ -187,12 +176,9 @@ class Report:
         self._host.trainer.confirm()
         for cell, activity in activities(self._host).items():
             for watcher in self.watchers:
-                watcher.counted(cell, activity.counts)
-            if self._observing:
-                for name, value in activity.values().items():
-                    self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
-                for watcher in self.watchers:
-                    watcher.saw(cell, activity)
+                watcher.saw(cell, activity, self._observing)
+            for name, value in activity.values().items() if self._observing else ():
+                self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
 
     def before_export(self) -> None:
         """Copies the parameters whose updates become gradients, which an optimizer applies."""

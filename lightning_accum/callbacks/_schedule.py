@@ -62,9 +62,15 @@ class UpdatePlan:
         if not resuming:
             self.batches = 0
         elif optimizer is not None and saved is not None:
-            given = _rates_at_first(optimizer)
+            given = _rate_at_first(optimizer)
             self._load(optimizer, saved)
-            _warn_of_another_lr(given, _rates_at_first(optimizer))
+            if given != (loaded := _rate_at_first(optimizer)):
+                rank_zero_warn(
+                    "Argument `lr` should be that of the fit that is resumed,"
+                    f" {loaded:g}, which goes on with the state of its optimizer. Found"
+                    f" `lr = {given:g}`, which has no effect: change the rates of the rule, or"
+                    " begin a new fit with the weights of the checkpoint."
+                )
 
     def _check_own(self) -> None:
         """Raises a ``ValueError`` if there is a plan beside the module's own UpdateOptimizer."""
@@ -153,15 +159,6 @@ class UpdatePlan:
         return {**self.__dict__, **gone, "_saved": self._schedule_state()}
 
 
-def _rates_at_first(optimizer: Optimizer) -> list[float]:
-    return [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
-
-
-def _warn_of_another_lr(given: list[float], loaded: list[float]) -> None:
-    """Warns if a fit resumes with another rate than was given now."""
-    if given != loaded:
-        rank_zero_warn(
-            f"Argument `lr` should be that of the fit that is resumed, {loaded[0]:g}, which goes on"
-            f" with the state of its optimizer. Found `lr = {given[0]:g}`, which has no effect:"
-            " change the rates of the rule, or begin a new fit with the weights of the checkpoint."
-        )
+def _rate_at_first(optimizer: Optimizer) -> float:
+    (group,) = optimizer.param_groups  # of the one that the callback made
+    return float(group.get("initial_lr", group["lr"]))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from operator import add
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import quoted
 from lightning_accum.callbacks._cell_trainer_host import CellHost
-from lightning_accum.callbacks._measurements import Before, Report, Values, Watcher
+from lightning_accum.callbacks._measurements import Activity, Before, Report, Values, Watcher
 from lightning_accum.cells.state import rates_in
 from lightning_accum.health.watch import Health
 from lightning_accum.optim import UpdateOptimizer
@@ -25,34 +23,23 @@ _LARGE = 0.1  # ratio of an update to its weights that deserves advice
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 
 
-class _Sums(NamedTuple):
-    """Sums over the updates that were measured."""
-
-    ratios: float  # that are finite; that of weights that were all zero is infinite
-    finite: float  # the number of these
-    pos: float  # the norms of potentiating parts
-    neg: float  # the norms of depressing parts
-    lost: float  # the change that had no effect, but for updates with an `lr` of 0
-    wanted: float  # the change that should have been made by the same updates
-    moved: float  # the norms of the updates
-    updates: float  # their number
-
-
 class Summary(Watcher):
     """Sums up the measurements of a fit on the device, and returns a table and advice."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], tuple[Tensor | float, ...]] = {}
+        # Of each parameter: the sums of these over all updates that were measured. Infinite ratios,
+        # of weights that were all zero, and losses of updates with an `lr` of 0 are left out.
+        self._sums: dict[tuple[str, str], dict[str, Tensor | float]] = {}
         self._latest: dict[tuple[str, str], Values] = {}
         self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
         self._windows: dict[str, int] = {}  # how many batches these are of
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
 
-    def counted(self, cell: str, counts: Tensor) -> None:
+    def saw(self, cell: str, activity: Activity, logs: bool) -> None:
         """Adds the spikes of each neuron in a batch."""
         before = None if cell in self._ended else self._counts.get(cell)
         self._ended.discard(cell)
-        self._counts[cell] = counts if before is None else before + counts
+        self._counts[cell] = activity.counts if before is None else before + activity.counts
         self._windows[cell] = 1 if before is None else self._windows[cell] + 1
 
     def epoch_ended(self) -> None:
@@ -62,23 +49,25 @@ class Summary(Watcher):
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
         """Adds the measurements of an update, on their device."""
         key, ratio = (before.cell, before.name), torch.as_tensor(values["ratio"])
-        losses = before.lost(after) if float(values["lr"]) else (0.0, 0.0)  # none in rounding
-        ratios = ratio.nan_to_num(0.0, 0.0, 0.0), ratio.isfinite()
-        row = *ratios, values["pos_norm"], values["neg_norm"], *losses, values["update_norm"], 1.0
-        self._sums[key] = tuple(map(add, self._sums.get(key, len(row) * (0.0,)), row))
+        lost, wanted = before.lost(after) if float(values["lr"]) else (0.0, 0.0)
+        row: dict[str, Tensor | float] = {"updates": 1.0, "lost": lost, "wanted": wanted}
+        row |= {"ratio": ratio.nan_to_num(0.0, 0.0, 0.0), "finite": ratio.isfinite()}
+        row |= {name: values[name] for name in ("pos_norm", "neg_norm", "update_norm")}
+        known = self._sums.get(key, dict.fromkeys(row, 0.0))
+        self._sums[key] = {name: known[name] + value for name, value in row.items()}
         self._latest[key] = values
 
-    def sums(self) -> Iterator[tuple[tuple[str, str], _Sums]]:
+    def sums(self) -> Iterator[tuple[str, str, dict[str, float]]]:
         """Yields the sums of each parameter; waits for the device."""
         for key, sums in self._sums.items():
-            yield key, _Sums(*map(float, sums))
+            yield *key, {name: float(value) for name, value in sums.items()}
 
     def one_sided(
         self, cells: Collection[str], steps: Mapping[tuple[str, str], int]
     ) -> Iterator[str]:
         """Yields advice on parts that were always zero."""
-        for (cell, name), sums in self.sums():
-            up, down, count = sums.pos > 0, sums.neg > 0, sums.updates
+        for cell, name, sums in self.sums():
+            up, down, count = sums["pos_norm"] > 0, sums["neg_norm"] > 0, sums["updates"]
             if cell in cells and count >= _MEASURED and up != down:
                 never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
                 yield (
@@ -101,22 +90,17 @@ class Summary(Watcher):
         silent = {cell: float((n == 0).float().mean()) for cell, n in self._counts.items()}
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
-        for (cell, name), sums in self.sums():
+        which = quoted(rates) or "the rates"
+        for cell, name, sums in self.sums():
             if (cell, name) not in steps:  # the cell was deleted
                 continue
-            latest = self._latest[cell, name]
-            ratio = sums.ratios / sums.finite if sums.finite else math.nan
-            lower, upper = (float(latest[key]) for key in ("at_lower", "at_upper"))
-            shares = (lower, upper, silent.get(cell))
+            latest = {key: float(value) for key, value in self._latest[cell, name].items()}
+            ratio = sums["ratio"] / sums["finite"] if sums["finite"] else math.nan
+            shares = (latest["at_lower"], latest["at_upper"], silent.get(cell))
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
-                # Weights that began near zero had large ratios at first. What a bias should be
-                # compared with is the input of its neurons: its own norm may well stay near zero.
-                norm, moved = float(latest["weight_norm"]), sums.moved / sums.updates
-                large = ratio >= _LARGE and moved >= _LARGE * norm and name != "bias"
-                advice += _advice_on_weights(f"{cell}.{name}", ratio, large, lower, upper, rates)
-                advice += _advice_on_rounding(f"{cell}.{name}", sums.lost, sums.wanted, rates)
+                advice += _advice(cell, name, ratio, sums, latest, which)
         for cell, share in silent.items():
             if cell not in warned:
                 advice += _advice_on_activity(cell, share, self._windows[cell])
@@ -157,29 +141,27 @@ def summary_lines(
     return lines
 
 
-def _advice_on_weights(
-    label: str, ratio: float, large: bool, lower: float, upper: float, rates: Sequence[str]
+def _advice(
+    cell: str, name: str, ratio: float, sums: dict[str, float], latest: dict[str, float], rates: str
 ) -> Iterator[str]:
-    if large:
-        which = quoted(rates) or "the rates"
-        yield f"An update changes `{label}` by {ratio:.0%}, on average: lower {which}."
-    for share, side, part in ((lower, "lower", "depression"), (upper, "upper", "potentiation")):
+    """Yields advice on updates of weights that are too large, too small, or at a limit."""
+    # Weights that began near zero had large ratios at first. What a bias should be compared with is
+    # the input of its neurons: its own norm may well stay near zero.
+    moved = sums["update_norm"] / sums["updates"]
+    if ratio >= _LARGE and moved >= _LARGE * latest["weight_norm"] and name != "bias":
+        yield f"An update changes `{cell}.{name}` by {ratio:.0%}, on average: lower {rates}."
+    for side, part in (("lower", "depression"), ("upper", "potentiation")):
+        share = latest[f"at_{side}"]
         if share >= _MOST:
             yield (
-                f"{share:.0%} of the weights of `{label}` sit at the {side} limit: weaken {part},"
-                ' or bound it softly, as with `fullbound("power", 1.0, 0.0)`.'
+                f"{share:.0%} of the weights of `{cell}.{name}` sit at the {side} limit: weaken"
+                f' {part}, or bound it softly, as with `fullbound("power", 1.0, 0.0)`.'
             )
-
-
-def _advice_on_rounding(
-    label: str, lost: float, wanted: float, rates: Sequence[str]
-) -> Iterator[str]:
-    if wanted and lost / wanted >= _LOST:
-        which = quoted(rates) or "the rates"
+    if sums["lost"] >= _LOST * sums["wanted"] > 0:
         yield (
-            f"{lost / wanted:.0%} of the change of `{label}` was lost, because it was smaller than"
-            " a step of the weights' dtype, or because a constraint undid it: keep the weights in"
-            f" float32, raise {which}, or look at the constraint."
+            f"{sums['lost'] / sums['wanted']:.0%} of the change of `{cell}.{name}` was lost,"
+            " because it was smaller than a step of the weights' dtype, or because a constraint"
+            f" undid it: keep the weights in float32, raise {rates}, or look at the constraint."
         )
 
 

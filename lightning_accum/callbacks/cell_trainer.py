@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_only
 
-from lightning_accum._checks import names_in
+from lightning_accum._checks import check_type, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt
 from lightning_accum._state import MAPPING
@@ -108,6 +108,8 @@ class CellTrainerCallback(Callback):
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self.input_keys = _keys_by_input(input_keys)
+        for option, value in {"log": log, "prog_bar": prog_bar, "summary": summary}.items():
+            check_type(isinstance(value, bool), option, value, "a bool")
         self.log_options = LogOptions(log, prog_bar, summary)
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: _Fit | None = None
@@ -241,7 +243,8 @@ class CellTrainerCallback(Callback):
             fit.report.measuring = False  # there is no logging step between batches
             self._apply(fit, trainer)
         self.plan.passed("epoch")
-        fit.report.epoch_ended()
+        if fit.summary is not None:
+            fit.summary.epoch_ended()
         self.host.events.epoch_ended()
         self.cell_trainer.confirm()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil, sqrt
 from re import escape
 from types import SimpleNamespace
@@ -106,7 +106,8 @@ class UpdatePictures(Callback):
             return
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
             if holder is not None and logs_hyperparameters(holder):
-                params = {**_shown(holder.hparams_initial), **params}
+                params = {**holder.hparams_initial, **params}
+        params.pop("_class_path", None)  # which Lightning does not log either
         for canvas in _canvases(trainer):
             canvas.logger.log_hyperparams(params)
 
@@ -205,9 +206,9 @@ class _Painter(Watcher):
         step = batches_that_stepped(self._trainer) + 1
         return every > 0 and -(-step // every) % self._pictures.every_n_logs == 0
 
-    def saw(self, cell: str, activity: Activity) -> None:
+    def saw(self, cell: str, activity: Activity, logs: bool) -> None:
         """Keeps the activity until it is logged."""
-        if self._due():
+        if logs and self._due():
             self._windows[cell] = activity
 
     def applied(self, before: Before, after: Tensor, values: Values) -> None:
@@ -226,7 +227,8 @@ class _Painter(Watcher):
             canvas.histogram(f"updates/{place}", delta, step)
             fields = fields_of(weight, self._pictures.shapes.get(cell), self._pictures.most)
             if fields is not None:
-                canvas.image(f"fields/{place}", grid(fields), step)
+                square = mosaic(fields, ceil(sqrt(len(fields))), 0.5)
+                canvas.image(f"fields/{place}", square, step)
         for cell, activity in self._windows.items():
             canvas.histogram(f"firing_rates/{self._prefix}{cell}", activity.rates, step)
             image = raster(activity.window, self._pictures.most)
@@ -271,11 +273,6 @@ def _canvases(trainer: pl.Trainer) -> list[_Canvas]:
     ]
 
 
-def _shown(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the hyperparameters that Lightning logs."""
-    return {name: value for name, value in hparams.items() if name != "_class_path"}
-
-
 def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor | None:
     """Returns the weights of each neuron as an image."""
     if weight.ndim == 3 or not weight.numel():
@@ -285,11 +282,6 @@ def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor 
         return None
     matrix = fields.shape[1:] == weight.shape
     return _scaled(fields[:, :most] if matrix else fields[:most])
-
-
-def grid(images: Tensor) -> Tensor:
-    """Arranges images ``[N, height, width]`` in about a square, with lines between them."""
-    return mosaic(images, ceil(sqrt(len(images))), 0.5)
 
 
 def raster(window: Tensor, most: int) -> Tensor:

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from itertools import accumulate, count, pairwise
 from statistics import median
@@ -159,12 +160,11 @@ class _MonitoredFit:
         self._stepped_at: dict[int, int] = {}
         self._pauses: dict[int, deque[int]] = {}
         self._begun: dict[int, Copies] = {}
-        handles = [
-            register_optimizer_step_pre_hook(_weakly(self._begin)),
-            register_optimizer_step_post_hook(_weakly(self._end)),
-        ]
+        hooks = ExitStack()
+        hooks.callback(register_optimizer_step_pre_hook(_weakly(self._begin)).remove)
+        hooks.callback(register_optimizer_step_post_hook(_weakly(self._end)).remove)
         # The hooks are global in torch: they must not outlive this object, however it is dropped.
-        self.remove = weakref.finalize(self, lambda: [handle.remove() for handle in handles])
+        self.remove = weakref.finalize(self, hooks.close)
         self.remove.atexit = False
 
     def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:

@@ -71,6 +71,8 @@ class CellTrainer(CheckedState):
     averages_processes: ClassVar[bool] = False
     """Whether summed changes are averaged over processes, as DDP averages gradients."""
 
+    _of_zero: ClassVar[Mapping[str, str]] = {}  # what it means that a factor was 0, by its name
+
     registry: CellRegistry = Unset()  # type: ignore[assignment]
     """The cells by name."""
 
@@ -355,7 +357,7 @@ class CellTrainer(CheckedState):
     @classmethod
     def why_zero(cls, name: str) -> str:
         """Returns what it means that ``name``, by which changes are multiplied, was always 0."""
-        return (
+        return cls._of_zero.get(name) or (
             f"`{name}` of the rule was always 0: look at how it is computed, and give it to the"
             " call that evaluates the steps, which may be your own in `training_step`."
         )

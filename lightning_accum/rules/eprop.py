@@ -122,17 +122,6 @@ class EProp(PotentialRule):
         h = self.state_of(name).hyperparameters
         return h.target_rate if h.regularization else None
 
-    @classmethod
-    def why_zero(cls, name: str) -> str:
-        """Returns what it means that the weights of the feedback were always 0."""
-        if name != "feedback":
-            return super().why_zero(name)
-        return (
-            "all weights of its feedback were 0, so that no error reached the neurons: if they are"
-            " those of the readout, give it other first weights, or train it too; or take"
-            " `RandomFeedback`."
-        )
-
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
         """Returns, by name, the error, the pseudo-derivative and the weights of the feedback."""
         found, weight = super()._factors(inputs, recording, h), self.feedback.matrix()

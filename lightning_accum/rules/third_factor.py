@@ -82,6 +82,14 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
 
     follows_error: ClassVar[bool] = True
     _states_in_terms: ClassVar[bool] = False
+    _of_zero: ClassVar[Mapping[str, str]] = {
+        "pseudo-derivative": "the pseudo-derivative of its neurons was 0 at every potential that"
+        " was looked at: give the rule the neuron's own `threshold=`, and by `membrane=` its"
+        " potential before the reset, or a wider `surrogate=`.",
+        "feedback": "all weights of its feedback were 0, so that no error reached the neurons: if"
+        " they are those of the readout, give it other first weights, or train it too; or take"
+        " `RandomFeedback`.",
+    }
 
     def check(self, h: Self) -> None:
         """Raises an error if hyperparameters make no sense."""
@@ -125,17 +133,6 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""
         return potentials(h)
-
-    @classmethod
-    def why_zero(cls, name: str) -> str:
-        """Returns what it means that the pseudo-derivative, or an input, was always 0."""
-        if name != "pseudo-derivative":
-            return super().why_zero(name)
-        return (
-            "the pseudo-derivative of its neurons was 0 at every potential that was looked at: give"
-            " the rule the neuron's own `threshold=`, and by `membrane=` its potential before the"
-            " reset, or a wider `surrogate=`."
-        )
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
         """Returns, by name, the inputs and the pseudo-derivative."""

@@ -33,7 +33,8 @@ from torch import nn
 
 from lightning_accum import STDP, Cell, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
-from lightning_accum.callbacks.pictures import fields_of, grid, raster
+from lightning_accum.callbacks.pictures import fields_of, raster
+from lightning_accum.plot.fields import mosaic
 
 IMAGES = {"fields/enc/weight", "spikes/enc"}
 HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
@@ -302,11 +303,11 @@ def test_copies_in_the_midst_of_a_fit(tmp_path):
 
 
 # ---------------------------------------------------------------------------- the images
-def test_grid_by_hand():
-    found = grid(torch.arange(5.0).reshape(5, 1, 1))
+def test_mosaic_by_hand():
+    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, 0.5)
     h = 0.5
     assert found.tolist() == [[0, h, 1, h, 2], [h, h, h, h, h], [3, h, 4, h, h]]
-    assert grid(torch.ones(1, 2, 3)).tolist() == [[1.0] * 3] * 2
+    assert mosaic(torch.ones(1, 2, 3), 1, 0.5).tolist() == [[1.0] * 3] * 2
 
 
 def test_fields_are_on_one_scale_and_constant_ones_are_dark():
