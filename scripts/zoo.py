@@ -198,8 +198,8 @@ Networks that learn by local rules, each an example: what they reach, and what t
 without learning. `make zoo` runs all of them again, `make zoo ARGS="--only NAME ..."` only some.
 
 Every figure is a mean ± standard deviation, with the number of runs in brackets: 15 are five seeds
-of the network on each of three splits of the data (of XOR, fifteen seeds), 9 are three seeds on
-each, and 5 are seeds of a task without splits. *control* is the strongest that we know of what does
+of the network on each of three splits of the data (of XOR, fifteen seeds), and 5 are seeds of a
+task without splits. *control* is the strongest that we know of what does
 not learn, with the same readout, seeds and splits: rewards of other samples, a network of which
 only the readout learns, patches of the images or the centres of k-means as weights. *gain* is the
 mean difference with its standard error (over all runs, or over the means of splits, whichever is
