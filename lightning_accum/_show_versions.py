@@ -1,7 +1,5 @@
 """What a report of a problem should name: versions, devices, and the compiled kernel."""
 
-from __future__ import annotations
-
 import platform
 from importlib import metadata
 

@@ -30,6 +30,8 @@ from lightning_accum._compat.lightning import (
     log_again,
     logs_hyperparameters,
     logs_now,
+    replace_methods,
+    restore_methods,
     skips_backward,
 )
 from lightning_accum._compat.torch import (
@@ -270,6 +272,23 @@ def test_count_steps(automatic, tmp_path):
     assert looked(tmp_path, look, automatic=automatic) == expected
 
 
+def test_methods_are_replaced_and_restored():
+    class Speaker:
+        def __init__(self, text):
+            self.text = text
+
+        def say(self):
+            return self.text
+
+    one, two, three = Speaker("one"), Speaker("two"), Speaker("three")
+    replace_methods(one, two.say)
+    assert one.say() == "two"
+    restore_methods(one, three.say)  # it is not what was set
+    assert one.say() == "two"
+    restore_methods(one, two.say)
+    assert (one.say(), vars(one)) == ("one", {"text": "one"})
+
+
 def test_logs_hyperparameters():
     class Saving(pl.LightningModule):
         def __init__(self, size, log):
@@ -378,6 +397,7 @@ ESSENTIAL = {
     "own_tensor": lambda: own_tensor(object(), "weight"),
 }
 WITHOUT_RISK = {"attempt", "forward_methods", "is_traced", "lacking"}  # borrow nothing, or try it
+WITHOUT_RISK |= {"replace_methods", "restore_methods"}
 BORROWING = {
     name: function
     for module in (of_torch, of_lightning, of_torchmetrics)

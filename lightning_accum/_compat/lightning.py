@@ -1,7 +1,5 @@
 """Private names of Lightning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,6 +59,21 @@ def count_steps(trainer: Any, steps: int) -> None:
     for count in counts:
         count.ready += steps
         count.completed += steps
+
+
+def replace_methods(owner: Any, *methods: Any) -> None:
+    """Sets bound methods of another object on an object, in place of its own of the same names."""
+    # Lightning has no hook around the training step only, nor one around a step of an optimizer
+    # with its closure.
+    for method in methods:
+        setattr(owner, method.__name__, method)
+
+
+def restore_methods(owner: Any, *methods: Any) -> None:
+    """Gives an object its own methods back, unless somebody has replaced them again."""
+    for method in methods:
+        if vars(owner).get(method.__name__) == method:
+            delattr(owner, method.__name__)
 
 
 def logs_hyperparameters(holder: Any) -> bool:

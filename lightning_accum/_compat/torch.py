@@ -1,7 +1,5 @@
 """Private names of torch, and what to do without one."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import sys

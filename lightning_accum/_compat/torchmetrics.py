@@ -1,7 +1,5 @@
 """Private names of torchmetrics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

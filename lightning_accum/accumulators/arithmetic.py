@@ -1,7 +1,5 @@
 """Sums and moments of long streams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, NamedTuple

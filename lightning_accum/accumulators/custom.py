@@ -1,7 +1,5 @@
 """Accumulators written with three verbs: ``forward`` adds, ``calculate`` computes, ``reset``."""
 
-from __future__ import annotations
-
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The base of accumulators that keep the values' shape, and the conversion of values to tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """Accumulators that keep the values themselves: a list, and the mean of the last ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Stages of a pipe: what ``**`` joins, and how each stage takes part in an iteration."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cached_property

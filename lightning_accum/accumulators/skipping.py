@@ -1,7 +1,5 @@
 """An accumulator that leaves out values at some positions of a repeating pattern."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The variance, the moving average, and the extremes of all values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

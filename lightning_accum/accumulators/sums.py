@@ -1,7 +1,5 @@
 """The sum and the mean of all values."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Sequence

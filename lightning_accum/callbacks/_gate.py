@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.plugins.precision import Precision
 from torch.optim import Optimizer
 
-from lightning_accum._compat.lightning import count_steps
+from lightning_accum._compat.lightning import count_steps, replace_methods, restore_methods
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._optimizers import optimizes_nothing, scales_gradients
 from lightning_accum.observe import unobserved
@@ -71,9 +70,7 @@ class StepGate:
         gate = getattr(trainer.strategy.training_step, "__self__", None)
         if not isinstance(gate, StepGate):
             gate = cls(trainer)
-            # Lightning has no hook around the training step only, nor one around a step of an
-            # optimizer with its closure.
-            vars(trainer.strategy).update(gate._steps())
+            replace_methods(trainer.strategy, gate.training_step, gate.optimizer_step)
         return gate
 
     def register(self, recording: Recording) -> None:
@@ -85,14 +82,8 @@ class StepGate:
         """Deregisters a recording; the last one restores the strategy's methods."""
         self._recordings = [known for known in self._recordings if known is not recording]
         recording.gate = None
-        own = vars(self._trainer.strategy)
-        for name, step in self._steps().items() if not self._recordings else ():
-            if own.get(name) == step:  # nobody has replaced it again
-                del own[name]
-
-    def _steps(self) -> dict[str, Callable[..., Any]]:
-        """Returns what stands in for methods of the strategy."""
-        return {"training_step": self.training_step, "optimizer_step": self.optimizer_step}
+        if not self._recordings:
+            restore_methods(self._trainer.strategy, self.training_step, self.optimizer_step)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the strategy's training step, and has it recorded."""
@@ -111,7 +102,7 @@ class StepGate:
         # An UpdateOptimizer bypasses the gradient scaler: it has no gradients, which the scaler
         # would reject, and updates are not scaled. Lightning also counts the steps of what stands
         # in for no optimizer, which are taken back: applied updates are counted instead.
-        once = _observed_once(closure)
+        once = _Once(closure)
         if isinstance(optimizer, UpdateOptimizer) and scales_gradients(self._trainer):
             model = model or self._trainer.lightning_module
             return Precision().optimizer_step(optimizer, model, once, **kwargs)
@@ -121,12 +112,15 @@ class StepGate:
         return result
 
 
-def _observed_once(closure: Callable[[], Any]) -> Callable[[], Any]:
-    """Returns a closure that monitors see only when it is called for the first time."""
-    calls = itertools.count()
+class _Once:
+    """A closure that monitors see only when it is called for the first time."""
 
-    def call() -> Any:
-        with unobserved() if next(calls) else nullcontext():
-            return closure()
+    def __init__(self, closure: Callable[[], Any]) -> None:
+        self._closure = closure
+        self._calls = itertools.count()
 
-    return call
+    def __call__(self) -> Any:
+        if next(self._calls) == 0:
+            return self._closure()
+        with unobserved():
+            return self._closure()

@@ -1,7 +1,5 @@
 """What is logged in a fit, and when, and the logger of the summary."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ from lightning_accum._compat.torch import attempt
 
 
 class LogOptions(NamedTuple):
-    """Says what a callback logs, and whether it prints a summary, which describes the options."""
+    """Whether a callback logs, shows ratios in the progress bar, and prints a summary."""
 
     log: bool
     prog_bar: bool

@@ -1,7 +1,5 @@
 """The optimizers that apply updates in a fit, and the checks of those that use gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

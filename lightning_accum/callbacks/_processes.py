@@ -1,7 +1,5 @@
 """What several processes exchange: pending changes, states, and what they should have in common."""
 
-from __future__ import annotations
-
 import json
 import warnings
 import zlib

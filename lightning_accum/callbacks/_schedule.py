@@ -1,7 +1,5 @@
 """When updates are applied in a fit, with which factor, and the factor's schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import ceil
 from typing import Any, ClassVar, Literal, get_args

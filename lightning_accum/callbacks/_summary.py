@@ -1,7 +1,5 @@
 """The summary of local learning at the end of a fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The callback that averages buffers over processes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LightningCLI that says which option was meant."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from argparse import ArgumentError

@@ -1,7 +1,5 @@
 """The DDP strategy for modules that no gradient trains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import lightning.pytorch as pl

@@ -1,7 +1,5 @@
 """A CellTrainer in a training loop of the user, with or without Lightning Fabric."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

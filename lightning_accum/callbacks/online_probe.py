@@ -1,7 +1,5 @@
 """The callback that reads out what layers have learned, beside their training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """Layers: connections and neurons by name, and their cells."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from typing import Any

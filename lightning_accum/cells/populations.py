@@ -1,7 +1,5 @@
 """Populations of neurons that excite and inhibit each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, final
 

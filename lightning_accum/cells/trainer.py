@@ -1,7 +1,5 @@
 """The CellTrainer: watches cells, and applies their pending changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 

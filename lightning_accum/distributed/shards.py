@@ -3,8 +3,6 @@
 All conversions return a plain tensor unchanged.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

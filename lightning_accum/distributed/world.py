@@ -1,7 +1,5 @@
 """The processes that train together: their number, what they gather, and what they exchange."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Accumulates the changes that a rule makes of what one cell recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Literal, NamedTuple, TypeAlias

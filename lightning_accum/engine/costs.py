@@ -1,7 +1,5 @@
 """The cost model: whether dense products or visits to spikes are cheaper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 

@@ -12,8 +12,6 @@ batch reduction then reduces the changes of all samples to one, for each part se
 :mod:`lightning_accum.engine.accumulate` chooses between the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

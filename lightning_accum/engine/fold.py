@@ -9,8 +9,6 @@ A trace is a linear filter of its side, so that its adjoint moves it to the othe
 and everything that multiplies one raster of spikes adds up before the raster is visited once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple, TypeAlias

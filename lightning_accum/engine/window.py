@@ -1,7 +1,5 @@
 """The window: signals of one cell, as a rule sees them for one parameter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial

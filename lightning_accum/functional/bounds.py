@@ -8,8 +8,6 @@ The room is clamped at zero: a weight beyond a limit takes none of the part that
 further out. The formula without a clamp would change the sign, or give NaN for a fractional power.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The dtypes in which spikes and values are computed, and the comparison of values."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 

@@ -5,8 +5,6 @@ everything is linear. So the sum can be taken the other way round, backwards in 
 neuron instead of each synapse, which is exact, and one product.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

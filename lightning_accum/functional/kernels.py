@@ -1,7 +1,5 @@
 """Kernels: the weight change for the time between two spikes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, final

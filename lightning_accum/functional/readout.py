@@ -6,8 +6,6 @@ then it does not win. The lowest class wins a tie. A neuron that never fired, an
 no class can win, have class -1.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Reductions of several contributions to one parameter, and their streaming forms."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Spikes: how they are drawn, and the pseudo-derivatives that gradients take through them."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

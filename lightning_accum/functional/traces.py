@@ -1,7 +1,5 @@
 """Exponential traces of activity, forwards and backwards in time."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal, get_args
 

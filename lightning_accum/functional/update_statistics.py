@@ -1,7 +1,5 @@
 """Statistics of the update of a parameter, of what of it was lost, and of neurons' activity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

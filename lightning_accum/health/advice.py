@@ -1,7 +1,5 @@
 """Advice: lines of the summary on cells that learn, and whose numbers are unusual."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

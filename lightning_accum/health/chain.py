@@ -4,8 +4,6 @@ Each link is a function of what is known of a cell. It returns what was found an
 ``None`` if it holds. They are tried in order, and the first finding ends the search.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from itertools import chain
 

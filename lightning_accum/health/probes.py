@@ -3,8 +3,6 @@
 A probe sees only batches that are recorded, and removes its hooks after the fourth one.
 """
 
-from __future__ import annotations
-
 import math
 import weakref
 from abc import ABC, abstractmethod

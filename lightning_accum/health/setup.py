@@ -1,7 +1,5 @@
 """What is known before the first batch, or by it: layout, steps, twins, places and limits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Parameters that nothing trains, or two things."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 
 from torch import nn

@@ -1,7 +1,5 @@
 """Classification by the class to which each neuron responds most."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

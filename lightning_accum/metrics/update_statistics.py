@@ -1,7 +1,5 @@
 """The statistics of a parameter's updates and of neurons' activity, until they are reset."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

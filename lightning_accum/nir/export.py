@@ -1,7 +1,5 @@
 """Writing a network as a graph of NIR; the package ``nir`` is imported only then."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Checks of the arguments and states of neurons and connections."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

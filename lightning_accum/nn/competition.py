@@ -1,7 +1,5 @@
 """Competition of the neurons of a layer: within each time step, or before neurons of any kind."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

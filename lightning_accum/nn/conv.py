@@ -1,7 +1,5 @@
 """Convolutions whose parameters take accumulated updates, and that take whole sequences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import final

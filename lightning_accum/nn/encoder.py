@@ -1,7 +1,5 @@
 """The Poisson encoder, which turns intensities into spikes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A leaky readout, which integrates and does not spike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, final
 

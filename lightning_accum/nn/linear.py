@@ -1,7 +1,5 @@
 """Connections: all-to-all, among the neurons of a layer, and with a delay for each synapse."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, Literal, final
 

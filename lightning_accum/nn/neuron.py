@@ -1,7 +1,5 @@
 """Leaky integrate-and-fire neurons, with a constant and with an adaptive threshold."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

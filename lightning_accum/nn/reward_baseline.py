@@ -1,7 +1,5 @@
 """The reward that was to be expected, a running mean."""
 
-from __future__ import annotations
-
 from typing import final
 
 import torch

@@ -1,7 +1,5 @@
 """Short-term plasticity: how much of a spike a synapse transmits, by the spikes before it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, final

@@ -1,7 +1,5 @@
 """Leaky integrate-and-fire neurons with a surrogate gradient, recurrent or adaptive if wanted."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal, NamedTuple, final, get_args
 
 import torch

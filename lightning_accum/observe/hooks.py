@@ -1,7 +1,5 @@
 """The hooks by which monitors watch modules, their end, and a context in which they see nothing."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The pool of a trainer's monitors, in which groups share equal monitors."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The window recorder, which keeps everything since the last call of the rule, and its memory."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 import torch

@@ -1,7 +1,5 @@
 """The base of all reducers, and the one that keeps only the latest observation."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, final
 

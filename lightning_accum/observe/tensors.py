@@ -1,7 +1,5 @@
 """The tensors in arguments, results and modules, and copies of modules that keep such tensors."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any, TypeVar

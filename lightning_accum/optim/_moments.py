@@ -1,7 +1,5 @@
 """Optimizers that step by a first and a second moment: their states, scales and backends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

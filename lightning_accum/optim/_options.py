@@ -1,7 +1,5 @@
 """The options of adaptive optimizers, and their checks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict

@@ -1,7 +1,5 @@
 """The states of optimizers: how they are loaded, and whether they fit their parameters."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Adam and its variants: AMSGrad, RAdam and AdaBelief."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from typing_extensions import Unpack
 

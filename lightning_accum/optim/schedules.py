@@ -1,7 +1,5 @@
 """Adam with a schedule of its rate: a warm-up, a cosine, and that of the Transformer."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any

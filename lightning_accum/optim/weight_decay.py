@@ -1,7 +1,5 @@
 """Weight decay: decoupled, absolute, or as a penalty."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pictures of activity over time: the raster of spikes, and membrane potentials."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

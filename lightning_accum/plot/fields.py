@@ -1,7 +1,5 @@
 """The weights of each neuron as an image: its receptive field."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil, isqrt, nan, sqrt
 from typing import Any

@@ -1,7 +1,5 @@
 """The parts of all pictures: matplotlib, activity as a matrix, and panels of named values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import ceil, inf
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Checks of what a rule and its cells are set to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The error that a caller passes to a rule, and the learning signal that it becomes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a compiled loop needs of a cell that it trains, and what it leaves there."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

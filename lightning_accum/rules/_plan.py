@@ -1,7 +1,5 @@
 """The plan of a cell: what is the same in all calls of a rule, found once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias

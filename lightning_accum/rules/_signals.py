@@ -1,7 +1,5 @@
 """The signals of a cell that a rule records: their monitors, and the checks of their shapes."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn

@@ -1,7 +1,5 @@
 """Turns rewards, a policy and its critic into an error, for rules that learn from one."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import final

@@ -1,7 +1,5 @@
 """The rule of Bienenstock, Cooper and Munro: a threshold that slides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

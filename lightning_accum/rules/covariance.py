@@ -1,7 +1,5 @@
 """The covariance rule: Hebb's product of deviations from the average."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typing_extensions import Self

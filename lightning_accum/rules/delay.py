@@ -1,7 +1,5 @@
 """STDP on spike-time differences that a learned delay of each synapse shifts."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any

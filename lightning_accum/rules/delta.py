@@ -1,7 +1,5 @@
 """The delta rule: a readout learns from its error."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from typing_extensions import Self
 

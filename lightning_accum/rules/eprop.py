@@ -1,7 +1,5 @@
 """Eligibility propagation: a recurrent spiking network learns from an error, forward in time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

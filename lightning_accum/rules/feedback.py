@@ -1,7 +1,5 @@
 """Feedback: how an error of the outputs reaches each hidden neuron."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Hebb's rule, and the same negated, for spikes or rates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typing_extensions import Self

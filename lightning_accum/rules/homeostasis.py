@@ -1,7 +1,5 @@
 """Homeostasis: each neuron's drive changes until the neuron fires at its target rate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Spike-timing-dependent plasticity of inhibitory synapses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typing_extensions import Self

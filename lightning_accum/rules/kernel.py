@@ -1,7 +1,5 @@
 """STDP by any function of the difference between the nearest spikes' times."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pair STDP, modulated by a reward that comes at once, or later."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typing_extensions import Self

@@ -1,7 +1,5 @@
 """Neuromodulators: what a rule's call releases decays, and multiplies terms while it lasts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import final

@@ -1,7 +1,5 @@
 """Hebb's rule with a decay that normalizes: the first principal component."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typing_extensions import Self

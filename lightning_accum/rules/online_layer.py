@@ -1,7 +1,5 @@
 """Simulates a layer over a sequence, and applies what a rule learns as it goes."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Simulates a recurrent network over a sequence, and learns as it goes, in one compiled loop."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

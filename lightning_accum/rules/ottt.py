@@ -1,7 +1,5 @@
 """Online training through time: deep spiking networks learn from a gradient without memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

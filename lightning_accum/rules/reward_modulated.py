@@ -1,7 +1,5 @@
 """Scales terms by a reward, the third factor, at once or through an eligibility trace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Hebb's rule for several neurons in order: the principal components."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Soft competition: the weights of neurons approach the input by their shares of a softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typing_extensions import Self

@@ -1,7 +1,5 @@
 """Pair-based spike-timing-dependent plasticity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args

@@ -1,7 +1,5 @@
 """S-TLLR: deep spiking networks learn from a gradient, and from the timing of both sides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The bases of rules with a third factor: constants of the neuron, and its membrane potential."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast

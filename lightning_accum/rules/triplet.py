@@ -1,7 +1,5 @@
 """Triplet-based spike-timing-dependent plasticity."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typing_extensions import Self

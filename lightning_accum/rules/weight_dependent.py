@@ -1,7 +1,5 @@
 """Pair-based spike-timing-dependent plasticity whose size depends on the weight."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Competitive learning: the weights of winning neurons approach the input."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 

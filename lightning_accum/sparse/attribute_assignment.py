@@ -1,7 +1,5 @@
 """Assigns several attributes of a module at once, without the checks of ``nn.Module``."""
 
-from __future__ import annotations
-
 from torch import nn
 
 

@@ -1,7 +1,5 @@
 """Products with a raster, computed by its events, in torch or by the kernel."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """The kernel's changes by pairs of spikes."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import NamedTuple
 

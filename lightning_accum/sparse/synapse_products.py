@@ -1,7 +1,5 @@
 """Products over a fixed set of synapses, in time and memory that are proportional to synapses."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The statistics of an update, in one pass over the weights if there is a kernel."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 

@@ -1,7 +1,5 @@
 """Changes of several parameters, checked for NaN and Inf before the first is applied."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The updater of a module: how it is made, found, replaced, shared, and shown as an attribute."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

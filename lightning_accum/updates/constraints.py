@@ -1,7 +1,5 @@
 """Constraints that hold after each update: hard limits, a fixed norm, and those of the user."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The parts of a pending change: contributions, products that wait, and their running sum."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Callable, Sequence

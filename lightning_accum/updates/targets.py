@@ -1,7 +1,5 @@
 """The parameters of a module that can be updated, and messages for those that cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
