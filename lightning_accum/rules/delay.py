@@ -158,6 +158,11 @@ class DelayAdjustedKernelSTDP(DelayRule):
     Raises:
         TypeError: if the kernel is not callable.
         ValueError: if the connection has no such delays.
+
+    Example:
+        >>> from lightning_accum import DelayAdjustedKernelSTDP
+        >>> from lightning_accum.functional import GaussianKernel
+        >>> rule = DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0), params=["weight"])
     """
 
     kernel: Kernel

@@ -44,6 +44,20 @@ class STLLR(GradientRule):
         TypeError: if the surrogate is of another type.
         ValueError: if the neuron keeps no state, or passes gradients through time.
 
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from lightning_accum import STLLR, Serial
+        >>> from lightning_accum.nn import SurrogateLIF
+        >>> layer = Serial(nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
+        >>> readout = nn.Linear(4, 2)
+        >>> rule = STLLR(lr_post=0.01, lr_pre=-0.01, time_dim=0)
+        >>> unit = rule.register_cell("hidden", layer.cell)
+        >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
+        >>> rule()
+        >>> unit.cell.updater.weight.neg.shape
+        torch.Size([4, 3])
+
     Source:
         Apolinario & Roy 2025, "S-TLLR: STDP-inspired temporal local learning rule for spiking
         neural networks", arXiv:2306.15220.
