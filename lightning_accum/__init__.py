@@ -60,6 +60,7 @@ from lightning_accum.updates import (
 
 if TYPE_CHECKING:
     from lightning_accum.callbacks import CellTrainerCallback as CellTrainerCallback
+    from lightning_accum.callbacks import CellTrainerCLI as CellTrainerCLI
     from lightning_accum.callbacks import FabricCellTrainer as FabricCellTrainer
     from lightning_accum.callbacks import OnlineProbe as OnlineProbe
     from lightning_accum.callbacks import UpdateMonitor as UpdateMonitor
@@ -69,7 +70,13 @@ __version__ = "0.1.0"
 Rule.default_events = staticmethod(events_by_hand)
 
 # What is imported when it is first used: with Lightning, or with libraries that may be missing.
-_HOSTS = ("CellTrainerCallback", "FabricCellTrainer", "OnlineProbe", "UpdateMonitor")
+_HOSTS = (
+    "CellTrainerCLI",
+    "CellTrainerCallback",
+    "FabricCellTrainer",
+    "OnlineProbe",
+    "UpdateMonitor",
+)
 _LATE = ("accumulators", "callbacks", "metrics", "nir", "plot")
 _MODULES = ("cells", "engine", "functional", "health", "nn", "observe", "optim", "rules", "updates")
 
