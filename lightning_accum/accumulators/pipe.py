@@ -387,15 +387,14 @@ def _settle(stages: Iterable[nn.Module]) -> None:
 
 def _warn_if_lost(accumulators: list[Any]) -> None:
     """Warns if accumulators hold many items, and nobody has looked at their results."""
-    waiting = {
-        type(each).__name__: each.update_count
-        for each in accumulators
-        if each._computed is None and each.update_count >= _MANY
-    }
+    waiting = [
+        each for each in accumulators if each._computed is None and each.update_count >= _MANY
+    ]
     if waiting and getattr(sys, "last_value", None) is None:  # an exception says more
+        names = quoted(sorted({type(each).__name__ for each in waiting}), ", ")
         warnings.warn(
             f"A pipe or a source should be ended for its results to go on. Found"
-            f" {max(waiting.values())} items in {quoted(sorted(waiting), ', ')}, and no end: call"
+            f" {max(each.update_count for each in waiting)} items in {names}, and no end: call"
             " `end()` after the items, or send them by `run(items)`.",
             UserWarning,
             stacklevel=2,

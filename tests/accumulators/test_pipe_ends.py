@@ -213,13 +213,19 @@ def filled(kind, items=10):
         flow ** Mean() ** print
     if kind == "split":
         flow = Split(Mean() ** print, Max() ** print) ** print
+    if kind == "two means":
+        fuller = Mean()
+        fuller.update(0.0)
+        flow = Split(fuller**print, Mean() ** print) ** print
     for i in range(items):
         flow(float(i))
     return flow
 
 
-@pytest.mark.parametrize("kind", ["pipe", "source", "split"])
-def test_a_pipe_that_is_never_ended_says_so_when_it_goes(kind):
+@pytest.mark.parametrize(
+    ("kind", "items"), [("pipe", 10), ("source", 10), ("split", 10), ("two means", 11)]
+)
+def test_a_pipe_that_is_never_ended_says_so_when_it_goes(kind, items):
     flow = filled(kind)
     copied = copy.deepcopy(flow)
     with warnings.catch_warnings(record=True) as told:
@@ -229,7 +235,7 @@ def test_a_pipe_that_is_never_ended_says_so_when_it_goes(kind):
         del copied
         gc.collect()
     (warning,) = told
-    assert re.search(r"Found 10 items in .*`Mean`, and no end", str(warning.message))
+    assert re.search(rf"Found {items} items in .*`Mean`, and no end", str(warning.message))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "source", "split"])
