@@ -3,12 +3,14 @@
 import inspect
 import re
 from argparse import ArgumentError
+from pydoc import locate
+from typing import Any
 
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 
 from lightning_accum._checks import nearest
 
-_REJECTED = re.compile(r"class_path '([\w.]+)\.(\w+)':\s+Option '(\w+)' is not accepted")
+_REJECTED = re.compile(r"class_path '([\w.]+)':\s+Option '(\w+)' is not accepted")
 
 
 class CellTrainerCLI(LightningCLI):
@@ -34,7 +36,8 @@ class CellTrainerCLI(LightningCLI):
             super().parse_arguments(parser, args)
         except ArgumentError as error:
             lines = [str(error)]
-            for module, name, option in _REJECTED.findall(str(error)):
-                known = inspect.signature(getattr(__import__(module, fromlist=[name]), name))
-                lines += [f"`{name}` has no option `{option}`{nearest(option, known.parameters)}"]
+            for path, option in _REJECTED.findall(str(error)):
+                owner: Any = locate(path)
+                known = nearest(option, inspect.signature(owner).parameters)
+                lines += [f"`{owner.__name__}` has no option `{option}`{known}"]
             parser.exit(2, "error: " + "\n".join(lines) + "\n")
