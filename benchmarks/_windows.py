@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import lightning_accum as la
 from lightning_accum.engine import accumulate
-from lightning_accum.engine.costs import Form, Forms
+from lightning_accum.engine.forms import Form
 
 RULES: dict[str, Callable[..., la.Rule]] = {
     "STDP": lambda **k: la.STDP(1e-4, -1e-4, **k),
@@ -80,11 +80,11 @@ def forced(path: str, convolution: bool = False) -> AbstractContextManager[objec
     if convolution:
         return mock.patch.object(accumulate, "unmoved_side", return_value=path)
 
-    def form(_: Forms, products: Any, combine: bool) -> list[Form]:
+    def form(products: Any, combine: bool) -> list[Form]:
         side = accumulate.unmoved_side(products, combine) if path == "dense" else path
         return [Form(path, side, tuple(range(len(products))))]
 
-    return mock.patch.object(Forms, "of", form)
+    return mock.patch.object(accumulate, "forms_of", form)
 
 
 class Turn:
@@ -140,16 +140,16 @@ class Found(NamedTuple):
 
 
 def choice_of(turn: Turn) -> str | None:
-    """Returns the path that the cost model chooses, ``None`` if it is not asked for one."""
+    """Returns the path that is chosen, ``None`` if it is not asked for one."""
     choices: list[str] = []
-    of = Forms.of
+    of = accumulate.forms_of
 
     def told(*given: Any) -> list[Form]:
         found = of(*given)
         choices.extend(form.choice for form in found if form.choice != "step")
         return found
 
-    with mock.patch.object(Forms, "of", told):
+    with mock.patch.object(accumulate, "forms_of", told):
         turn.once()
     return choices[0] if len(set(choices)) == 1 else None
 

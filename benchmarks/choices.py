@@ -1,4 +1,4 @@
-"""How close the cost model's choice of a path is to the fastest one, over grids of windows.
+"""How close the choice of a path is to the fastest one, over grids of windows.
 
 Each rule is evaluated for the same window by every path, on one thread. The ratio is the processor
 time of the chosen path over that of the fastest, without and with the time to choose. Constants

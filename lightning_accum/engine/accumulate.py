@@ -1,15 +1,15 @@
 """Accumulates the changes that a rule makes of what one cell recorded."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.costs import Form, Forms, unmoved_side
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.fold import add_per_sample, add_products, add_step
+from lightning_accum.engine.forms import Form, forms_of, unmoved_side
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import Carried, StateKey
@@ -36,7 +36,6 @@ class Evaluation(NamedTuple):
     batch: Reduction
     backend: Backend
     traces: int  # about how many of each signal the rule needs at a time, beyond one
-    forms: Mapping[str, Forms]  # the cheapest, by parameter
 
 
 class Piece(NamedTuple):
@@ -92,8 +91,7 @@ def accumulate(
         found = first if piece is pieces[0] else terms_of(terms, recording, targets, carried, piece)
         after: dict[StateKey, Tensor] = {}
         for target, total, changes in zip(targets, sums, found.changes, strict=True):
-            forms = how.forms.get(target.name)
-            accumulate_terms(total, changes, how.batch, target.vjp, how.backend, forms)
+            accumulate_terms(total, changes, how.batch, target.vjp, how.backend)
             for change in changes:
                 if recording.carries or (change.follows_pieces and not ends):
                     after.update(change.carry(target.vjp))
@@ -149,7 +147,6 @@ def accumulate_terms(
     batch: Reduction,
     vjp: WeightVJP,
     backend: Backend = "auto",
-    forms: Forms | None = None,
 ) -> None:
     """Adds the changes of a window to an accumulator, as one contribution to each part."""
     for record in accumulator.records:
@@ -173,7 +170,7 @@ def accumulate_terms(
         elif not batch.adds:
             add_per_sample(accumulator, products, batch)
         else:
-            _add_sums(accumulator, products, others, batch.averages, vjp, forms or Forms())
+            _add_sums(accumulator, products, others, batch.averages, vjp)
 
 
 def _one_contribution(accumulator: Accumulator) -> Accumulator:
@@ -187,12 +184,11 @@ def _add_sums(
     others: Sequence[Change],
     averages: bool,
     vjp: WeightVJP,
-    forms: Forms,
 ) -> None:
     """Adds sums or means over the batch."""
     combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
     if products and vjp.is_matrix:
-        every = forms.of(products, combine)
+        every = forms_of(products, combine)
     else:
         places = tuple(range(len(products)))
         every = [Form("dense", unmoved_side(products, combine), places)] if products else []

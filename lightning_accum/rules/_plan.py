@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.costs import Forms
 from lightning_accum.engine.recording import Recorded, Target
 from lightning_accum.engine.terms import Change, check_sides
 from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
@@ -42,7 +41,6 @@ class CellPlan:
         self.unit_dim = unit_dim_of(connection)
         self.batch = reduction(self.h.batch_reduction)
         self.modulators = modulators_of(self.h)
-        self.forms = {param: Forms() for param in self.h.params}
         self.steps = StepPlanner(self.batch)
         self._kinds: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity
         self._checked: dict[str, tuple[torch.Size, torch.dtype]] = {}

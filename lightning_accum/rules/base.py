@@ -257,7 +257,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             factors = self._factors(inputs, recording, h)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             terms = partial(self._changes, h=h)
-            how = Evaluation(plan.batch, self.backend, self._traces, plan.forms)
+            how = Evaluation(plan.batch, self.backend, self._traces)
             pieces = pieces_of(recording, how)
             piece = pieces[0] if len(pieces) > 1 else None
             first = terms_of(terms, recording, targets, state.carried, piece)

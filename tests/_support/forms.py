@@ -4,8 +4,8 @@ import functools
 from contextlib import contextmanager
 from unittest import mock
 
-from lightning_accum.engine import costs
-from lightning_accum.engine.costs import Form, Forms, unmoved_side
+from lightning_accum.engine import accumulate, forms
+from lightning_accum.engine.forms import Form, unmoved_side
 
 FORMS = ("auto", "plain", "dense", "pre", "post")
 
@@ -17,11 +17,11 @@ def evaluated_in(form):
         yield form
         return
 
-    def forced(_, products, combine):
+    def forced(products, combine):
         side = unmoved_side(products, combine) if form == "dense" else form
         return [Form(form, side, tuple(range(len(products))))]
 
-    with mock.patch.object(Forms, "of", forced), mock.patch.object(costs, "_CHOICE", 0.0):
+    with mock.patch.object(accumulate, "forms_of", forced), mock.patch.object(forms, "_SMALL", 0):
         yield "auto"
 
 

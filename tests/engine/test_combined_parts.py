@@ -13,7 +13,7 @@ from turns import turns
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import accumulate as run_module
-from lightning_accum.engine import costs
+from lightning_accum.engine import forms
 from lightning_accum.sparse import event_sums
 from lightning_accum.sparse import kernel_library as library
 
@@ -23,7 +23,7 @@ T, B = 7, 3
 @pytest.fixture(autouse=True)
 def no_window_is_small(monkeypatch):
     """Sums of small windows are not combined."""
-    monkeypatch.setattr(costs, "_CHOICE", 0.0)
+    monkeypatch.setattr(forms, "_SMALL", 0)
 
 
 COMBINED = {"STDP", "InhibitorySTDP", "TripletSTDP", "MSTDP", "MSTDPET", "BCM"}

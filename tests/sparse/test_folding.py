@@ -9,7 +9,7 @@ from torch import nn
 
 from lightning_accum import Cell, EProp, get_updater
 from lightning_accum.engine import accumulate as run_module
-from lightning_accum.engine import costs
+from lightning_accum.engine import forms
 from lightning_accum.functional import ArcTan, FastSigmoid, Triangular, reverse_trace
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.nn import Linear, SurrogateLIF
@@ -160,8 +160,8 @@ def test_a_rule_folds_on_the_way(
         library.library.cache_clear()
         expected = changes(beta, feedback, carry, calls=calls)
     library.library.cache_clear()
-    dear = costs.KERNEL._replace(multiply=1.0)  # so that events are cheaper
-    monkeypatch.setattr(costs, "KERNEL", dear)
+    monkeypatch.setattr(forms, "_FEWEST_ROWS", 0)
+    monkeypatch.setattr(forms, "_SMALL", 0)
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
     monkeypatch.setattr(eligibility, "_BLOCK", 300)
     compiles = library.has_kernel(torch.device("cpu"), torch.float64)
