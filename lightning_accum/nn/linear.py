@@ -64,7 +64,7 @@ class Linear(Updatable, nn.Linear):
         if x.dtype == torch.bool and not is_traced():
             if _supports_events(x, self.weight):
                 raster = x.reshape(-1, self.in_features)
-                if events_pay(raster, self.out_features):
+                if events_pay(raster):
                     events = Events(raster)
                     publish_events(x, events)
                     shape = torch.Size((*x.shape[:-1], self.out_features))

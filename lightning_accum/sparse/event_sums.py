@@ -15,29 +15,15 @@ from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events, density
 from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer
 
-# Nanoseconds of one product with a matrix, on one core with AVX-512.
-_MULTIPLY = 0.02  # a multiply-add of a dense product
-_CONVERT = 0.5  # an entry of a raster converted to floating point, and read again from memory
-_SEARCH = 0.1  # an entry searched for events
-_EVENT = 8.0  # an event found and sorted
-_ADD = 0.04  # an element that an event adds
-_TRANSPOSE = 1.2  # an element of a matrix transposed
-_CALLS = 60_000.0  # the additional calls of torch that visits to events take
+_FEWEST_ROWS, _MOST_SPIKES = 64, 0.2  # with fewer rows, or more spikes, a dense product is faster
 
 
-def events_pay(raster: Tensor, width: int) -> bool:
-    """Returns whether a product of a raster with a matrix is cheaper by events than dense."""
-    # It is never cheaper on other devices than the CPU, because counting events waits for the
-    # device.
-    if raster.dtype != torch.bool or not raster.is_cpu:
+def events_pay(raster: Tensor) -> bool:
+    """Returns whether a product of a raster with a matrix takes less time by events than dense."""
+    # Elsewhere than on the CPU, counting events would wait for the device.
+    if raster.dtype != torch.bool or not library.has_kernel(raster.device, torch.float32):
         return False
-    rows, inputs = raster.shape
-    dense = rows * inputs * (width * _MULTIPLY + _CONVERT)
-    fixed = inputs * width * _TRANSPOSE + _CALLS
-    search = rows * inputs * _SEARCH
-    if dense <= fixed + search:
-        return False
-    return dense > fixed + search + density(raster) * rows * inputs * (_EVENT + width * _ADD)
+    return len(raster) >= _FEWEST_ROWS and density(raster) <= _MOST_SPIKES
 
 
 def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
