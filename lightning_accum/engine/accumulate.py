@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.evaluate import evaluate
-from lightning_accum.engine.fold import add_per_sample, add_products, add_step
+from lightning_accum.engine.fold import add_products, add_step
 from lightning_accum.engine.forms import Form, forms_of, unmoved_side
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
@@ -164,11 +164,9 @@ def accumulate_terms(
             products.append(product)
     device = products[0].operands[0].device.type if products else "cpu"
     with torch.no_grad(), in_full_precision(device):
-        if backend == "plain" or not (batch.adds or (vjp.is_matrix and not others)):
+        if backend == "plain" or not batch.adds:
             how = vjp.plain if backend == "plain" else vjp
             accumulator.accumulate(*evaluate(changes, batch, how))
-        elif not batch.adds:
-            add_per_sample(accumulator, products, batch)
         else:
             _add_sums(accumulator, products, others, batch.averages, vjp)
 

@@ -128,14 +128,6 @@ def test_real_valued_activity(size, seed):
         torch.testing.assert_close(found, pos - neg, **exact)
 
 
-def test_the_per_sample_path_in_blocks(monkeypatch):
-    pre, post = raster(5, 3, 4, seed=3), raster(5, 3, 7, seed=4)
-    rule = STDP(0.3, -0.2, batch_reduction=torch.amax)
-    whole = learned(rule, pre, post)
-    monkeypatch.setattr("lightning_accum.engine.fold._BLOCK_ELEMENTS", 3 * 4 * 2)
-    torch.testing.assert_close(learned(rule, pre, post), whole, rtol=0, atol=0)
-
-
 @turns("reduction", ["mean", torch.amax])
 def test_mixed_precision_does_not_narrow_the_sums(reduction):
     pre, post = raster(9, 4, 5, seed=5), raster(9, 4, 3, seed=6)
