@@ -20,10 +20,7 @@ from lightning_accum.functional.dtypes import at_least_float32
 
 
 def poisson_encode(
-    x: Tensor,
-    steps: int,
-    p: float = 1.0,
-    generator: torch.Generator | None = None,
+    x: Tensor, steps: int, p: float = 1.0, generator: torch.Generator | None = None
 ) -> Tensor:
     r"""Draws independent Bernoulli spikes, the discrete form of a Poisson process.
 

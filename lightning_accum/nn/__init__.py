@@ -1,11 +1,6 @@
 """Layers of connections and neurons, so that the package works without another library."""
 
-from lightning_accum.nn.competition import (
-    Competition,
-    Inhibition,
-    LateralInhibition,
-    WinnerTakeAll,
-)
+from lightning_accum.nn.competition import Competition, Inhibition, LateralInhibition, WinnerTakeAll
 from lightning_accum.nn.conv import Conv1d, Conv2d, Conv3d
 from lightning_accum.nn.encoder import PoissonEncoder
 from lightning_accum.nn.leaky_integrator import LeakyIntegrator

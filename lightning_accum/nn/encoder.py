@@ -62,11 +62,7 @@ class PoissonEncoder(CheckedState):
     _shown = ("steps", "max_rate", "dt")
 
     def __init__(
-        self,
-        steps: int,
-        max_rate: float,
-        dt: float = 1.0,
-        seed: int | None = None,
+        self, steps: int, max_rate: float, dt: float = 1.0, seed: int | None = None
     ) -> None:
         super().__init__()
         check_integers(steps=steps)

@@ -12,12 +12,7 @@ from lightning_accum._checks import check_finite
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.nn._arguments import (
-    check_input,
-    check_times,
-    decay_in_step,
-    layer_shape,
-)
+from lightning_accum.nn._arguments import check_input, check_times, decay_in_step, layer_shape
 
 
 @final
