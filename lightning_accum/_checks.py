@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeIs
 
 _LARGEST = 2**63
+_INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 def is_number(value: object) -> TypeIs[float]:
@@ -50,6 +51,14 @@ check_numbers = _checker("a number", is_number)
 check_integers = _checker("an integer of 64 bits", _is_integer)
 check_callables = _checker("callable", callable)
 check_tensors = _checker("a tensor", lambda value: isinstance(value, Tensor))
+check_floats = _checker(
+    "a tensor of floating-point numbers",
+    lambda value: isinstance(value, Tensor) and value.is_floating_point(),
+)
+check_whole = _checker(
+    "a tensor of integers",
+    lambda value: isinstance(value, Tensor) and value.dtype in _INTEGERS,
+)
 check_module = _checker("a torch.nn.Module", lambda value: isinstance(value, nn.Module))
 
 
@@ -102,31 +111,7 @@ def warn_below_step(dt: float, where: str, **constants: float) -> None:
 
 def check_strings(what: str = "a string", /, **values: object) -> None:
     """Raises a ``TypeError`` if an argument is not a string, with what it should be."""
-    for name, value in values.items():
-        if not isinstance(value, str):
-            _refuse(name, what, value)
-
-
-def check_floats(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a tensor of floating-point numbers."""
-    check_tensors(**values)
-    for name, value in values.items():
-        if isinstance(value, Tensor) and not value.is_floating_point():
-            raise TypeError(
-                f"Argument `{name}` should be a tensor of floating-point numbers. Found"
-                f" {value.dtype}."
-            )
-
-
-def check_whole(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a tensor of integers."""
-    check_tensors(**values)
-    for name, value in values.items():
-        dtype = getattr(value, "dtype", torch.bool)
-        if dtype == torch.bool or dtype.is_floating_point or dtype.is_complex:
-            raise TypeError(
-                f"Argument `{name}` should be integers. Found `{name}.dtype = {dtype}`."
-            )
+    _checker(what, lambda value: isinstance(value, str))(**values)
 
 
 def check_below(name: str, value: Tensor, count: int) -> None:
@@ -212,6 +197,8 @@ def _refuse(name: str, should: str, value: object) -> None:
 
 
 def _shown(name: str, value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"`{name}.dtype = {value.dtype}`"
     plain = value is None or isinstance(value, (str, bytes, int, float, complex))
     return f"`{name} = {_short(value)}`" if plain else f"`{type(value).__name__}`"
 

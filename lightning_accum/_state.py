@@ -72,15 +72,12 @@ def named(kind: Kind) -> Kind:
         f"a mapping of names, each to {kind.should}",
         lambda value: (
             isinstance(value, Mapping)
-            and all(isinstance(name, str) for name in value)
-            and all(map(kind.fits, value.values()))
+            and all(isinstance(name, str) and kind.fits(each) for name, each in value.items())
         ),
     )
 
 
 MAPPING = named(ANYTHING)
-
-
 OTHER = "it is the state of another object, or of another version"
 ANOTHER_VERSION = (
     "it was saved by another version, or by hand. Go on with that version, or begin again with only"
@@ -92,16 +89,11 @@ def check_state(
     place: str, state: object, kinds: Mapping[str, Kind], mend: str = OTHER
 ) -> Mapping[str, Any]:
     """Raises unless a state has these entries, no others, and each of its kind."""
-    if not MAPPING.fits(state):
-        found = f"`{type(state).__name__}`"
+    known = isinstance(state, Mapping) and MAPPING.fits(state)
+    if not known or state.keys() != kinds.keys():
+        found = sorted(state) if known else f"`{type(state).__name__}`"
         raise RuntimeError(
-            f"The state of {place} should have the keys {sorted(kinds)}. Found {found}."
-        )
-    assert isinstance(state, Mapping)
-    if state.keys() != kinds.keys():
-        raise RuntimeError(
-            f"The state of {place} should have the keys {sorted(kinds)}. Found {sorted(state)}:"
-            f" {mend}."
+            f"The state of {place} should have the keys {sorted(kinds)}. Found {found}: {mend}."
         )
     for key, kind in kinds.items():
         check_that(kind.fits(state[key]), place, f"{kind.should} as `{key}`", state[key])

@@ -1,7 +1,7 @@
 """Sums and moments of long streams."""
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -44,10 +44,7 @@ def by_parts(function: Callable[..., Any], *tensors: Tensor) -> Any:
     """Evaluates a function, element by element, for both parts of complex tensors separately."""
     # torch adds and subtracts complex tensors with a multiplication by a complex 1, which spreads
     # NaN and infinity from one part to the other.
-    for tensor in tensors:
-        if tensor.is_complex():
-            break
-    else:
+    if not any(map(Tensor.is_complex, tensors)):
         return function(*tensors)
     dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     tensors = tuple(tensor.to(dtype) for tensor in tensors)
@@ -79,30 +76,17 @@ def with_value(moments: Moments, value: Tensor, narrow: bool) -> Moments:
         M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n)
     """
     count = moments.number + 1
-    update = partial(_welford if narrow else _wide_welford, count)
+
+    def update(value: Tensor, mean: Tensor, of_mean: Tensor, squares: Tensor, rest: Tensor) -> Any:
+        before = value - mean
+        if not narrow:  # sums that are wider than the values
+            mean = torch.add(mean, before, alpha=1 / count)
+            return mean, of_mean, torch.addcmul(squares, before, value - mean), rest
+        before = before - of_mean
+        mean, of_mean = _add_to_both(mean, of_mean, before / count)
+        return mean, of_mean, *_add_to_both(squares, rest, before * (value - mean - of_mean))
+
     return Moments(count, *by_parts(update, value, *moments[1:]))
-
-
-Sums = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
-def _wide_welford(
-    count: int, value: Tensor, mean: Tensor, mean_rest: Tensor, squares: Tensor, rest: Tensor
-) -> Sums:
-    """Adds a real value to sums that are wider than the values."""
-    before = value - mean
-    mean = torch.add(mean, before, alpha=1 / count)
-    return mean, mean_rest, torch.addcmul(squares, before, value - mean), rest
-
-
-def _welford(
-    count: int, value: Tensor, mean: Tensor, mean_rest: Tensor, squares: Tensor, rest: Tensor
-) -> Sums:
-    """Adds a real value to the mean and the sum of squares, both with their rests."""
-    before = value - mean - mean_rest
-    mean, mean_rest = _add_to_both(mean, mean_rest, before / count)
-    squares, rest = _add_to_both(squares, rest, before * (value - mean - mean_rest))
-    return mean, mean_rest, squares, rest
 
 
 def merge_moments(first: Moments, second: Moments) -> Moments:
@@ -114,15 +98,13 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
         M_{ab} = M_a + M_b + \delta^2 \frac{n_a n_b}{n_a + n_b}
     """
     count = first.number + second.number
-    delta = by_parts(
-        lambda a, b, a_rest, b_rest: (b - a) + (b_rest - a_rest),
-        *(first.mean, second.mean, first.mean_rest, second.mean_rest),
-    )
-    step = by_parts(lambda part: part * (second.number / count), delta)
-    mean, mean_rest = add(first.mean, first.mean_rest, step, narrow=True)
-    rest = by_parts(torch.add, first.squares_rest, second.squares_rest)
-    squares, rest = add(first.squares, rest, second.squares, narrow=True)
-    weight = first.number * (second.number / count)
-    between = by_parts(lambda part: part * part * weight, delta)
-    squares, rest = add(squares, rest, between, narrow=True)
-    return Moments(count, mean, mean_rest, squares, rest)
+    share = second.number / count
+
+    def merge(*both: Tensor) -> tuple[Tensor, ...]:
+        mean, of_mean, squares, rest, other, of_other, others, rest_of_others = both
+        delta = (other - mean) + (of_other - of_mean)
+        squares, rest = _add_to_both(squares, rest + rest_of_others, others)
+        squares, rest = _add_to_both(squares, rest, delta * delta * (first.number * share))
+        return *_add_to_both(mean, of_mean, delta * share), squares, rest
+
+    return Moments(count, *by_parts(merge, *first[1:], *second[1:]))
