@@ -187,8 +187,8 @@ class Accumulator(CheckedState):
                     [3.]])
         """
         which, part = ("neg", self._neg) if negative else ("pos", self._pos)
-        label, shapes = f"{self.name}.{which}", self._shapes(part)
-        products = checked_products(label, post, pre, scale, *shapes)
+        label = f"{self.name}.{which}"
+        products = checked_products(label, post, pre, scale, *self._shapes(part))
         if products:
             part.add_products(products, defer=not self.bounded, keep=keep)
 
@@ -595,9 +595,8 @@ class Accumulator(CheckedState):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        device = fn(torch.empty(0, device=self._pos.device or self._neg.device)).device
         for part in (self._pos, self._neg):
-            part.move(device)
+            part.move(fn)
         return self
 
     def extra_repr(self) -> str:

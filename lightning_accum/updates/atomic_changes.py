@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import compress
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -101,12 +101,11 @@ class Change(NamedTuple):
 
 def checked_change(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
     """Computes and checks the changes of all parameters, and changes none of them."""
+    found = None
     if len(targets) == 1 and targets[0].accumulator.deferred:
         stacked = targets[0].accumulator.stacked or _stacked(targets[0], guard)
         found = stacked_change(targets[0], stacked, guard)
-        if found is not None:
-            return found
-    return _sum(label, targets, guard)
+    return found or _sum(label, targets, guard)
 
 
 def stacked_change(
@@ -114,9 +113,9 @@ def stacked_change(
 ) -> Change | None:
     """Returns the change of the only parameter that changes, as one product of stacked sides."""
     param = target.param
-    if stacked is None or param.dtype is not stacked.left.dtype:
+    if stacked is None or target.sharded or not param.is_cpu:
         return None
-    if not param.is_cpu or target.sharded:
+    if param.dtype is not stacked.left.dtype:
         return None
     most = stacked.bound * max(1.0, abs(target.factor))  # before it is scaled, and after
     if guard.policy != "ignore" and not most < _largest(param.dtype):
@@ -133,8 +132,7 @@ def _stacked(target: Target, guard: NonFiniteGuard) -> StackedProducts | None:
         return None
     if target.param.shape != product_shape(products[0]) or not target.param.numel():
         return None
-    left = torch.cat([post for post, _, _ in products])
-    left.mul_(_column(tuple((len(post), scale) for post, _, scale in products)))
+    left = torch.cat([post * factor for post, _, factor in products])
     stacked = StackedProducts([], [], left, torch.cat([pre for _, pre, _ in products]))
     if guard.policy != "ignore" and len(left):
         # No element is larger than the largest factors allow; NaN if any factor is.
@@ -143,14 +141,6 @@ def _stacked(target: Target, guard: NonFiniteGuard) -> StackedProducts | None:
             (max(-low.item(), high.item()) for low, high in ends), start=len(left)
         )
     return stacked
-
-
-@lru_cache(64)
-def _column(factors: tuple[tuple[int, float], ...]) -> Tensor:
-    """Returns a factor for each row; the rows of learning at every step have the same ones."""
-    with torch.inference_mode(False):
-        rows = [torch.full((rows, 1), factor, device="cpu") for rows, factor in factors]
-        return torch.cat(rows).float()
 
 
 @torch.no_grad()

@@ -82,12 +82,12 @@ def are_worth_deferring(products: Sequence[Product]) -> bool:
 
 def copied(products: Sequence[Product]) -> list[Product]:
     """Copies the sides of products, in float32."""
-    return [(_copy(left), _copy(right), float(factor)) for left, right, factor in products]
 
+    def copy(side: Tensor) -> Tensor:
+        side = side.detach() if side.requires_grad else side
+        return as_bytes(side).to(torch.float32, copy=True)
 
-def _copy(side: Tensor) -> Tensor:
-    side = side.detach() if side.requires_grad else side
-    return as_bytes(side).to(torch.float32, copy=True)
+    return [(copy(left), copy(right), float(factor)) for left, right, factor in products]
 
 
 class Part:
@@ -123,14 +123,6 @@ class Part:
         pending = self._kept if self._kept or self._total is None else [self._total]
         shape: torch.Size = torch.broadcast_shapes(*(value.shape for value in pending))
         return shape
-
-    @property
-    def device(self) -> torch.device | None:
-        """The device of the pending value, ``None`` if there is none."""
-        pending = self._kept[-1] if self._kept else self._total
-        if self._deferred:
-            pending = self._deferred[0][0]
-        return None if self.count == 0 or pending is None else pending.device
 
     def add(self, value: Tensor) -> None:
         """Adds a copy of ``value`` as one contribution."""
@@ -195,16 +187,16 @@ class Part:
         write(result, onto=False)
         self.add(result)
 
-    def _multiply(self, products: Sequence[Product], onto: bool = False) -> Tensor:
-        """Writes products to the running value, or adds them to it."""
-        shape, device = product_shape(products[0]), products[0][0].device
-        total = self._writable_total(shape, product_dtype(products), device, onto)
-        return multiply_into(total, products, onto)
+    def _multiply(self) -> Tensor:
+        """Returns the running value, after writing the sum of deferred products to it."""
+        products, device = self._deferred, self._deferred[0][0].device
+        shape, dtype = product_shape(products[0]), product_dtype(products)
+        return multiply_into(self._writable_total(shape, dtype, device, False), products, False)
 
     def _materialize(self) -> None:
         """Multiplies deferred products, because something else is about to be added."""
         if self._deferred:
-            self._multiply(self._deferred)
+            self._multiply()
             self._deferred = []
 
     def value(self) -> Tensor | None:
@@ -212,7 +204,7 @@ class Part:
         if self.count == 0:
             return None
         if self._deferred:  # they stay deferred after they were read
-            return self.reduction.finish(self._multiply(self._deferred), self.count)
+            return self._multiply()
         if self.reduction.merge is None:
             device = self._kept[-1].device
             kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
@@ -225,10 +217,8 @@ class Part:
     def read(self) -> Tensor | None:
         """Returns a copy of the reduced part, and remembers it."""
         value = self.value()
-        if value is None:
-            return None
-        copy = value.clone()
-        self._read = weakref.ref(copy)
+        copy = None if value is None else value.clone()
+        self._read = None if copy is None else weakref.ref(copy)
         return copy
 
     def check_new(self, label: str, value: Tensor | None) -> None:
@@ -248,11 +238,15 @@ class Part:
         self._deferred = []
         self._stacked = None
 
-    def move(self, device: torch.device) -> None:
-        """Moves the pending value to a device; its dtype stays."""
-        self._total = None if self._total is None else self._total.to(device)
-        self._kept = [value.to(device) for value in self._kept]
-        self._deferred = [(a.to(device), b.to(device), factor) for a, b, factor in self._deferred]
+    def move(self, fn: Callable[[Tensor], Tensor]) -> None:
+        """Moves what is pending to where ``fn`` moves tensors; its dtype stays."""
+
+        def moved(value: Tensor) -> Tensor:
+            return value.to(fn(value.new_empty(0)).device)
+
+        self._total = None if self._total is None else moved(self._total)
+        self._kept = [moved(value) for value in self._kept]
+        self._deferred = [(moved(left), moved(right), by) for left, right, by in self._deferred]
 
     def rearrange(self, move: Callable[[Tensor], Tensor]) -> None:
         """Moves the elements of what is pending; none of it is deferred."""
@@ -343,12 +337,10 @@ def checked_products(
     for factor in scales:
         if type(factor) is not float:
             check_numbers(**{f"scale[{i}]": scale for i, scale in enumerate(scales)})
-    for left in posts:
-        if not isinstance(left, Tensor):
-            check_tensors(post=left)
-    for right in pres:
-        if not isinstance(right, Tensor):
-            check_tensors(pre=right)
+    for name, sides in ("post", posts), ("pre", pres):
+        for side in sides:
+            if not isinstance(side, Tensor):
+                check_tensors(**{name: side})
     if not len(posts) == len(pres) == len(scales):
         raise ValueError(
             "Arguments `post`, `pre` and `scale` should be as many as each other. Found"
@@ -431,16 +423,11 @@ def _is_pending(value: object) -> bool:
 
 def _is_product(value: object) -> bool:
     """Returns whether this is two matrices with equally many rows, and a factor."""
-    if not isinstance(value, (tuple, list)) or len(value) != 3:
+    if not isinstance(value, (tuple, list)) or len(value) != 3 or not isinstance(value[2], float):
         return False
-    left, right, factor = value
+    left, right, _ = value
     sides = all(_is_pending(side) and side.ndim == 2 for side in (left, right))
-    return (
-        sides
-        and left.dtype == right.dtype
-        and len(left) == len(right)
-        and isinstance(factor, float)
-    )
+    return sides and left.dtype == right.dtype and len(left) == len(right)
 
 
 _PENDING = Kind("a dense tensor of at least single precision", _is_pending)

@@ -464,16 +464,7 @@ class Updater(CheckedState):
             NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
             ValueError: if there is a constraint, which the updater could not run.
         """
-        with torch.no_grad():
-            targets = self._targets(self.names, {}, {})
-            self._check_unconstrained(targets)
-            grads, counts = gradients(self.label, targets, self._guard)
-        accumulators = [self._accumulators[name] for name in self.names]
-        consume = [call for each in accumulators for call in each.emptying_calls()]
-        return grads, [partial(self._guard.counts.update, counts), *consume]
-
-    def _check_unconstrained(self, targets: Iterable[Target]) -> None:
-        """Raises a ``ValueError`` if constraints of parameters would not run."""
+        targets = self._targets(self.names, {}, {})
         fns = [(t.name, fn) for t in targets for fn in self._constraints.of(t.name)]
         if fns:
             found = ", ".join(f"`{getattr(fn, '__name__', fn)}` on `{name}`" for name, fn in fns)
@@ -483,6 +474,10 @@ class Updater(CheckedState):
                 f" {found} of `{self.label}`: do not register it, and call it after each `step()`"
                 " of the optimizer, such as `Clamp(0.0, 1.0)(fc.weight.data)`."
             )
+        with torch.no_grad():
+            grads, counts = gradients(self.label, targets, self._guard)
+        consume = [call for each in self._accumulators.values() for call in each.emptying_calls()]
+        return grads, [partial(self._guard.counts.update, counts), *consume]
 
     def end_export(self, names: Iterable[str]) -> None:
         """Drops the memory of what has become gradients, and tells of it."""
