@@ -14,24 +14,16 @@ if TYPE_CHECKING:
     from lightning_accum.optim.base import GenericAdaptiveOptimizer
     from lightning_accum.optim.schedules import AdamWarmup, AdamWarmupCosineDecay, Noam
 else:
-    _FILES = {
-        "AMSGrad": "adam",
-        "AdaBelief": "adam",
-        "Adam": "adam",
-        "AdamWarmup": "schedules",
-        "AdamWarmupCosineDecay": "schedules",
-        "GenericAdaptiveOptimizer": "base",
-        "Noam": "schedules",
-        "RAdam": "adam",
-    }
 
     def __getattr__(name):
-        if name not in _FILES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+        for file in ("schedules", "base", "adam") if name in __all__ else ():
+            module = import_module(f"{__name__}.{file}")
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():
-        return sorted({*globals(), *_FILES})
+        return sorted({*globals(), *__all__})
 
 
 __all__ = [

@@ -38,18 +38,11 @@ from lightning_accum.optim.weight_decay import (
 from lightning_accum.sparse.tensor_lists import dense, same_layout
 
 Scales = tuple[Number, Number, Number]
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def rectification(step: Number, beta2: float) -> Number:
-    r"""Returns the rectification of an adaptive rate after few steps, zero for the first ones.
-
-    .. math::
-        \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad
-        \rho_t = \rho_\infty - \frac{2 t \beta_2^t}{1 - \beta_2^t} \\
-        r_t &= \sqrt{\frac{(\rho_t - 4)(\rho_t - 2) \, \rho_\infty}
-            {(\rho_\infty - 4)(\rho_\infty - 2) \, \rho_t}} \quad
-            \text{for } \rho_t \ge 5, \text{ else } 0
-    """
+    """Returns the rectification ``r_t`` of :class:`RAdam`, zero for its first steps."""
     rho_inf = 2.0 / (1.0 - beta2) - 1.0
     power = beta2**step
     rho = rho_inf - 2.0 * step * power / (1.0 - power)
@@ -91,7 +84,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     _second: ClassVar[str] = "exp_avg_sq"
     _belief: ClassVar[bool] = False
     _rectifies: ClassVar[bool] = False
-    _is_adam: ClassVar[bool] = False  # whether torch's fused kernel of Adam computes this step
+    _is_adam: ClassVar[bool] = True  # whether torch's fused kernel of Adam computes this step
     _warned_of_flips = False
     plan_options = (
         *GenericAdaptiveOptimizer.plan_options,
@@ -142,8 +135,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check_options(group, "amsgrad", "optimized_update", "degenerate_to_sgd", "rectify")
-        check_options(group, "compile", "foreach", "fused")
+        check_options(group, *MomentOptimizer.plan_options, "degenerate_to_sgd", "rectify")
         check_rectifies(group)
         for other in ("differentiable", "foreach"):
             for name in ("fused", "compile", "foreach") if group[other] else ():
@@ -223,7 +215,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 state[names[2]] = state[names[1]].clone()
             backend, staged = self._backend(group, param), False
             # Autograd follows the moments unchanged, and a subclass of tensors has its own layout.
-            own = () if group["differentiable"] or not _is_plain(param) else names
+            own = () if group["differentiable"] or type(param) not in _PLAIN else names
             if own:
                 staged = _fit(own, state, as_real(param))
             # A staged group has one step count; a captured step needs one for each parameter.
@@ -242,7 +234,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def _backend(self, group: Group, param: Tensor) -> Backend:
         # Another step or weight decay would have to be called.
         by_formula = self._steps_by_formula and type(self.weight_decay) is WeightDecay
-        plain = by_formula and _is_plain(param) and param.is_floating_point()
+        plain = by_formula and type(param) in _PLAIN and param.is_floating_point()
         # The kernel reads a rate on the device, but no rate or ε from a count on the device.
         computed = group["capturable"] and (self._is_scheduled or group.get("optimized_update"))
         here = param.device.type in ("cpu", "cuda")
@@ -308,16 +300,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             members.step_by_torch(group, grads, k, self._belief, rate, step)
         for state in members.states:
             state["step"] = step
-
-
-class AdamFormula(MomentOptimizer):
-    """Base of the optimizers that step by Adam's formula, whatever their rate."""
-
-    _is_adam = True
-
-
-def _is_plain(param: Tensor) -> bool:
-    return type(param) in (Tensor, torch.nn.Parameter)
 
 
 def _fit(names: tuple[str, ...], state: dict[str, Any], param: Tensor) -> bool:

@@ -3,13 +3,13 @@
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.optim._moments import AdamFormula, MomentOptimizer
+from lightning_accum.optim._moments import MomentOptimizer
 from lightning_accum.optim._options import AdamOptions, MomentOptions
 from lightning_accum.optim.base import Params
 from lightning_accum.optim.weight_decay import WeightDecay
 
 
-class Adam(AdamFormula):
+class Adam(MomentOptimizer):
     r"""Adam, and AdamW where weights decay: ``weight_decay`` is decoupled by default.
 
     ``torch.optim.Adam`` adds it to the gradient, as ``WeightDecay(..., weight_decouple=False)``
@@ -61,18 +61,15 @@ class Adam(AdamFormula):
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
 
-class AMSGrad(AdamFormula):
+class AMSGrad(MomentOptimizer):
     r"""Adam whose steps never grow where the gradient was once large; its decay is decoupled.
 
     ``torch.optim.Adam(amsgrad=True)`` adds ``weight_decay`` to the gradient, as
     ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
 
-    .. math::
-        m &\leftarrow \beta_1 m + (1 - \beta_1) g, \qquad
-        v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \qquad
-        \bar v \leftarrow \max(\bar v, v) \\
-        \theta &\leftarrow \theta - \alpha \, \hat m / (\sqrt{\hat v} + \epsilon), \qquad
-        \hat m = m / (1 - \beta_1^t), \quad \hat v = \bar v / (1 - \beta_2^t)
+    .. math:: \bar v \leftarrow \max(\bar v, v), \qquad \hat v = \bar v / (1 - \beta_2^t)
+
+    and otherwise the step of :class:`Adam`.
 
     Args:
         params, lr, betas, eps, weight_decay, optimized_update: as for :class:`Adam`.
@@ -151,7 +148,7 @@ class RAdam(MomentOptimizer):
         Liu et al. (2020), arXiv:1908.03265, algorithm 2.
     """
 
-    _rectifies = True
+    _rectifies, _is_adam = True, False
 
     def __init__(
         self,
@@ -213,7 +210,7 @@ class AdaBelief(MomentOptimizer):
     """
 
     _second = "exp_avg_var"
-    _belief = True
+    _belief, _is_adam = True, False
 
     def __init__(
         self,

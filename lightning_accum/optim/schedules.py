@@ -9,19 +9,19 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_value, is_number
-from lightning_accum.optim._moments import AdamFormula
+from lightning_accum.optim._moments import MomentOptimizer
 from lightning_accum.optim._options import AdamOptions, check_options
 from lightning_accum.optim.base import Batch, Group, Params
 from lightning_accum.optim.weight_decay import Number, WeightDecay
 
 
 def _rise(step: Number, warmup: float) -> Number:
-    """Returns a factor that rises to one in a warm-up."""
+    """Returns a factor that rises from zero to one in a warm-up."""
     factor: Number = step / warmup if warmup > 0 else step * 0.0 + 1.0
-    return factor.clamp(max=1.0) if isinstance(factor, Tensor) else min(factor, 1.0)
+    return factor.clamp(0.0, 1.0) if isinstance(factor, Tensor) else min(max(factor, 0.0), 1.0)
 
 
-class AdamWarmup(AdamFormula):
+class AdamWarmup(MomentOptimizer):
     r"""Adam or AMSGrad whose rate rises linearly to its value; its decay is decoupled.
 
     .. math:: \alpha_t = \alpha \min(1, t / w)
@@ -74,7 +74,7 @@ class AdamWarmup(AdamFormula):
 _SPARE = 20  # steps after the end that may be meant, and one more for each 20 before it
 
 
-class AdamWarmupCosineDecay(AdamFormula):
+class AdamWarmupCosineDecay(MomentOptimizer):
     r"""Adam or AMSGrad whose rate rises linearly, then falls to zero along half a cosine.
 
     .. math::
@@ -145,13 +145,10 @@ class AdamWarmupCosineDecay(AdamFormula):
     def rate(self, group: Group, step: Number) -> Number:
         """Returns the learning rate of a step."""
         lr, warmup = group["lr"], group["warmup"]
-        progress = (step - warmup) / (group["total_steps"] - warmup)
-        cosine: Number
-        if isinstance(progress, Tensor):
-            cosine = torch.cos(math.pi * progress.clamp(0.0, 1.0))
-        else:
-            cosine = math.cos(math.pi * min(max(progress, 0.0), 1.0))
-        rate: Number = lr * _rise(step, warmup) * (0.5 * (1.0 + cosine))
+        progress = _rise(step - warmup, group["total_steps"] - warmup)
+        cosine = torch.cos if isinstance(progress, Tensor) else math.cos
+        half = 0.5 * (1.0 + cosine(math.pi * progress))
+        rate: Number = lr * _rise(step, warmup) * half
         return rate
 
     def validate(self, group: Group) -> None:
@@ -166,7 +163,7 @@ class AdamWarmupCosineDecay(AdamFormula):
 _LOW = 1e-5  # a peak rate below which `lr` was probably taken from another optimizer
 
 
-class Noam(AdamFormula):
+class Noam(MomentOptimizer):
     r"""Adam with the schedule of the Transformer: a rise, then the inverse root of the step.
 
     ``eps`` is the Transformer's, a tenth of torch's default.
