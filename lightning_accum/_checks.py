@@ -55,10 +55,7 @@ check_floats = _checker(
     "a tensor of floating-point numbers",
     lambda value: isinstance(value, Tensor) and value.is_floating_point(),
 )
-check_whole = _checker(
-    "a tensor of integers",
-    lambda value: isinstance(value, Tensor) and value.dtype in _INTEGERS,
-)
+_check_whole = _checker("integers", lambda value: getattr(value, "dtype", None) in _INTEGERS)
 check_module = _checker("a torch.nn.Module", lambda value: isinstance(value, nn.Module))
 
 
@@ -93,8 +90,7 @@ def check_type(fits: bool, name: str, value: object, should: str, mend: str = ""
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raises a ``ValueError`` if an argument is not one of some strings."""
-    fits = isinstance(value, str) and value in choices
-    check_value(fits, name, value, f"one of {choices}")
+    check_value(isinstance(value, str) and value in choices, name, value, f"one of {choices}")
 
 
 def warn_below_step(dt: float, where: str, **constants: float) -> None:
@@ -112,6 +108,12 @@ def warn_below_step(dt: float, where: str, **constants: float) -> None:
 def check_strings(what: str = "a string", /, **values: object) -> None:
     """Raises a ``TypeError`` if an argument is not a string, with what it should be."""
     _checker(what, lambda value: isinstance(value, str))(**values)
+
+
+def check_whole(**values: object) -> None:
+    """Raises a ``TypeError`` if an argument is not a tensor of integers."""
+    check_tensors(**values)
+    _check_whole(**values)
 
 
 def check_below(name: str, value: Tensor, count: int) -> None:

@@ -41,11 +41,10 @@ def _like(default: Tensor) -> Kind:
 
 
 class PersistentMetric(Metric):
-    """A metric that saves its states, and checks the states that it loads.
+    """A metric that saves its states, and checks the states that it loads."""
 
-    torchmetrics leaves states out of the state dict by default, returns a cached result after a
-    state was loaded or merged, and loads any value from any device.
-    """
+    # torchmetrics leaves states out of the state dict by default, returns a cached result after a
+    # state was loaded or merged, and loads any value from any device.
 
     full_state_update = False
     is_differentiable = False
@@ -67,16 +66,7 @@ class PersistentMetric(Metric):
             name=type(self).__name__,
         )
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         names = list(default_states(self))
         if type(self).get_extra_state is not nn.Module.get_extra_state:
             names.append(_EXTRA)
@@ -87,7 +77,7 @@ class PersistentMetric(Metric):
                 self._check_states(place, found.get(_EXTRA, found))
             except RuntimeError as error:
                 # The metric loads all of its states or none: some of them mean nothing.
-                error_msgs.append(str(error))
+                rest[-1].append(str(error))
                 found = {}
         for name in names:
             state_dict.pop(prefix + name, None)
@@ -98,9 +88,7 @@ class PersistentMetric(Metric):
         if _EXTRA in names:
             # A state that is missing from the state dict keeps its value, as in torchmetrics.
             state_dict.setdefault(prefix + _EXTRA, self.get_extra_state())
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
         if found:
             self._renew()
 

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import check_type
+
 
 class Kind(NamedTuple):
     """A kind of values in a state."""
@@ -23,12 +25,11 @@ def _is_tensor(value: object) -> bool:
     return value.dtype.itemsize > 1 or not value.is_floating_point()  # of which torch has no sums
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
 ANYTHING = Kind("anything", lambda _: True)
-COUNT = Kind("a non-negative integer", _is_count)
+COUNT = Kind(
+    "a non-negative integer",
+    lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 2**63,
+)
 FLAG = Kind("True or False", lambda value: isinstance(value, bool))
 TEXT = Kind("a string", lambda value: isinstance(value, str))
 TENSOR = Kind("a dense tensor", _is_tensor)
@@ -85,11 +86,9 @@ ANOTHER_VERSION = (
 )
 
 
-def check_state(
-    place: str, state: object, kinds: Mapping[str, Kind], mend: str = OTHER
-) -> Mapping[str, Any]:
+def check_state(place: str, state: Any, kinds: Mapping[str, Kind], mend: str = OTHER) -> None:
     """Raises unless a state has these entries, no others, and each of its kind."""
-    known = isinstance(state, Mapping) and MAPPING.fits(state)
+    known = MAPPING.fits(state)
     if not known or state.keys() != kinds.keys():
         found = sorted(state) if known else f"`{type(state).__name__}`"
         raise RuntimeError(
@@ -97,7 +96,6 @@ def check_state(
         )
     for key, kind in kinds.items():
         check_that(kind.fits(state[key]), place, f"{kind.should} as `{key}`", state[key])
-    return state
 
 
 def check_that(fits: bool, place: str, should: str, found: object) -> None:
@@ -137,10 +135,7 @@ class CheckedState(nn.Module):
 
     def check_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Raises an error if :meth:`load_state_dict` would; loads nothing."""
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(
-                f"Argument `state_dict` should be a mapping. Found `{type(state_dict).__name__}`."
-            )
+        check_type(isinstance(state_dict, Mapping), "state_dict", state_dict, "a mapping")
         if reason := self._why_not(state_dict, ""):
             raise RuntimeError(reason)
         place, own = f"`{type(self).__name__}`", self.state_dict()
@@ -148,12 +143,9 @@ class CheckedState(nn.Module):
             check_state(place, state_dict, dict.fromkeys(own, ANYTHING))
         for key, value in own.items():
             if isinstance(value, Tensor) and key in state_dict:
-                found = state_dict[key]
-                fits = _is_tensor(found) and found.shape == value.shape
-                fits = fits and (value.is_complex() or not found.is_complex())
-                should = f"a dense tensor of shape {tuple(value.shape)} as `{key}`"
-                should = should if value.is_complex() else should.replace("tensor", "real tensor")
-                check_that(fits, place, should, found)
+                found, kind = state_dict[key], TENSOR if value.is_complex() else REAL
+                should = f"{kind.should} of shape {tuple(value.shape)} as `{key}`"
+                check_that(kind.fits(found) and found.shape == value.shape, place, should, found)
         for path, module in self.named_modules(remove_duplicate=False):
             key = f"{path}._extra_state" if path else "_extra_state"
             if key in state_dict and isinstance(module, CheckedState):

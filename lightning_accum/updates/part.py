@@ -386,12 +386,12 @@ def _check_shape(
 
 
 def check_part(
-    place: str, state: object, reduction: Reduction, shape: torch.Size | None = None
+    place: str, state: Any, reduction: Reduction, shape: torch.Size | None = None
 ) -> None:
     """Raises a ``RuntimeError`` unless a state is one that :meth:`Part.state` returns."""
     kinds = {"count": COUNT, "total": optional(_PENDING), "kept": _KEPT, "deferred": _DEFERRED}
-    found = check_state(place, state, kinds)
-    count, total, kept, deferred = (found[key] for key in ("count", "total", "kept", "deferred"))
+    check_state(place, state, kinds)
+    count, total, kept, deferred = (state[key] for key in kinds)
     streams = reduction.merge is not None
     held = [total is not None, bool(kept), bool(deferred)]
     expected = [count > 0 and streams and not deferred, count > 0 and not streams, bool(deferred)]
