@@ -11,17 +11,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from lightning_accum import _state as states
 from lightning_accum._checks import check_taken, check_tensors, name_of
-from lightning_accum._state import (
-    COUNT,
-    FLAG,
-    MAPPING,
-    TEXT,
-    CheckedState,
-    check_state,
-    check_that,
-    named,
-)
 from lightning_accum.functional.bounds import FullBounding, HalfBounding, Kind, Room
 from lightning_accum.functional.reductions import Reduction, ReductionFn
 from lightning_accum.functional.reductions import reduction as find_reduction
@@ -39,7 +30,7 @@ from lightning_accum.updates.part import (
 _SETTERS = frozenset({"reduction", "upperbound", "lowerbound", "fullbound"})
 
 
-class Accumulator(CheckedState):
+class Accumulator(states.CheckedState):
     r"""Accumulates the potentiating and the depressing part of a parameter's change.
 
     .. math:: \Delta w = B_+(w, \operatorname{reduce}(\mathrm{pos}))
@@ -187,8 +178,7 @@ class Accumulator(CheckedState):
                     [3.]])
         """
         which, part = ("neg", self._neg) if negative else ("pos", self._pos)
-        label = f"{self.name}.{which}"
-        products = checked_products(label, post, pre, scale, *self._shapes(part))
+        products = checked_products(f"{self.name}.{which}", post, pre, scale, *self._shapes(part))
         if products:
             part.add_products(products, defer=not self.bounded, keep=keep)
 
@@ -288,13 +278,7 @@ class Accumulator(CheckedState):
         )
 
     def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Returns the reduced parts in ``param``'s shape, on its device.
-
-        They may share memory with this object.
-
-        Raises:
-            ValueError: if the pending contributions do not fit ``param``.
-        """
+        """Returns the reduced parts in ``param``'s shape, on its device, perhaps in this memory."""
         pos, neg = self._pos.value(), self._neg.value()
         if pos is not None and (pos.shape != param.shape or pos.device != param.device):
             pos = self._fitted(pos, param)
@@ -349,11 +333,7 @@ class Accumulator(CheckedState):
         self._combined = True
 
     def record_parts(self, record: Self | None = None) -> Self:
-        """Returns a record, to which rules add both parts too, until this is cleared.
-
-        Args:
-            record: an earlier record, whose memory is used again.
-        """
+        """Returns a record, or the given one, to which rules add both parts until a clear."""
         if record is None:
             record = type(self)(self.shape, name=self.name)
         record.clear()
@@ -558,10 +538,11 @@ class Accumulator(CheckedState):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
         place, here = f"`{self.name}`", self._pos.reduction
-        kinds = {"pos": MAPPING, "neg": MAPPING, "combined": FLAG, "reduction": TEXT}
-        check_state(place, state, {**kinds, "bounds": named(MAPPING)})
+        kinds = dict.fromkeys(("pos", "neg"), states.MAPPING)
+        kinds |= {"combined": states.FLAG, "reduction": states.TEXT}
+        states.check_state(place, state, {**kinds, "bounds": states.named(states.MAPPING)})
         counts = [state[which].get("count") for which in ("pos", "neg")]
-        pending = any(COUNT.fits(count) and count > 0 for count in counts)
+        pending = any(states.COUNT.fits(count) and count > 0 for count in counts)
         if pending and state["reduction"] != here.name:
             raise RuntimeError(
                 f"The state of {place}, which has contributions pending, should reduce them as"
@@ -571,17 +552,12 @@ class Accumulator(CheckedState):
         for which in ("pos", "neg"):
             check_part(f"{place}, part `{which}`,", state[which], here, self.shape)
         if saved_bounds(self.name, state["bounds"]) or self.bounded:
-            check_that(
+            states.check_that(
                 not state["combined"], place, "both parts, for its bounds", "their difference"
             )
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Loads a copy of the state that :meth:`get_extra_state` returned.
-
-        Raises:
-            RuntimeError: if it does not fit, or contributions are pending there under another
-                reduction than here; then nothing has changed.
-        """
+        """Loads a copy of the state that :meth:`get_extra_state` returned, if it fits."""
         self.check_extra_state(state)
         found = saved_bounds(self.name, state["bounds"])
         self._bounds.load(self.name, found)  # warns before anything changes

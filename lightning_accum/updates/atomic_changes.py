@@ -63,12 +63,6 @@ class NonFiniteGuard:
             counts[name] = is_bad.long() if known is None else known.to(is_bad.device) + is_bad
         return [d.masked_fill(b, 0) for d, b in zip(deltas, bad.values(), strict=True)], counts
 
-    def counts_with(self, name: str) -> dict[str, Tensor]:
-        """Returns a count of zero for a parameter whose dropped changes should be counted."""
-        if self.policy == "skip" and name not in self.counts:
-            return {name: torch.zeros((), dtype=torch.long)}
-        return {}
-
 
 def check_policy(policy: str) -> None:
     """Raises a ``ValueError`` if a policy is unknown."""
@@ -121,7 +115,8 @@ def stacked_change(
     if guard.policy != "ignore" and not most < _largest(param.dtype):
         return None
     call = partial(param.detach().addmm_, stacked.left, stacked.right, alpha=target.factor)
-    return Change([target], [call], guard.counts_with(target.name))
+    new = guard.policy == "skip" and target.name not in guard.counts
+    return Change([target], [call], {target.name: torch.zeros(()).long()} if new else {})
 
 
 def _stacked(target: Target, guard: NonFiniteGuard) -> StackedProducts | None:

@@ -67,8 +67,6 @@ def attach_updater(
 ) -> Updater:
     """Returns the updater of a module; makes one, or adds the parameters to it, if necessary.
 
-    The module needs no base class.
-
     Args:
         module: any module.
         *params: names of the module's own parameters.

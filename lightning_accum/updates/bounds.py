@@ -6,12 +6,13 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, name_of, nearest
+from lightning_accum._checks import check_finite, check_value, name_of, nearest
 from lightning_accum._state import ANYTHING, MAPPING, TEXT, check_state, check_that, list_of
 from lightning_accum.functional.bounds import KINDS, NamedBound, Room, options_of, rooms_of
 
@@ -32,7 +33,11 @@ class Bound:
     fn: str | Callable[..., Tensor]
     limits: tuple[float, ...]
     options: dict[str, Any]
-    rooms: tuple[Room, ...] = ()  # to each limit; none for a user's own function
+
+    @cached_property
+    def rooms(self) -> tuple[Room, ...]:
+        """The room to each limit; none for a user's own function."""
+        return rooms_of(self.fn, self.limits, self.options) if isinstance(self.fn, str) else ()
 
     @property
     def name(self) -> str:
@@ -68,19 +73,11 @@ class Bound:
     def with_options(self, given: Mapping[str, Any]) -> Bound:
         """Returns this bound with those of the given keywords that it takes."""
         taken = {name: value for name, value in given.items() if self.takes(name)}
-        return _made(self.fn, self.limits, {**self.options, **taken})
+        return Bound(self.fn, self.limits, {**self.options, **taken})
 
     def state(self) -> dict[str, Any]:
         """Returns the name, the limits and the options."""
         return {"name": self.name, "limits": list(self.limits), "kwargs": dict(self.options)}
-
-
-def _made(
-    fn: str | Callable[..., Tensor], limits: tuple[float, ...], options: dict[str, Any]
-) -> Bound:
-    """Returns a bound, with the rooms of one of this package, whose options are checked."""
-    rooms = rooms_of(fn, limits, options) if isinstance(fn, str) else ()
-    return Bound(fn, limits, options, rooms)
 
 
 def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[str, Any]) -> Bound:
@@ -99,19 +96,13 @@ def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[st
             f" Found {found}"
         )
     for name, limit in limits.items():
-        if limit is None:
-            raise ValueError(
-                f"Argument `{name}` of the {side} bound should be a number when there is a"
-                f" bound. Found `{name} = None`."
-            )
+        check_value(limit is not None, name, limit, f"a number if there is a bound, the {side} one")
     check_finite(**limits)
-    if side == "full" and not limits["max"] > limits["min"]:
-        raise ValueError(
-            "Argument `max` of the full bound should lie above `min`. Found"
-            f" `max = {limits['max']}`, `min = {limits['min']}`: `max` comes first."
-        )
-    bound = _made(fn, tuple(float(limit) for limit in limits.values()), options)
-    if callable(fn):
+    if side == "full":
+        top, least = limits["max"], limits["min"]
+        check_value(top > least, "max", top, f"above `min = {least}`", "`max` comes first")
+    bound = Bound(fn, tuple(float(limit) for limit in limits.values()), options)
+    if not bound.rooms:  # which checks the options of a bound of this package
         _check_call(bound, side, fn)
     return bound
 
@@ -123,8 +114,7 @@ def _saved_bound(name: str, side: Side, state: Any) -> Bound:
     check_state(f"{place}, the {side} bound,", state, kinds)
     fn = state["name"]
     check_that(fn in KINDS, place, f"a bound of this package as `name`, one of {KINDS}", fn)
-    count = len(state["limits"])
-    check_that(count == len(names), place, f"limits {names}", state["limits"])
+    check_that(len(state["limits"]) == len(names), place, f"limits {names}", state["limits"])
     limits = dict(zip(names, state["limits"], strict=True))
     try:
         return _checked_bound(side, fn, limits, dict(state["kwargs"]))
@@ -134,9 +124,8 @@ def _saved_bound(name: str, side: Side, state: Any) -> Bound:
 
 def _check_call(bound: Bound, side: Side, fn: Callable[..., Tensor]) -> None:
     """Raises a ``TypeError`` if a function cannot be called with the arguments of a bound."""
-    count = 1 + 2 * len(bound.limits)
     try:
-        inspect.signature(fn).bind(*[None] * count, **bound.options)
+        inspect.signature(fn).bind(*[None] * (1 + 2 * len(bound.limits)), **bound.options)
     except ValueError:  # the function has no signature
         return
     except TypeError as error:

@@ -167,8 +167,8 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
 
     def _check_room(self, fn: Constraint, names: tuple[str, ...]) -> None:
         """Raises a ``ValueError`` if a parameter would have no room between its limits."""
-        lowest, highest = _limits(fn)
-        if _leaves_no_room(lowest, highest):
+        own = _limits(fn)
+        if _leave_no_room(own, own):
             raise ValueError(
                 f"The limits of a constraint should leave room for weights to change. Found `{fn}`,"
                 " which sets all to one value: give it a `max` above its `min`, or give the"
@@ -177,8 +177,7 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
         for other, of in self.values():
             if names and of and not {*names} & {*of}:
                 continue
-            lower, upper = _limits(other)
-            if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
+            if _leave_no_room(own, _limits(other)):
                 raise ValueError(
                     f"Constraints on one parameter should leave room for it to change. Found"
                     f" `{fn}` and `{other}`, which no two values satisfy: call `remove()` on the"
@@ -226,13 +225,15 @@ def _limits(fn: Constraint) -> Limits:
     return limits
 
 
-def _leaves_no_room(lowest: float | None, highest: float | None) -> bool:
-    return lowest is not None and highest is not None and lowest >= highest
+def _leave_no_room(first: Limits, second: Limits) -> bool:
+    """Returns whether no two values lie between the limits of both."""
+    ends = (first[0], second[1]), (second[0], first[1])
+    return any(low is not None and high is not None and low >= high for low, high in ends)
 
 
 def _check_bound(fn: Constraint, name: str, bound: Limits) -> None:
-    (lowest, highest), (lower, upper) = _limits(fn), bound
-    if _leaves_no_room(lowest, upper) or _leaves_no_room(lower, highest):
+    if _leave_no_room(_limits(fn), bound):
+        lower, upper = bound
         limits = f"from {'-inf' if lower is None else lower} to {'inf' if upper is None else upper}"
         raise ValueError(
             f"A constraint and the bounds of a parameter should leave room for it to change. Found"
@@ -255,14 +256,9 @@ def _try(fn: Constraint, name: str, param: Tensor) -> None:
 
 
 def _check_in_place(name: str, param: Tensor, result: Any) -> None:
-    if isinstance(result, Tensor) and not _share_memory(result, param):
+    tensors = (result, param) if isinstance(result, Tensor) else ()
+    if len({local(each).untyped_storage().data_ptr() for each in tensors}) > 1:
         raise TypeError(
             f"The constraint on `{name}` should change the parameter in place. Found one that"
             " returns a new tensor, which would be lost: use `clamp_`, `copy_` and the like."
         )
-
-
-def _share_memory(result: Tensor, param: Tensor) -> bool:
-    """Returns whether a tensor is a parameter or a part of it."""
-    mine, its = (local(each).untyped_storage().data_ptr() for each in (result, param))
-    return mine == its

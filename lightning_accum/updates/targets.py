@@ -53,11 +53,10 @@ def updatable_param(module: nn.Module, name: str) -> Tensor:
     param = parameter_of(module, name)
     if param is None:
         own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-        computed = getattr(module, name, None) is not None
         raise AttributeError(
             f"Argument `params` should name parameters of `{label}`, which has"
             f" {[name for name, _ in own]}. Found `{name}`"
-            f"{_remedy(module, name) if computed else '.'}"
+            f"{_remedy(module, name) if getattr(module, name, None) is not None else '.'}"
         )
     if is_lazy(param):
         raise ValueError(

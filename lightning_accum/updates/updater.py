@@ -17,17 +17,9 @@ from lightning_accum._events import SILENT, Events
 from lightning_accum._state import REAL, CheckedState, Kind, check_that, named
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates import atomic_changes as changes
 from lightning_accum.updates.accumulator import Accumulator
-from lightning_accum.updates.atomic_changes import (
-    Change,
-    NonFinite,
-    NonFiniteGuard,
-    call_uninterrupted,
-    check_policy,
-    checked_change,
-    gradients,
-    stacked_change,
-)
+from lightning_accum.updates.atomic_changes import Change, NonFinite, NonFiniteGuard
 from lightning_accum.updates.constraints import Constraint, Constraints
 from lightning_accum.updates.targets import Target, follow_synapses, parameter_of, updatable_param
 
@@ -99,8 +91,7 @@ class Updater(CheckedState):
         self._loaded: dict[str, Tensor] = {}  # counts of an earlier run
         self._constraints = Constraints()
         self.bind(module)
-        own = module.named_parameters(recurse=False)
-        self.add(*(params or [name for name, _ in own]))
+        self.add(*(params or [name for name, _ in module.named_parameters(recurse=False)]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -195,12 +186,7 @@ class Updater(CheckedState):
         self._user = None if user is None else weakref.ref(user)
 
     def target(self, name: str) -> Tensor:
-        """Returns the parameter that the module has under a name now.
-
-        Raises:
-            RuntimeError: if the module no longer has such a parameter.
-            ValueError: if it has another shape now.
-        """
+        """Returns the parameter that the module has under a name now, if it has its shape still."""
         parent, shape = self.parent, self._accumulators[name].shape
         param = own_tensor(parent, name)
         if param is None:
@@ -227,11 +213,7 @@ class Updater(CheckedState):
 
     # ------------------------------------------------------------------ accumulators by name
     def checked_names(self, params: Sequence[str]) -> Sequence[str]:
-        """Returns ``params``, all names if it is empty.
-
-        Raises:
-            AttributeError: if one of them is unknown.
-        """
+        """Returns ``params``, all names if it is empty, or raises if one of them is unknown."""
         for name in params:
             if name not in self._accumulators:
                 raise AttributeError(
@@ -293,7 +275,7 @@ class Updater(CheckedState):
 
     @nonfinite.setter
     def nonfinite(self, policy: NonFinite) -> None:
-        check_policy(policy)
+        changes.check_policy(policy)
         self._guard.policy = policy
 
     def configure(
@@ -311,7 +293,7 @@ class Updater(CheckedState):
             ValueError: if one of them is unknown; then nothing has changed.
         """
         if nonfinite is not None:
-            check_policy(nonfinite)
+            changes.check_policy(nonfinite)
         if reduction is not None:
             for accumulator in self._accumulators.values():
                 accumulator.check_reduction(reduction)
@@ -409,7 +391,7 @@ class Updater(CheckedState):
         if isinstance(scale, dict):
             self.checked_names(list(scale))
         targets = self._targets(names, factors, kwargs)
-        change = checked_change(self.label, targets, self._guard)
+        change = changes.checked_change(self.label, targets, self._guard)
         return partial(self._apply_change, change, names if clear else ())
 
     def apply_stacked(self) -> bool:
@@ -418,7 +400,7 @@ class Updater(CheckedState):
         if len(pending) != 1 or hook_count(self):
             return False
         (target,) = self._targets(pending, {}, {})
-        change = stacked_change(target, target.accumulator.stacked, self._guard)
+        change = changes.stacked_change(target, target.accumulator.stacked, self._guard)
         if change is not None:
             self._apply_change(change, self.names)
         return change is not None
@@ -449,7 +431,7 @@ class Updater(CheckedState):
         for name in consumed:
             emptying += self._accumulators[name].emptying_calls()
         # An interrupt leaves the change applied and consumed, or neither. Constraints may raise.
-        call_uninterrupted(*change.calls, *emptying)
+        changes.call_uninterrupted(*change.calls, *emptying)
         self._guard.counts.update(change.counts)
         for name in consumed:
             self._accumulators[name].clear()
@@ -458,12 +440,7 @@ class Updater(CheckedState):
         self.events.applied(self, names, scale)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
-        """Returns what is pending as gradients of a descent, and calls that consume it.
-
-        Raises:
-            NonFiniteUpdateError: if a change holds NaN or Inf and the policy is ``"raise"``.
-            ValueError: if there is a constraint, which the updater could not run.
-        """
+        """Returns what is pending as gradients of a descent, and calls that consume it."""
         targets = self._targets(self.names, {}, {})
         fns = [(t.name, fn) for t in targets for fn in self._constraints.of(t.name)]
         if fns:
@@ -475,7 +452,7 @@ class Updater(CheckedState):
                 " of the optimizer, such as `Clamp(0.0, 1.0)(fc.weight.data)`."
             )
         with torch.no_grad():
-            grads, counts = gradients(self.label, targets, self._guard)
+            grads, counts = changes.gradients(self.label, targets, self._guard)
         consume = [call for each in self._accumulators.values() for call in each.emptying_calls()]
         return grads, [partial(self._guard.counts.update, counts), *consume]
 
@@ -506,11 +483,7 @@ class Updater(CheckedState):
         check_that(state.keys() <= set(known), place, f"names among {known}", [*state])
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Loads a copy of the state that :meth:`get_extra_state` returned.
-
-        Raises:
-            RuntimeError: if it is anything else; then nothing has changed.
-        """
+        """Loads a copy of the state that :meth:`get_extra_state` returned, if it fits."""
         self.check_extra_state(state)
         self._loaded = {name: count.clone() for name, count in state.items()}
         self._guard.counts = {name: count.clone() for name, count in state.items()}
