@@ -1,4 +1,4 @@
-"""Writing a network as a graph of NIR; the package ``nir`` is imported only then."""
+"""Export of networks to NIR, whose package ``nir`` is imported only then."""
 
 import importlib
 import math
@@ -11,25 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from lightning_accum import nn as layers
 from lightning_accum._checks import check_choice, check_module
 from lightning_accum.cells import Layer, Serial
-from lightning_accum.nn import (
-    LIF,
-    AdaptiveLIF,
-    Conv1d,
-    Conv2d,
-    LeakyIntegrator,
-    Linear,
-    PoissonEncoder,
-    SurrogateLIF,
-)
+
+__all__ = ["to_nir"]
 
 Solver = Literal["exact", "euler"]
 Shape = tuple[int, ...]
-_NEURONS = (LIF, AdaptiveLIF, LeakyIntegrator)
+_NEURONS = (layers.LIF, layers.AdaptiveLIF, layers.LeakyIntegrator)
 _WHY: dict[type[nn.Module], str] = {
-    SurrogateLIF: ", whose spikes subtract the threshold, while those of NIR reset the potential",
-    PoissonEncoder: ", which draws at random: export the modules after it",
+    layers.SurrogateLIF: ", whose spikes subtract the threshold; those of NIR reset the potential",
+    layers.PoissonEncoder: ", which draws at random: export the modules after it",
 }
 
 
@@ -100,8 +93,7 @@ def to_nir(
             "All neurons of a network for NIR should have the same step `dt`, which simulators have"
             f" only one of. Found {steps} ms."
         )
-    leading = 2 if any(neuron.time_dim == 0 for neuron in neurons) else 1
-    graph = _Graph(nir, solver, leading)
+    graph = _Graph(nir, solver, 2 if any(neuron.time_dim == 0 for neuron in neurons) else 1)
     given = None if input_shape is None else tuple(input_shape)
     if isinstance(model, Layer):
         graph.add_layer(model, given)
@@ -166,7 +158,12 @@ class _Graph:
                 "Argument `input_shape` should be the shape of one sample in one step if a network"
                 f" begins with `{type(module).__name__}`. Found None for `{name}`."
             )
-        _check_finite(name, module)
+        for key, value in module.state_dict(keep_vars=True).items():
+            if isinstance(value, Tensor) and not value.isfinite().all():
+                raise ValueError(
+                    f"A network for NIR should have finite parameters. Found NaN or Inf in"
+                    f" `{name}.{key}`: export it as it was before they came."
+                )
         node = write(self, name, module, shape)
         takes, gives = (
             tuple(int(n) for n in np.atleast_1d(kind))
@@ -191,16 +188,6 @@ class _Graph:
             key = "output" if len(last) == 1 else f"output.{name.partition('.')[2]}"
             self.nodes[key] = self.nir.Output(self.nodes[name].output_type["output"])
             self.edges.append((name, key))
-
-
-def _check_finite(name: str, module: nn.Module) -> None:
-    """Raises a ``ValueError`` if a module has weights or thresholds that are not finite."""
-    for key, value in module.state_dict(keep_vars=True).items():
-        if isinstance(value, Tensor) and not value.isfinite().all():
-            raise ValueError(
-                f"A network for NIR should have finite parameters. Found NaN or Inf in"
-                f" `{name}.{key}`: export it as it was before they came."
-            )
 
 
 def _linear(to: _Graph, name: str, module: nn.Linear, shape: Shape) -> Any:
@@ -241,7 +228,7 @@ def _flatten(to: _Graph, name: str, module: nn.Flatten, shape: Shape) -> Any:
     return to.nir.Flatten({"input": np.array(shape)}, start_dim=0, end_dim=-1)
 
 
-def _lif(to: _Graph, name: str, module: LIF | AdaptiveLIF, shape: Shape) -> Any:
+def _lif(to: _Graph, name: str, module: layers.LIF | layers.AdaptiveLIF, shape: Shape) -> Any:
     """Returns the node of integrate-and-fire neurons, with potentials on a scale where R = 1."""
     for option, off in (("inhibition", None), ("refractory", 0.0)):
         value = getattr(module, option)
@@ -252,7 +239,7 @@ def _lif(to: _Graph, name: str, module: LIF | AdaptiveLIF, shape: Shape) -> Any:
                 " network may run without."
             )
     threshold = torch.full(module.size, float(module.v_threshold), dtype=torch.float64)
-    if isinstance(module, AdaptiveLIF):
+    if isinstance(module, layers.AdaptiveLIF):
         if module.training:
             raise ValueError(
                 "AdaptiveLIF neurons for NIR should be in evaluation mode, in which thresholds do"
@@ -273,7 +260,7 @@ def _lif(to: _Graph, name: str, module: LIF | AdaptiveLIF, shape: Shape) -> Any:
     )
 
 
-def _integrator(to: _Graph, name: str, module: LeakyIntegrator, shape: Shape) -> Any:
+def _integrator(to: _Graph, name: str, module: layers.LeakyIntegrator, shape: Shape) -> Any:
     """Returns the node of a readout, whose potential is its output, and is not scaled."""
     tau, gain = _membrane(to, module)
     ones = np.ones(module.size, np.float32)
@@ -282,7 +269,7 @@ def _integrator(to: _Graph, name: str, module: LeakyIntegrator, shape: Shape) ->
 
 
 def _membrane(
-    to: _Graph, module: LIF | AdaptiveLIF | LeakyIntegrator
+    to: _Graph, module: layers.LIF | layers.AdaptiveLIF | layers.LeakyIntegrator
 ) -> tuple[np.float32 | None, float]:
     """Returns tau in seconds, ``None`` without leak, and what a current of 1 adds in a step."""
     step = module.dt / 1000
@@ -298,15 +285,15 @@ def _array(values: Tensor) -> Any:
 
 
 _NODES: dict[type[nn.Module], Callable[..., Any]] = {
-    Linear: _linear,
+    layers.Linear: _linear,
     nn.Linear: _linear,
-    Conv1d: _conv,
+    layers.Conv1d: _conv,
     nn.Conv1d: _conv,
-    Conv2d: _conv,
+    layers.Conv2d: _conv,
     nn.Conv2d: _conv,
     nn.Flatten: _flatten,
-    LIF: _lif,
-    AdaptiveLIF: _lif,
-    LeakyIntegrator: _integrator,
+    layers.LIF: _lif,
+    layers.AdaptiveLIF: _lif,
+    layers.LeakyIntegrator: _integrator,
 }
 """The function that writes the node of each module."""
