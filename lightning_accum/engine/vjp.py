@@ -17,8 +17,7 @@ from lightning_accum.distributed.shards import WithoutHooks, is_fsdp
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.observe import unobserved
-from lightning_accum.observe.monitor import first_tensor
-from lightning_accum.observe.tensors import copied
+from lightning_accum.observe.monitor import copied, first_tensor
 from lightning_accum.sparse.synapse_products import plain_sum_pairs, sum_pairs
 
 # Elements of both sides that are converted and multiplied at a time: 4 MB in float32.

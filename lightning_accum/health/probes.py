@@ -19,7 +19,7 @@ from lightning_accum._state import StateModule
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import Competition
 from lightning_accum.observe.hooks import Hook
-from lightning_accum.observe.tensors import shares_memory, tensors_in
+from lightning_accum.observe.monitor import shares_memory, tensors_in
 
 _BATCHES = 4  # that are watched
 _PLAIN = (nn.Identity, nn.Sequential, nn.Dropout)  # a network may have several for each neuron

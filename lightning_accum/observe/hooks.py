@@ -4,29 +4,18 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from torch import nn
 
 from lightning_accum._compat.torch import in_backward
 
 
-class Observer(Protocol):
-    """Sees the calls of a module, as a monitor does."""
-
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether calls are recorded in the mode that the module is in."""
-        ...
-
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        """Takes in a call: the arguments, and the rest that torch passes, such as the result."""
-
-
 @final
 class Hook:
-    """Passes calls of a module on to an observer, both held weakly; a copy does nothing."""
+    """Passes calls of a module on to a monitor, both held weakly; a copy does nothing."""
 
-    def __init__(self, observer: Observer | None = None, module: nn.Module | None = None) -> None:
+    def __init__(self, observer: Any = None, module: nn.Module | None = None) -> None:
         self.observer = None if observer is None else weakref.ref(observer)
         self.module = None if module is None else weakref.ref(module)
 
@@ -59,8 +48,7 @@ class Hook:
 class Switch:
     """Says whether monitors record; a trainer pauses all monitors that share one at once."""
 
-    def __init__(self) -> None:
-        self.on = True
+    on = True
 
 
 class _Context:

@@ -6,37 +6,53 @@ import copy
 import functools
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeAlias, final
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, final
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._checks import check_callables, check_strings
+from lightning_accum._checks import check_callables, check_strings, check_type
 from lightning_accum._state import CheckedState
 from lightning_accum.observe.hooks import Hook, Switch
 from lightning_accum.observe.reducer import Latest, Reducer
-from lightning_accum.observe.tensors import tensors_in
 
 Picker: TypeAlias = Callable[[Any], Tensor]
 Filter: TypeAlias = Callable[[Tensor], bool]
 Map: TypeAlias = Callable[[Tensor], Tensor]
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """Yields the tensors in arguments or results, which may be nested tuples, lists or dicts."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (tuple, list)):
+        for each in values:
+            yield from tensors_in(each)
+    elif isinstance(values, dict):
+        yield from tensors_in([*values.values()])
+
+
+def shares_memory(tensor: Tensor, other: Tensor) -> bool:
+    """Returns whether a tensor lies in the memory of another one."""
+    try:
+        place = tensor.untyped_storage().data_ptr()
+        return place != 0 and place == other.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a tensor without storage
+        return False
+
+
+def copied(module: ModuleT) -> ModuleT:
+    """Returns a deep copy of a module, in which tensors are detached that gradients reach."""
+    kept = (each for owner in module.modules() for each in tensors_in(vars(owner)))
+    results = (each for each in kept if not isinstance(each, nn.Parameter))
+    return copy.deepcopy(module, {id(each): each.detach().clone() for each in results})
 
 
 def first_tensor(value: Any) -> Tensor:
-    """Returns the first tensor of a module's arguments or results, depth first.
-
-    Args:
-        value: a tensor, or tuples, lists and dictionaries that contain at least one.
-
-    Raises:
-        TypeError: if there is no tensor.
-
-    Example:
-        >>> import torch
-        >>> first_tensor((None, (torch.ones(1), torch.zeros(1))))
-        tensor([1.])
-    """
+    """Returns the first tensor of a module's arguments or results, depth first, or raises."""
     if type(value) is tuple and value and isinstance(value[0], Tensor):
         return value[0]  # as nearly always, at every step
     found = next(tensors_in(value), None)
@@ -132,11 +148,8 @@ class Monitor(CheckedState, ABC):
     ) -> None:
         super().__init__()
         check_strings(attr=attr)
-        if reducer is not None and not isinstance(reducer, Reducer):
-            raise TypeError(
-                "Argument `reducer` should be a Reducer, such as `WindowRecorder()`. Found"
-                f" `{type(reducer).__name__}`."
-            )
+        fits = reducer is None or isinstance(reducer, Reducer)
+        check_type(fits, "reducer", reducer, "a Reducer, such as `WindowRecorder()`")
         optional = {"filter_": filter_, "map_": map_}
         check_callables(picker=picker, **{k: v for k, v in optional.items() if v is not None})
         self.attr = attr
@@ -203,10 +216,10 @@ class Monitor(CheckedState, ABC):
                 " monitor is a copy: bind it with `monitor.bind(module)`."
             )
         # Before the hooks, so that an interrupt in between does not leave any behind.
-        handles: list[RemovableHandle] = []
-        self._hooks = weakref.finalize(self, _remove, handles)
+        hooks = ExitStack()
+        self._hooks = weakref.finalize(self, hooks.close)
         self._hooks.atexit = False
-        handles += self._add_hooks(module, Hook(self, module))
+        hooks.callback(self._add_hook(module, Hook(self, module)).remove)
 
     def deregister(self) -> None:
         """Removes the hook; what was recorded stays."""
@@ -228,7 +241,7 @@ class Monitor(CheckedState, ABC):
         return self.switch.on and (self.train_update if module.training else self.eval_update)
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        """Takes in a call; see :meth:`Observer.observe <.hooks.Observer.observe>`."""
+        """Takes in a call: the arguments, and the rest that torch passes, such as the result."""
         self._record(self._value(module, args, rest))
 
     # ------------------------------------------------------------------ what subclasses say
@@ -236,9 +249,9 @@ class Monitor(CheckedState, ABC):
     def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         """Returns what is watched, in which the picker finds the tensor."""
 
-    def _add_hooks(self, module: nn.Module, hook: Hook) -> tuple[RemovableHandle, ...]:
+    def _add_hook(self, module: nn.Module, hook: Hook) -> RemovableHandle:
         """Adds the hook to the module, by default after its forward pass."""
-        return (module.register_forward_hook(hook),)
+        return module.register_forward_hook(hook)
 
     def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
         """Returns the module to hook, and the name of what is watched in it."""
@@ -286,11 +299,6 @@ class Monitor(CheckedState, ABC):
         return {**self.__dict__, "_hooks": None, "_module": None}
 
 
-def _remove(handles: list[RemovableHandle]) -> None:
-    for handle in handles:
-        handle.remove()
-
-
 def _construct(cls: type[Monitor], options: dict[str, Any], module: Any, attr: str) -> Monitor:
     return cls(module, attr, **copy.deepcopy(options))
 
@@ -311,8 +319,8 @@ class InputMonitor(Monitor):
         tensor([[1., 1.]])
     """
 
-    def _add_hooks(self, module: nn.Module, hook: Hook) -> tuple[RemovableHandle, ...]:
-        return (module.register_forward_pre_hook(hook, with_kwargs=True),)
+    def _add_hook(self, module: nn.Module, hook: Hook) -> RemovableHandle:
+        return module.register_forward_pre_hook(hook, with_kwargs=True)
 
     def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         (kwargs,) = rest

@@ -5,7 +5,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, is_inference_mode_enabled
 
-from lightning_accum._checks import check_tensors
+from lightning_accum._checks import check_tensors, check_value
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
@@ -227,7 +227,6 @@ class WindowRecorder(Reducer):
             in its own dtype.
         time_dim: ``None`` if the module is called once per step, with ``[B, ...]``; ``0`` if it is
             called once per sequence, with ``[T, B, ...]``.
-        dt: time between two steps, in ms.
         validate: whether to check that spikes are 0 or 1: on the CPU at once, on an accelerator
             when :meth:`confirm` is called.
         label: where the activity is seen, for messages.
@@ -250,17 +249,14 @@ class WindowRecorder(Reducer):
         self,
         spikes: bool = False,
         time_dim: int | None = None,
-        dt: float = 1.0,
         validate: bool = True,
         label: str = "in a recorder",
         holds: bool = False,
     ) -> None:
-        super().__init__(dt)
-        if time_dim is not None and not (isinstance(time_dim, int) and time_dim == 0):
-            raise ValueError(
-                "Argument `time_dim` should be None (a call per step, `[B, ...]`) or 0 (a call per"
-                f" sequence, `[T, B, ...]`). Found `{time_dim = }`."
-            )
+        super().__init__()
+        fits = time_dim is None or (isinstance(time_dim, int) and time_dim == 0)
+        should = "None (a call per step, `[B, ...]`) or 0 (a call per sequence, `[T, B, ...]`)"
+        check_value(fits, "time_dim", time_dim, should)
         self.spikes, self.time_dim = spikes, time_dim
         self.label, self.holds = label, holds
         self._check = SpikeCheck(label) if spikes and validate else None

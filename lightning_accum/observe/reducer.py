@@ -6,24 +6,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum._checks import check_tensors
 from lightning_accum._state import StateModule
 from lightning_accum.sparse.events import Events
 
 
 class Reducer(StateModule, ABC):
-    """Takes in observations, one at a time, and keeps them or a summary of them.
-
-    Args:
-        dt: time between two observations, in ms.
-    """
-
-    def __init__(self, dt: float = 1.0) -> None:
-        super().__init__()
-        check_finite(dt=dt)
-        if not dt > 0:
-            raise ValueError(f"Argument `dt` should be a positive step in ms. Found `{dt = }`.")
-        self.dt = dt
+    """Takes in observations, one at a time, and keeps them or a summary of them."""
 
     @abstractmethod
     def forward(self, observation: Tensor) -> None:
@@ -65,22 +54,10 @@ class Reducer(StateModule, ABC):
 
 @final
 class Latest(Reducer):
-    """Keeps only the latest observation.
+    """Keeps only the latest observation."""
 
-    Args:
-        dt: time between two observations, in ms.
-
-    Example:
-        >>> import torch
-        >>> latest = Latest()
-        >>> latest(torch.tensor([1.0]))
-        >>> latest(torch.tensor([2.0]))
-        >>> latest.peek()
-        tensor([2.])
-    """
-
-    def __init__(self, dt: float = 1.0) -> None:
-        super().__init__(dt)
+    def __init__(self) -> None:
+        super().__init__()
         self._state = {"latest": None}
 
     def forward(self, observation: Tensor) -> None:

@@ -33,7 +33,7 @@ class RecordedSignal(NamedTuple):
         """Returns the constructor of this signal's monitor."""
         place = "before" if self.kind is InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
-        recorder = WindowRecorder(self.spikes, h.time_dim, h.dt, self.validate, label, self.holds)
+        recorder = WindowRecorder(self.spikes, h.time_dim, self.validate, label, self.holds)
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
     def tags(self, h: Any) -> dict[str, Any]:

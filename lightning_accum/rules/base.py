@@ -168,7 +168,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             if Neuromodulator in (each.annotation, type(each.default), *get_args(each.annotation)):
                 check_modulator(name, vars(h).get(name))
         check_choice("backend", self.backend, get_args(Backend))
-        WindowRecorder(self.spikes, h.time_dim, h.dt)  # checks `time_dim`
+        WindowRecorder(self.spikes, h.time_dim)  # checks `time_dim`
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the rule cannot learn from the cell's modules.

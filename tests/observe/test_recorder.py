@@ -28,7 +28,7 @@ COPIES = [
 
 
 def loaded(recorder):
-    fresh = WindowRecorder(recorder.spikes, recorder.time_dim, recorder.dt)
+    fresh = WindowRecorder(recorder.spikes, recorder.time_dim)
     fresh.load_state_dict(recorder.state_dict())
     return fresh
 
