@@ -14,15 +14,7 @@ from torch import Tensor
 
 from lightning_accum._compat.torch import foreach, fused_adam
 from lightning_accum.optim.weight_decay import Number
-from lightning_accum.sparse.tensor_lists import (
-    Columns,
-    Places,
-    dense,
-    flat_alias,
-    flat_view,
-    staging,
-    step_moments,
-)
+from lightning_accum.sparse import tensor_lists as lists
 
 
 def count_versions(tensors: Sequence[Tensor]) -> None:
@@ -77,7 +69,7 @@ def pure_pass(
     return [k.decay * wide - change, mean, square, *maxima]
 
 
-def _listed_pass(columns: Columns, k: Coefficients, belief: bool) -> None:
+def _listed_pass(columns: lists.Columns, k: Coefficients, belief: bool) -> None:
     """Steps many tensors of one dtype, in place, operation by operation."""
     params, grads, means, squares = columns[:4]
     if k.decay != 1:
@@ -105,26 +97,26 @@ def _listed_pass(columns: Columns, k: Coefficients, belief: bool) -> None:
         _add_(params, means, alpha=-k.size / k.floor)
 
 
-def kernel_step(params: list[Tensor], places: Places, k: Coefficients, belief: bool) -> bool:
+def kernel_step(params: list[Tensor], places: lists.Places, k: Coefficients, belief: bool) -> bool:
     """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one."""
     count_versions(params)  # The kernel does not tell autograd.
-    return step_moments(params[0].dtype, places, k, belief)
+    return lists.step_moments(params[0].dtype, places, k, belief)
 
 
-def _parts(columns: Columns, most: float) -> Iterator[Columns]:
+def _parts(columns: lists.Columns, most: float) -> Iterator[lists.Columns]:
     """Yields tensors of up to so many elements together, and others in pieces."""
     rows = [*zip(*columns, strict=True)]
     if few := [row for row in rows if row[0].numel() <= most]:
         yield [[*column] for column in zip(*few, strict=True)]
     for row in rows if len(few) < len(rows) else ():
         if row[0].numel() > most:
-            flat = row[0].numel() > _PIECE and all(map(dense, row))
-            lines = [flat_view(each).split(_PIECE) if flat else [each] for each in row]
+            flat = row[0].numel() > _PIECE and all(map(lists.dense, row))
+            lines = [lists.flat_view(each).split(_PIECE) if flat else [each] for each in row]
             yield from ([[piece] for piece in pieces] for pieces in zip(*lines, strict=True))
 
 
 def fused_step(
-    columns: Columns,
+    columns: lists.Columns,
     steps: list[Tensor],
     group: dict[str, Any],
     rate: Number,
@@ -136,7 +128,7 @@ def fused_step(
     kernel = fused_adam(decouple)
     absolute = decouple and group["absolute"]
 
-    def run(ready: Columns) -> None:
+    def run(ready: lists.Columns) -> None:
         if absolute and decay:
             _mul_(ready[0], 1 - decay)
         kernel(
@@ -155,11 +147,11 @@ def fused_step(
     count_versions(columns[0])  # The kernel does not tell autograd.
     most = _PIECE if columns[0][0].is_cpu else float("inf")
     for part in _parts(columns, most) if staged else [columns]:
-        with staging(part) if staged else nullcontext(part) as ready:
+        with lists.staging(part) if staged else nullcontext(part) as ready:
             run(ready)
 
 
-def check_sizes(columns: Columns) -> None:
+def check_sizes(columns: lists.Columns) -> None:
     """Raises a ``RuntimeError`` if gradients or moments differ in size from their parameters."""
     # The fused kernel does not on the CPU, and `.data = ...` may have changed a tensor since.
     sizes = list(map(Tensor.numel, columns[0]))
@@ -173,7 +165,7 @@ def check_sizes(columns: Columns) -> None:
             )
 
 
-def compiled_step(columns: Columns, k: Coefficients, belief: bool) -> None:
+def compiled_step(columns: lists.Columns, k: Coefficients, belief: bool) -> None:
     """Steps large dense tensors of one device by compiled code, each in one pass over memory."""
     run = _compiled(belief)
     # In a tensor, other coefficients do not cause a recompilation.
@@ -181,9 +173,9 @@ def compiled_step(columns: Columns, k: Coefficients, belief: bool) -> None:
     try:
         for param, grad, *moments in zip(*columns, strict=True):
             run(
-                flat_alias(param),
-                flat_alias(grad),
-                [flat_alias(moment) for moment in moments],
+                lists.flat_alias(param),
+                lists.flat_alias(grad),
+                [lists.flat_alias(moment) for moment in moments],
                 numbers,
             )
     finally:
@@ -241,9 +233,9 @@ class StepGroup:
         return direct and self.device.type == "cpu"
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> lists.Places:
         """The memory of the parameters, their gradients and their moments."""
-        return Places(self.params, self.moments)
+        return lists.Places(self.params, self.moments)
 
     def find(self, grads: list[Tensor]) -> bool:
         """Finds the memory of the tensors, and returns whether its backend may go over it."""
@@ -260,7 +252,7 @@ class StepGroup:
             return False
         return True
 
-    def columns(self, grads: list[Tensor]) -> Columns:
+    def columns(self, grads: list[Tensor]) -> lists.Columns:
         """Returns the parameters, their gradients and their moments."""
         columns = [self.params, grads, *self.moments]
         if self.backend == "fused" and self.device.type == "cpu" and not self.found:
@@ -284,8 +276,7 @@ class StepGroup:
             eps = group["eps"]
             if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
                 eps /= (1.0 - group["betas"][1] ** step) ** 0.5
-            counts = [count] * len(self.params)
-            fused_step(columns, counts, group, rate, eps, self.staged)
+            fused_step(columns, [count] * len(self.params), group, rate, eps, self.staged)
         elif self.backend == "compiled":
             compiled_step(columns, k, belief)
         else:
@@ -293,5 +284,5 @@ class StepGroup:
             if group["foreach"] is not None:
                 most = float("inf") if group["foreach"] else 0.0
             for part in _parts(columns, most):
-                with staging(part) if self.staged else nullcontext(part) as ready:
+                with lists.staging(part) if self.staged else nullcontext(part) as ready:
                     _listed_pass(ready, k, belief)

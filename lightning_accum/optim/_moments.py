@@ -11,15 +11,7 @@ from typing_extensions import Unpack
 from lightning_accum._checks import check_mapping, check_taken, check_value
 from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.optim._kernels import (
-    COMPILED,
-    Backend,
-    Coefficients,
-    StepGroup,
-    fused_step,
-    kernel_step,
-    pure_pass,
-)
+from lightning_accum.optim import _kernels as kernels
 from lightning_accum.optim._options import (
     AdamOptions,
     MomentOptions,
@@ -150,11 +142,11 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
     def _coefficients(
         self, group: Group, terms: Scales, rate: Number, step: Number
-    ) -> Coefficients:
+    ) -> kernels.Coefficients:
         beta1, beta2 = group["betas"]
         scales = _scales(group, rate, step, group.get("rectify", self._rectifies))
         inner = group["eps"] if self._belief else 0.0
-        return Coefficients(*terms, beta1, beta2, inner, *scales)
+        return kernels.Coefficients(*terms, beta1, beta2, inner, *scales)
 
     # ------------------------------------------------------------------ states
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
@@ -196,7 +188,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         k = self._coefficients(group, (1.0, 1.0, 0.0), rate, step)
         names = self._moment_names(group)
         moments = [state[name] for name in names]
-        new, *moments = pure_pass(param, grad, moments, k, self._belief)
+        new, *moments = kernels.pure_pass(param, grad, moments, k, self._belief)
         param.copy_(new)
         for name, moment in zip(names, moments, strict=True):
             if group["differentiable"]:
@@ -206,10 +198,10 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         state["step"] += 1
 
     # ------------------------------------------------------------------ many at once
-    def step_groups(self, group: Group, batch: Batch) -> list[StepGroup]:
+    def step_groups(self, group: Group, batch: Batch) -> list[kernels.StepGroup]:
         """Sorts parameters by the backend that steps them, with moments in its layout."""
         names = self._moment_names(group) if self._steps_by_formula else ()
-        found: dict[tuple[Any, ...], StepGroup] = {}
+        found: dict[tuple[Any, ...], kernels.StepGroup] = {}
         for i, (param, state) in enumerate(zip(batch.params, batch.states, strict=True)):
             if len(names) > 2 and names[2] not in state:  # the option was switched on since
                 state[names[2]] = state[names[1]].clone()
@@ -222,16 +214,16 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             if backend == "single" or (staged and group["capturable"]):
                 backend, staged = "single", False
             else:
-                large = group.get("compile") and param.numel() >= COMPILED
+                large = group.get("compile") and param.numel() >= kernels.COMPILED
                 if large and backend == "listed" and not staged:
                     backend = "compiled"
             key = (backend, staged, own, param.device, param.dtype)
-            found.setdefault(key, StepGroup(backend, staged, param.device, own)).add(
+            found.setdefault(key, kernels.StepGroup(backend, staged, param.device, own)).add(
                 i, param, state
             )
         return list(found.values())
 
-    def _backend(self, group: Group, param: Tensor) -> Backend:
+    def _backend(self, group: Group, param: Tensor) -> kernels.Backend:
         # Another step or weight decay would have to be called.
         by_formula = self._steps_by_formula and type(self.weight_decay) is WeightDecay
         plain = by_formula and type(param) in _PLAIN and param.is_floating_point()
@@ -264,11 +256,12 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 columns = members.columns(own)
                 counts = [state["step"] for state in members.states]
                 foreach("add_")(counts, 1)
-                fused_step(columns, counts, group, group["lr"], group["eps"], members.staged)
+                rate, eps = group["lr"], group["eps"]
+                kernels.fused_step(columns, counts, group, rate, eps, members.staged)
             else:
                 self._step_group(group, members, own)
 
-    def _step_group(self, group: Group, members: StepGroup, grads: list[Tensor]) -> None:
+    def _step_group(self, group: Group, members: kernels.StepGroup, grads: list[Tensor]) -> None:
         """Steps parameters with counts on the host; those of equal counts together."""
         counts = [state["step"] for state in members.states]
         if counts.count(counts[0]) != len(counts):
@@ -284,8 +277,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             rate = rate.item()
         if self._is_scheduled:  # a subclass's rate may have called anything
             members.find(grads)
-        sign = -1.0 if group["maximize"] else 1.0
-        terms = (sign, *decay_terms(group, rate))
+        terms = (-1.0 if group["maximize"] else 1.0, *decay_terms(group, rate))
         if not isinstance(terms[1], Tensor) and terms[1] <= 0 and not self._warned_of_flips:
             self._warned_of_flips = True
             warn_of_flips(type(self).__name__, group, rate)
@@ -295,7 +287,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if (
             asked
             or not members.found
-            or not kernel_step(members.params, members.places, k, self._belief)
+            or not kernels.kernel_step(members.params, members.places, k, self._belief)
         ):
             members.step_by_torch(group, grads, k, self._belief, rate, step)
         for state in members.states:

@@ -183,9 +183,6 @@ class AdaBelief(MomentOptimizer):
         \theta &\leftarrow \theta - \alpha \, \hat m / (\sqrt{\hat s} + \epsilon), \qquad
         \hat m = m / (1 - \beta_1^t), \quad \hat s = s / (1 - \beta_2^t)
 
-    As in the paper's algorithm, ε joins :math:`s` at every step, and stands outside the root as
-    well: it is of the order of a squared gradient, and far smaller than Adam's.
-
     Args:
         params, lr, betas, weight_decay: as for :class:`Adam`.
         eps: :math:`\epsilon \ge 0`, inside the average and outside the root.

@@ -127,10 +127,9 @@ class AdamWarmupCosineDecay(MomentOptimizer):
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         super()._step_batch(group, batch, grads)
         total, step = group["total_steps"], batch.states[0].get("step")
+        end = total + max(_SPARE, total / _SPARE)
         # The count of a captured step is on the device.
-        if self._warned_of_end or not isinstance(step, int):
-            return
-        if step <= total + max(_SPARE, total / _SPARE):
+        if self._warned_of_end or not isinstance(step, int) or step <= end:
             return
         self._warned_of_end = True
         warnings.warn(
@@ -146,9 +145,8 @@ class AdamWarmupCosineDecay(MomentOptimizer):
         """Returns the learning rate of a step."""
         lr, warmup = group["lr"], group["warmup"]
         progress = _rise(step - warmup, group["total_steps"] - warmup)
-        cosine = torch.cos if isinstance(progress, Tensor) else math.cos
-        half = 0.5 * (1.0 + cosine(math.pi * progress))
-        rate: Number = lr * _rise(step, warmup) * half
+        cosine: Any = torch.cos if isinstance(progress, Tensor) else math.cos
+        rate: Number = lr * _rise(step, warmup) * (0.5 * (1.0 + cosine(math.pi * progress)))
         return rate
 
     def validate(self, group: Group) -> None:

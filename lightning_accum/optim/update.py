@@ -89,7 +89,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
     @property
     def ids(self) -> set[int]:
         """The ``id`` of every parameter in a group."""
-        return set(self.group_of)
+        self._follow()
+        return {id(param) for group in self.param_groups for param in group["params"]}
 
     @property
     def idle(self) -> set[int]:
@@ -99,12 +100,6 @@ class UpdateOptimizer(torch.optim.Optimizer):
             (id(p), getattr(u, name).empty) for u, params in targets for name, p in params.items()
         ]
         return {key for key, _ in every} - {key for key, empty in every if not empty}
-
-    @property
-    def group_of(self) -> dict[int, dict[str, Any]]:
-        """The group of every parameter, by the parameter's ``id``."""
-        self._follow()
-        return {id(param): group for group in self.param_groups for param in group["params"]}
 
     def _follow(self) -> list[tuple[Updater, dict[str, Tensor]]]:
         """Returns the updaters and their parameters, which it follows into the same groups."""
@@ -189,10 +184,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the pending updates, after a call of ``closure``, whose result it returns."""
-        result = None
-        if closure is not None:
-            with torch.enable_grad():
-                result = closure()
+        result = None if closure is None else torch.enable_grad()(closure)()
         self.apply_pending()
         return result
 
