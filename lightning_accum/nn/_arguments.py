@@ -11,6 +11,7 @@ from lightning_accum._checks import (
     check_integers,
     check_numbers,
     check_tensors,
+    check_type,
     check_value,
 )
 
@@ -31,24 +32,21 @@ def check_times(refractory: float, dt: float, time_dim: object) -> None:
 
 def check_spike_dtype(spike_dtype: torch.dtype | None) -> None:
     """Raises a ``TypeError`` unless this is a dtype, or ``None``."""
-    if spike_dtype is not None and not isinstance(spike_dtype, torch.dtype):
-        raise TypeError(
-            f"Argument `spike_dtype` should be a torch.dtype, or None. Found `{spike_dtype = }`."
-        )
+    fits = spike_dtype is None or isinstance(spike_dtype, torch.dtype)
+    check_type(fits, "spike_dtype", spike_dtype, "a torch.dtype, or None")
 
 
 def check_sizes(**sizes: int) -> None:
     """Raises an error unless arguments, passed by their names, are sizes of a layer."""
     check_integers(**sizes)
     for name, size in sizes.items():
-        if size < 0:
-            raise ValueError(f"Argument `{name}` should be a size. Found `{name} = {size}`.")
+        check_value(size >= 0, name, size, "a size")
 
 
-def check_input(
+def steps_of(
     x: Tensor, size: tuple[int, ...], time_dim: int | None, least_steps: int = 0
-) -> None:
-    """Raises an error unless an input is ``[B, *size]``, or ``[T, B, *size]`` with time."""
+) -> Tensor:
+    """Returns an input ``[B, *size]``, or with time ``[T, B, *size]``, with time, if it is one."""
     check_tensors(x=x)
     lead = ["B"] if time_dim is None else ["T", "B"]
     fits = x.ndim == len(lead) + len(size) and x.shape[len(lead) :] == size
@@ -57,6 +55,7 @@ def check_input(
             f"Argument `x` should have shape [{', '.join([*lead, *map(str, size)])}], as"
             f" `time_dim = {time_dim}`. Found shape {list(x.shape)}."
         )
+    return x.unsqueeze(0) if time_dim is None else x
 
 
 def decay_in_step(name: str, tc: float, dt: float) -> float:

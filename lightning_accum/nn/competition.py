@@ -18,7 +18,7 @@ from lightning_accum._checks import (
 )
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.nn._arguments import check_input, check_times, decay_in_step, layer_shape
+from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of
 
 
 class Inhibition(Protocol):
@@ -85,8 +85,7 @@ class WinnerTakeAll:
 
     def suppress(self, spikes: Tensor, v: Tensor, hold: Tensor) -> None:
         """Resets the losers and holds them at reset."""
-        fired = spikes.amax(-1, keepdim=True)
-        losers = fired - spikes
+        losers = spikes.amax(-1, keepdim=True) - spikes
         v.addcmul_(v, losers, value=-1)
         torch.maximum(hold, losers.mul_(self.steps), out=hold)
 
@@ -251,9 +250,8 @@ class Competition(WideTheta):
         Raises:
             ValueError: if the shape does not fit.
         """
-        check_input(x, self.size, self.time_dim)
-        steps = x.unsqueeze(0) if self.time_dim is None else x
-        return self.neuron(x * self._compete(steps).view(x.shape).to(x.dtype), *args, **kwargs)
+        wins = self._compete(steps_of(x, self.size, self.time_dim))
+        return self.neuron(x * wins.view(x.shape).to(x.dtype), *args, **kwargs)
 
     @torch.no_grad()
     def _compete(self, currents: Tensor) -> Tensor:

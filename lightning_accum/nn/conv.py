@@ -17,10 +17,7 @@ _CHUNK = 1 << 19
 
 
 class SequenceConv(Updatable, nn.Module):
-    """The part of a convolution that takes input of any dtype, with or without time.
-
-    The convolution of torch follows it among the base classes of a layer.
-    """
+    """The part of a convolution that takes any dtype and time; torch's follows as another base."""
 
     weight: Tensor
 

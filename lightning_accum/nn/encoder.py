@@ -12,16 +12,10 @@ from lightning_accum.functional.spikes import poisson_encode
 from lightning_accum.nn._arguments import check_times
 
 
-def _generator(state: Tensor) -> torch.Generator:
-    """Returns a generator of a state."""
-    made = torch.Generator()
-    made.set_state(state.cpu())
-    return made
-
-
 def _is_generator(state: Any) -> bool:
+    """Returns whether a generator takes a state."""
     try:
-        _generator(state)
+        torch.Generator().set_state(state.cpu())
     except (AttributeError, RuntimeError, TypeError, NotImplementedError):
         return False
     return True
@@ -116,14 +110,10 @@ class PoissonEncoder(CheckedState):
         return {"generator": None if self.generator is None else self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes the state of the generator from a state dict.
-
-        Raises:
-            RuntimeError: if it is not the state of such a module; then nothing has changed.
-        """
+        """Takes the state of the generator from a state dict, if it fits."""
         self.check_extra_state(state)
         found = state["generator"]
-        self.generator = None if found is None else _generator(found)
+        self.generator = None if found is None else torch.Generator().set_state(found.cpu())
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""

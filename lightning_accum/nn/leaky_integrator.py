@@ -9,7 +9,7 @@ from torch import Tensor
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
-from lightning_accum.nn._arguments import check_input, check_times, layer_shape
+from lightning_accum.nn._arguments import check_times, layer_shape, steps_of
 
 
 @final
@@ -70,8 +70,7 @@ class LeakyIntegrator(StateModule):
         Raises:
             ValueError: if the shape does not fit.
         """
-        check_input(x, self.size, self.time_dim)
-        current = (x if self.time_dim == 0 else x.unsqueeze(0)).to(at_least_float32(x.dtype))
+        current = steps_of(x, self.size, self.time_dim).to(at_least_float32(x.dtype))
         before = self._state["y"]
         if before is not None and before.shape != current.shape[1:]:
             before = None

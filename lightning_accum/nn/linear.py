@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum._checks import check_finite, check_tensors, check_value
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import as_numbers
-from lightning_accum.nn._arguments import check_input, check_sizes, check_times
+from lightning_accum.nn._arguments import check_sizes, check_times, steps_of
 from lightning_accum.sparse.event_sums import EventProduct, events_pay
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.updates import Updatable
@@ -188,10 +188,9 @@ class DelayedLinear(Updatable, StateModule):
             x: input of any dtype, e.g. boolean spikes, shape ``[B, in_features]``, or
                 ``[T, B, in_features]`` with ``time_dim=0``.
         """
-        check_input(x, self.weight.shape[1:], self.time_dim)
+        now = steps_of(x, self.weight.shape[1:], self.time_dim)
         if not x.is_floating_point() and not x.is_complex():
-            x = as_numbers(x, self.weight.dtype)
-        now = x if self.time_dim == 0 else x.unsqueeze(0)
+            now = as_numbers(now, self.weight.dtype)
         past, longest, (steps, batch, size) = self._state["past"], self._longest, now.shape
         if past is None or past.shape[1] != batch:
             past = now.new_zeros(longest, batch, size)
@@ -199,8 +198,7 @@ class DelayedLinear(Updatable, StateModule):
         # For each delay, from the longest: the sequence that much earlier, and its weights.
         inputs = line.unfold(0, steps, 1).movedim(-1, 1).flatten(1, 2)
         delays = torch.arange(longest, -1, -1, device=x.device)[:, None, None]
-        late = self.in_steps(self.delay)
-        weights = torch.where(late == delays, self.weight, 0.0).mT
+        weights = torch.where(self.in_steps(self.delay) == delays, self.weight, 0.0).mT
         out: Tensor = torch.addbmm(weights.new_zeros(()), inputs, weights)
         self._state = {"past": line[steps:].detach().clone()}
         return out.unflatten(0, (steps, batch)) if self.time_dim == 0 else out
@@ -214,11 +212,8 @@ class DelayedLinear(Updatable, StateModule):
 def _delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, dt: float) -> Tensor:
     """Returns delays in ms for each weight, after a check; drawn if ``delay`` is ``None``."""
     check_finite(max_delay=max_delay)
-    if not 0 <= max_delay <= _LONGEST_DELAY * dt:
-        raise ValueError(
-            f"Argument `max_delay` should be from 0 to {_LONGEST_DELAY} steps, in ms. Found"
-            f" `max_delay = {max_delay}`, `dt = {dt}`."
-        )
+    should = f"from 0 to {_LONGEST_DELAY} steps of `dt = {dt}`, in ms"
+    check_value(0 <= max_delay <= _LONGEST_DELAY * dt, "max_delay", max_delay, should)
     if max_delay and not round(max_delay / dt):
         raise ValueError(
             "Argument `max_delay` should be 0, or more than half a step, in ms. Found"

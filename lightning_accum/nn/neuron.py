@@ -8,16 +8,10 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_value, warn_below_step
+from lightning_accum._checks import check_finite, check_type, check_value, warn_below_step
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
-from lightning_accum.nn._arguments import (
-    check_input,
-    check_spike_dtype,
-    check_times,
-    decay_in_step,
-    layer_shape,
-)
+from lightning_accum.nn import _arguments as arguments
 from lightning_accum.nn._fast import integrate
 from lightning_accum.nn.competition import Inhibition, WideTheta, WinnerTakeAll
 from lightning_accum.sparse.event_sums import EventProduct
@@ -25,11 +19,10 @@ from lightning_accum.sparse.neurons import NeuronState, NeuronSteps, SpikingNeur
 
 
 class Neurons(StateModule, ABC):
-    """The base of all integrate-and-fire neurons.
+    """The base of all integrate-and-fire neurons."""
 
-    A subclass gives the equations of one step in ``_step``. Sequences are integrated by the fast
-    loops of ``nn/_fast.py``, which need the constants of the same equations from ``_constants``.
-    """
+    # A subclass gives the equations of one step in `_step`. The fast loops of sequences need the
+    # constants of the same equations from `_constants`.
 
     _shown = (
         *("size", "tc_mem", "v_threshold", "refractory", "dt", "time_dim"),
@@ -58,16 +51,20 @@ class Neurons(StateModule, ABC):
         check_finite(v_threshold=v_threshold, v_reset=v_reset, v_rest=v_rest)
         should = f"above `v_reset = {v_reset}` and `v_rest = {v_rest}`"
         check_value(max(v_reset, v_rest) < v_threshold, "v_threshold", v_threshold, should)
-        check_times(refractory, dt, time_dim)
-        check_spike_dtype(spike_dtype)
-        _check_inhibition(inhibition, compile)
-        self.size = layer_shape(size)
+        arguments.check_times(refractory, dt, time_dim)
+        arguments.check_spike_dtype(spike_dtype)
+        usable = callable(getattr(inhibition, "select", None)) and not isinstance(inhibition, type)
+        should = "an inhibition, such as `WinnerTakeAll(steps=0)`, or None"
+        check_type(inhibition is None or usable, "inhibition", inhibition, should)
+        should = f"False if there is `inhibition`, which is not compiled, as `{inhibition}`"
+        check_value(inhibition is None or not compile, "compile", compile, should)
+        self.size = arguments.layer_shape(size)
         self._sizes = (None, math.prod(self.size))
         self.tc_mem, self.refractory, self.dt, self.time_dim = tc_mem, refractory, dt, time_dim
         self.v_threshold, self.v_reset, self.v_rest = v_threshold, v_reset, v_rest
         self.spike_dtype, self.inhibition = spike_dtype, inhibition
         self.compiled = compile  # `compile` is a method of torch.nn.Module
-        self.decay = decay_in_step("tc_mem", tc_mem, dt)
+        self.decay = arguments.decay_in_step("tc_mem", tc_mem, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
         self._period = round(refractory / dt)
         if refractory and not self._period:
@@ -186,7 +183,7 @@ class Neurons(StateModule, ABC):
                 return self._integrate_product(x, constants)
             x = x.values()
         if not isinstance(x, Tensor) or x.shape[1 if self.time_dim is None else 2 :] != self.size:
-            check_input(x, self.size, self.time_dim)
+            arguments.steps_of(x, self.size, self.time_dim)
         # Half precision would lose small currents in the sum over time.
         dtype = torch.promote_types(x.dtype, torch.float32)
         steps, batch = (1, x.shape[0]) if self.time_dim is None else x.shape[:2]
@@ -226,25 +223,12 @@ class Neurons(StateModule, ABC):
             spikes.append(now)
         if state.theta is not theta:
             theta.copy_(state.theta)
-        out = torch.stack(spikes) if spikes else torch.empty_like(current)
-        return out.to(spike_dtype), state
+        return (torch.stack(spikes) if spikes else torch.empty_like(current)).to(spike_dtype), state
 
     def __getstate__(self) -> dict[str, Any]:
         # Steps go on in the memory of the state, which a shallow copy would share.
         state = {k: None if v is None else v.clone() for k, v in self._state.items()}
         return {**self.__dict__, "_state": state, "_steps": NeuronSteps(self.steps_since_reset)}
-
-
-def _check_inhibition(inhibition: Inhibition | None, compile: bool) -> None:
-    """Raises an error unless this is an inhibition, or ``None``, and fits ``compile``."""
-    usable = callable(getattr(inhibition, "select", None)) and not isinstance(inhibition, type)
-    if not (inhibition is None or usable):
-        raise TypeError(
-            "Argument `inhibition` should be an inhibition, such as"
-            f" `WinnerTakeAll(steps=0)`, or None. Found `{inhibition!r}`."
-        )
-    should = f"False if there is `inhibition`, which is not compiled, as `{inhibition}`"
-    check_value(inhibition is None or not compile, "compile", compile, should)
 
 
 @final
@@ -343,7 +327,7 @@ class AdaptiveLIF(WideTheta, Neurons):
         check_value(theta_plus >= 0, "theta_plus", theta_plus, "a non-negative potential")
         self.theta_plus = theta_plus
         self.tc_theta = tc_theta
-        self.decay_theta = decay_in_step("tc_theta", tc_theta, self.dt)
+        self.decay_theta = arguments.decay_in_step("tc_theta", tc_theta, self.dt)
         warn_below_step(self.dt, type(self).__name__, tc_theta=tc_theta)
         self.register_buffer("theta", torch.zeros(self.size))
 

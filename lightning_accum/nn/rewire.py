@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lightning_accum._checks import check_finite, check_integers
+from lightning_accum._checks import check_finite, check_integers, check_type
 from lightning_accum._state import CheckedState
 from lightning_accum.nn.sparse_linear import SparseLinear
 
@@ -104,11 +104,8 @@ class Rewire(CheckedState):
             TypeError: if an argument is something else.
             ValueError: if an optimizer does not train the connection's weight.
         """
-        if not isinstance(connection, SparseLinear):
-            raise TypeError(
-                "Argument `connection` should be a SparseLinear, whose synapses can be replaced."
-                f" Found `{type(connection).__name__}`."
-            )
+        should = "a SparseLinear, whose synapses can be replaced"
+        check_type(isinstance(connection, SparseLinear), "connection", connection, should)
         _check_optimizers(connection, optimizers)
         generator = torch.Generator("cpu").manual_seed(
             (self.seed * 1_000_003 + int(self.calls)) % 2**63
@@ -127,8 +124,7 @@ class Rewire(CheckedState):
             removed = weight.sub_(signs, alpha=self.shrink) * signs <= 0
         else:
             removed = torch.zeros_like(weight, dtype=torch.bool)
-            smallest = weight.abs().topk(round(self.share * len(weight)), largest=False)[1]
-            removed[smallest] = True
+            removed[weight.abs().topk(round(self.share * len(weight)), largest=False)[1]] = True
         grown = connection.replace(removed, generator, optimizers)
         weight[grown] = self.start * self.signs(connection)[grown]
         return int(grown.sum())

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum._checks import check_finite
+from lightning_accum._checks import check_finite, check_value
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.nn._arguments import check_input, check_times, decay_in_step, layer_shape
+from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of
 
 
 @final
@@ -79,11 +79,8 @@ class ShortTermPlasticity(StateModule):
         super().__init__()
         check_times(0.0, dt, time_dim)
         check_finite(release=release)
-        if not 0 < release <= 1:
-            raise ValueError(
-                "Argument `release` should be a share, above 0 and at most 1. Found"
-                f" `release = {release}`: scale the weights instead, if spikes should do more."
-            )
+        how = "scale the weights instead, if spikes should do more"
+        check_value(0 < release <= 1, "release", release, "a share, above 0 and at most 1", how)
         self.size = layer_shape(size)
         self._sizes = (None, *self.size)
         self.release = release
@@ -136,7 +133,7 @@ class ShortTermPlasticity(StateModule):
             ValueError: if the shape does not fit, or a value is not from 0 to 1, which is checked
                 only on the CPU, where nothing waits for it.
         """
-        check_input(x, self.size, self.time_dim)
+        spikes = steps_of(x, self.size, self.time_dim).to(at_least_float32(x.dtype))
         if x.is_cpu and x.dtype != torch.bool and x.numel() and not is_traced():
             low, high = x.detach().aminmax()
             if not (low >= 0 and high <= 1):
@@ -144,7 +141,6 @@ class ShortTermPlasticity(StateModule):
                     "Argument `x` should be spikes, or probabilities of spikes, from 0 to 1. Found"
                     f" values from {low:g} to {high:g}: pass what the neurons fire."
                 )
-        spikes = (x if self.time_dim == 0 else x.unsqueeze(0)).to(at_least_float32(x.dtype))
         used, left = self._state["used"], self._state["left"]
         if used is None or left is None or used.shape != spikes.shape[1:]:
             used = spikes.new_zeros(spikes.shape[1:])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import Self
 
-from lightning_accum._checks import check_finite, check_tensors
+from lightning_accum._checks import check_finite, check_tensors, check_type, check_value
 from lightning_accum._state import CheckedState
 from lightning_accum.nn._arguments import check_sizes
 from lightning_accum.sparse.events import Events, publish_events
@@ -58,10 +58,6 @@ class SparseLinear(Updatable, CheckedState):
         weight: ``[synapses]``.
         starts: ``[in_features + 1]`` int64, the first synapse of each input.
         outputs: ``[synapses]`` int32, the output of each synapse.
-        starts_of_outputs: ``[out_features + 1]`` int64, the first synapse of each output in the
-            order of outputs and then of inputs.
-        order: ``[synapses]`` int32, the place of each in ``weight``, in that order.
-        inputs: ``[synapses]`` int32, the input of each, in that order.
 
     Raises:
         ValueError: if not exactly one of ``density`` and ``indices`` is given, or it does not fit.
@@ -78,6 +74,8 @@ class SparseLinear(Updatable, CheckedState):
 
     starts: Tensor
     outputs: Tensor
+    # In the order of outputs and then of inputs: the first synapse of each output, the place of
+    # each synapse in `weight`, and its input.
     starts_of_outputs: Tensor
     order: Tensor
     inputs: Tensor
@@ -100,7 +98,10 @@ class SparseLinear(Updatable, CheckedState):
         self.in_features, self.out_features = in_features, out_features
         if indices is None:
             assert density is not None
-            each = _each_of(density, in_features)
+            check_finite(density=density)
+            should = "a share of inputs, above 0 and at most 1"
+            check_value(0 < density <= 1, "density", density, should)
+            each = min(in_features, max(1, round(density * in_features)))
             _check_memory(each * out_features)
             with torch.device("cpu"):  # the same synapses on every device
                 keys = _drawn(each, in_features, out_features)
@@ -131,11 +132,8 @@ class SparseLinear(Updatable, CheckedState):
             >>> SparseLinear.from_linear(linear)
             SparseLinear(3, 2, synapses=4, bias=True)
         """
-        if not isinstance(linear, nn.Linear):
-            raise TypeError(
-                "Argument `linear` should be a torch.nn.Linear. Found"
-                f" `{type(linear).__name__}`: pass the dense connection itself."
-            )
+        how = "pass the dense connection itself"
+        check_type(isinstance(linear, nn.Linear), "linear", linear, "a torch.nn.Linear", how)
         weight, bias = linear.weight, linear.bias
         sizes = linear.in_features, linear.out_features
         made = cls(*sizes, indices=weight.nonzero().T, bias=bias is not None)
@@ -147,8 +145,7 @@ class SparseLinear(Updatable, CheckedState):
 
     def reset_parameters(self) -> None:
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
-        each = self.starts_of_outputs.diff().clamp(min=1)
-        bound = each.to(self.weight).rsqrt()
+        bound = self.starts_of_outputs.diff().clamp(min=1).to(self.weight).rsqrt()
         with torch.no_grad():
             self.weight.uniform_(-1, 1).mul_(bound.index_select(0, self.outputs))
             if self.bias is not None:
@@ -324,17 +321,6 @@ class SparseLinear(Updatable, CheckedState):
         return f"{sizes}, bias={self.bias is not None}"
 
 
-def _each_of(density: float, inputs: int) -> int:
-    """Returns the number of synapses of each output, after a check of the density."""
-    check_finite(density=density)
-    if not 0 < density <= 1:
-        raise ValueError(
-            "Argument `density` should be a share of inputs, above 0 and at most 1. Found"
-            f" `density = {density}`."
-        )
-    return min(inputs, max(1, round(density * inputs)))
-
-
 def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
     """Raises an error unless these are synapses of a connection, each of them once."""
     check_tensors(indices=indices)
@@ -428,5 +414,4 @@ def _are_sorted(starts: Tensor, outputs: Tensor, count: int) -> bool:
         return False
     if len(outputs) and (outputs.min() < 0 or outputs.max() >= count):
         return False
-    keys = _owners(starts).long() * count + outputs
-    return bool((keys.diff() > 0).all())
+    return bool(((_owners(starts).long() * count + outputs).diff() > 0).all())

@@ -17,7 +17,7 @@ from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.nn._arguments import check_input, check_spike_dtype, check_times
+from lightning_accum.nn._arguments import check_spike_dtype, check_times, steps_of
 from lightning_accum.nn.linear import RecurrentLinear
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
@@ -174,8 +174,7 @@ class SurrogateLIF(StateModule):
             state, threshold = self._step(now, state)
             rows.append((state.spikes, state.v, threshold.expand_as(now)))
         spikes, membrane, thresholds = (torch.stack(row) for row in zip(*rows, strict=True))
-        raster = torch.cat([first.unsqueeze(0), spikes])
-        return SurrogateRun(raster, membrane, thresholds, state)
+        return SurrogateRun(torch.cat([first.unsqueeze(0), spikes]), membrane, thresholds, state)
 
     # ------------------------------------------------------------------ the state
     def reset(self) -> None:
@@ -205,11 +204,9 @@ class SurrogateLIF(StateModule):
         Raises:
             ValueError: if the shape does not fit.
         """
-        check_input(x, (self.size,), self.time_dim, least_steps=1)
         dtype = at_least_float32(x.dtype)
-        current = (x if self.time_dim == 0 else x.unsqueeze(0)).to(dtype)
-        before = self._load(current.detach()[0])
-        run = self._run(current, before)
+        current = steps_of(x, (self.size,), self.time_dim, least_steps=1).to(dtype)
+        run = self._run(current, self._load(current.detach()[0]))
         self._state = {k: v.detach() for k, v in run.state._asdict().items()}
         if not is_traced():
             self.steps_since_reset += len(current)
@@ -265,9 +262,8 @@ def integrate_surrogate(
         raster[0] = z
         weights = None if recurrent is None else recurrent.detach().t().to(current).contiguous()
         constants = decay, v_threshold, beta, decay_adaptation
-        limits = threshold if beta else None
         if integrate_surrogate_neurons(
-            current, weights, state, membrane, limits, raster, constants
+            current, weights, state, membrane, threshold if beta else None, raster, constants
         ):
             return SurrogateRun(raster, membrane, threshold, state)
     raster = current.new_empty(shape)
