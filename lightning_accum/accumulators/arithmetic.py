@@ -69,12 +69,7 @@ class Moments(NamedTuple):
 
 
 def with_value(moments: Moments, value: Tensor, narrow: bool) -> Moments:
-    r"""Adds a value to the moments of a stream.
-
-    .. math::
-        \bar x_n = \bar x_{n-1} + \frac{x_n - \bar x_{n-1}}{n}, \qquad
-        M_n = M_{n-1} + (x_n - \bar x_{n-1})(x_n - \bar x_n)
-    """
+    """Adds a value to the moments of a stream, by the equations of :class:`Variance`."""
     count = moments.number + 1
 
     def update(value: Tensor, mean: Tensor, of_mean: Tensor, squares: Tensor, rest: Tensor) -> Any:

@@ -14,7 +14,7 @@ from torchmetrics.utilities import rank_zero_warn
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from lightning_accum._checks import check_strings
+from lightning_accum._checks import check_strings, check_type
 from lightning_accum._compat.torchmetrics import is_synchronised
 from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum._state import ANYTHING, COUNT, Kind
@@ -27,8 +27,6 @@ State = dict[str, Any]
 
 def copied(value: Any) -> Any:
     """Returns a value with copies of its tensors."""
-    if isinstance(value, Tensor):
-        return value.clone()
     return apply_to_collection(value, Tensor, torch.clone)
 
 
@@ -141,8 +139,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         """Returns the state of one stream that consists of these in order; some may be empty."""
 
         def joined(first: State, second: State) -> State:
-            both = first["updates"] + second["updates"]
-            return {**self._joined(first, second), "updates": both}
+            return {**self._joined(first, second), "updates": first["updates"] + second["updates"]}
 
         held = [self._here(part) for part in parts if part["updates"]]
         return functools.reduce(joined, held) if held else dict(parts[0])
@@ -271,8 +268,7 @@ class StreamAccumulator(Stage, PersistentMetric):
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
         def moved(tensor: Tensor) -> Tensor:
             # A tensor keeps its dtype, as with `.to(torch.bfloat16)`.
-            device = fn(torch.empty(0, device=tensor.device)).device
-            tensor = representable(tensor, device)
+            tensor = representable(tensor, fn(torch.empty(0, device=tensor.device)).device)
             found = fn(tensor)
             return found if found.dtype == tensor.dtype else tensor.to(found.device)
 
@@ -335,10 +331,8 @@ def _within(accumulators: Any) -> Iterable[StreamAccumulator]:
                 yield module
     else:
         several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators
-        if isinstance(several, (str, bytes, Tensor)) or not isinstance(several, Iterable):
-            raise TypeError(
-                "Argument `accumulators` should be an accumulator, a module that has some, or a"
-                f" list or dictionary of these. Found `{type(several).__name__}`."
-            )
+        fits = isinstance(several, Iterable) and not isinstance(several, (str, bytes, Tensor))
+        should = "an accumulator, a module that has some, or a list or dictionary of these"
+        check_type(fits, "accumulators", several, should)
         for accumulator in several:
             yield from _within(accumulator)

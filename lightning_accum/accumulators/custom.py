@@ -138,7 +138,8 @@ class CustomAccumulator(StreamAccumulator):
         super().reset()
         default = self.data
         self._own_reset()
-        if self.data is default and default._version == 0 and not _is_zero(before):
+        was_zero = isinstance(before, Tensor) and before.numel() == 1 and not before.any()
+        if self.data is default and default._version == 0 and not was_zero:
             raise TypeError(
                 f"`{type(self).__name__}.reset` should assign the initial value to `self.data`."
                 " Found it unchanged: write `self.data = ...`, as an assignment to a local name has"
@@ -175,18 +176,10 @@ class VerbAdapter(CustomAccumulator):
             self.accumulator.data = value
 
     def _own_forward(self, *args: Any, **kwargs: Any) -> None:
-        """Adds a value."""
         self.accumulator.forward(*args, **kwargs)
 
     def _own_calculate(self) -> Any:
-        """Returns the object's result."""
         return self.accumulator.calculate()
 
     def _own_reset(self) -> None:
-        """Resets the object."""
         self.accumulator.reset()
-
-
-def _is_zero(data: Any) -> bool:
-    """Returns whether data is the 0 with which torchmetrics replaces it in a reset."""
-    return isinstance(data, Tensor) and data.numel() == 1 and not data.any()

@@ -35,14 +35,11 @@ def wide(value: Any, device: torch.device, integers: torch.dtype | None = None) 
     """Returns the value as a tensor without a graph, in at least single precision."""
     # integers and booleans become floats of double precision by default
     tensor = value.detach() if isinstance(value, Tensor) else as_tensor("value", value, device)
-    if tensor.dtype not in _KEPT:
-        if tensor.is_floating_point():
-            tensor = tensor.float()
-        elif tensor.is_complex():
-            tensor = tensor.to(torch.complex64)
-        else:
-            tensor = tensor.to(integers or double(torch.float32, tensor.device))
-    return tensor
+    if tensor.dtype in _KEPT:
+        return tensor
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return tensor.to(integers or double(torch.float32, tensor.device))
 
 
 def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
@@ -108,9 +105,8 @@ class ElementWise(StreamAccumulator):
             check_shape(type(self).__name__, value, before)
 
     def _merged(self, parts: Sequence[State]) -> State:
-        found = sorted(
-            {tuple(getattr(p[self._shaped], "shape", ())) for p in parts if p["updates"]}
-        )
+        shaped = (part[self._shaped] for part in parts if part["updates"])
+        found = sorted({tuple(getattr(each, "shape", ())) for each in shaped})
         if len(found) > 1:
             raise ValueError(
                 f"State `{self._shaped}` should have one shape in all parts that are merged. Found"

@@ -9,7 +9,7 @@ from torch import Tensor
 from lightning_accum._checks import check_value
 from lightning_accum._state import ANYTHING, Kind, check_that, list_of
 from lightning_accum.accumulators.arithmetic import by_parts
-from lightning_accum.accumulators.base import State, StreamAccumulator
+from lightning_accum.accumulators.base import State, StreamAccumulator, copied
 from lightning_accum.accumulators.elementwise import NUMBERS, check_shape, double, wide
 
 
@@ -70,11 +70,10 @@ class List(Keeping):
 
     def compute(self) -> list[Any]:
         """Returns a new list of the values, with copies of the tensors."""
-        return apply_to_collection(list(self.values), Tensor, torch.clone)  # type: ignore[no-any-return]
+        return copied(self.values)  # type: ignore[no-any-return]
 
     def _owned(self, tensor: Tensor) -> Tensor:
-        tensor = tensor.detach()
-        return tensor.cpu() if self.compute_on_cpu and not tensor.is_cpu else tensor.clone()
+        return tensor.detach().to("cpu" if self.compute_on_cpu else tensor.device, copy=True)
 
 
 class Window(Keeping):

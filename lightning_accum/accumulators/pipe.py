@@ -63,8 +63,7 @@ class Pipe(nn.Module):
         self._owner: tuple[Any, ...] = ()
         self._begun = False
         self._unended: Any = None  # warns when this pipe goes, unless it was ended before
-        # Whether the items are results of all processes already.
-        self._settled = False
+        self._settled = False  # whether the items are results of all processes already
         _settle(self._behind_accumulator())
 
     def forward(self, item: Any) -> Any:
@@ -150,9 +149,7 @@ class Pipe(nn.Module):
 
     def _bind_as(self, other: Pipe) -> Self:
         """Has all ``Log`` stages log through the module of another pipe, if it has one."""
-        for module in other._owner:
-            self.bind(module)
-        return self
+        return self.bind(*other._owner) if other._owner else self
 
     def begin(self) -> None:
         """Warns, before the first item, of results that would be lost."""
@@ -237,15 +234,13 @@ class Split(Stage, nn.Module):
             pipe._is_branch = True
             self.branches.append(pipe)
 
-    def forward(self, item: Any) -> Any:
-        """Sends an accumulated result through all pipes, and returns it."""
+    def send(self, item: Any) -> Any:
+        """Sends an accumulated result, selected items too, through all pipes, and returns it."""
         for pipe in self.branches:
             pipe.send(item)
         return item
 
-    def send(self, item: Any) -> Any:
-        """Sends an accumulated result, selected items too, through all pipes, and returns it."""
-        return self(item)
+    forward = send
 
     def take(self, item: Any) -> Any:
         """Sends an item through all pipes, as far as their first accumulators, and returns it."""
@@ -331,14 +326,12 @@ class Source(Pipe):
     def _check_epoch(self) -> None:
         """Warns, once, if items of two epochs, or of training and validation, come together."""
         for module in self._owner:
-            now = getattr(module, "current_epoch", None), getattr(module, "training", True)
+            now = getattr(module, "current_epoch", None), bool(getattr(module, "training", True))
             before, self._seen = self._seen, now
             if before not in (None, now) and not self._told:
                 self._told = True
-                one, other = (
-                    f"{'training' if mode else 'validation'} in epoch {epoch}"
-                    for epoch, mode in (before, now)
-                )
+                modes = ("validation", "training")
+                one, other = (f"{modes[mode]} in epoch {epoch}" for epoch, mode in (before, now))
                 rank_zero_warn(
                     "A source should have items of one epoch, of training or of validation, until"
                     f" it is ended. Found items of {one}, and of {other}, which are accumulated"
@@ -387,9 +380,7 @@ def _settle(stages: Iterable[nn.Module]) -> None:
 
 def _warn_if_lost(accumulators: list[Any]) -> None:
     """Warns if accumulators hold many items, and nobody has looked at their results."""
-    waiting = [
-        each for each in accumulators if each._computed is None and each.update_count >= _MANY
-    ]
+    waiting = [a for a in accumulators if a._computed is None and a.update_count >= _MANY]
     if waiting and getattr(sys, "last_value", None) is None:  # an exception says more
         names = quoted(sorted({type(each).__name__ for each in waiting}), ", ")
         warnings.warn(

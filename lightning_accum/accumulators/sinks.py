@@ -6,11 +6,11 @@ import logging
 import weakref
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum.accumulators.pipe_stage import Stage
+from lightning_accum.distributed.world import is_first
 
 _logger = logging.getLogger("lightning_accum")
 
@@ -106,9 +106,11 @@ class Scalar(Stage, nn.Module):
 
     def forward(self, value: Any) -> Any:
         """Writes a number or a tensor of one element, and returns it."""
-        if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0:
+        if is_first():
             if self._folder is not None:
-                self.writer, self._folder = _open(self._folder), None
+                from torch.utils.tensorboard import SummaryWriter
+
+                self.writer, self._folder = SummaryWriter(self._folder), None
             self.writer.add_scalar(self.name, value, self.step)
         self.step += 1
         return value
@@ -135,13 +137,6 @@ class Scalar(Stage, nn.Module):
         folder = self._folder or getattr(self.writer, "log_dir", None)
         own = {} if folder is None else {"writer": None, "_folder": folder}
         return {**self.__dict__, **own}
-
-
-def _open(folder: str) -> Any:
-    """Returns a new writer to a folder."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(folder)
 
 
 # The stage that logged each name of a module last, with the run and epoch; None once that was told.

@@ -153,12 +153,6 @@ def _integer(name: str, value: Any) -> int:
     return number
 
 
-def _integers(name: str, value: Any) -> list[int]:
-    """Returns the positions of an argument."""
-    numbers = value.reshape(-1).tolist() if isinstance(value, Tensor) else [value]
-    return [_integer(name, number) for number in numbers]
-
-
 def _ranges(begin: Any, end: Any) -> tuple[tuple[int, int], ...]:
     """Returns the first and the last position of each range."""
     if begin is None and end is None:
@@ -169,9 +163,12 @@ def _ranges(begin: Any, end: Any) -> tuple[tuple[int, int], ...]:
         )
     if begin is None:
         begin = torch.zeros_like(end) if isinstance(end, Tensor) else 0
-    end = begin if end is None else end
-    shapes = [tuple(x.shape) if isinstance(x, Tensor) else () for x in (begin, end)]
-    firsts, lasts = _integers("begin", begin), _integers("end", end)
+    given = {"begin": begin, "end": begin if end is None else end}
+    shapes = [tuple(x.shape) if isinstance(x, Tensor) else () for x in given.values()]
+    firsts, lasts = (
+        [_integer(name, n) for n in (x.reshape(-1).tolist() if isinstance(x, Tensor) else [x])]
+        for name, x in given.items()
+    )
     if shapes[0] != shapes[1] or not firsts:
         raise ValueError(
             "Arguments `begin` and `end` should have the same shape, with at least one element."
