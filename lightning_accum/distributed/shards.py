@@ -25,50 +25,45 @@ def is_sharded(tensor: Tensor) -> bool:
     return known is not None and isinstance(tensor, known.DTensor)
 
 
-def local(tensor: Tensor) -> Tensor:
+def local(tensor: Any) -> Tensor:
     """Returns the shard of this process, which shares memory with the tensor."""
-    found: Any = tensor
-    return found.to_local() if is_sharded(tensor) else tensor
+    found: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    return found
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole(tensor: Any) -> Tensor:
     """Returns the whole tensor from all shards; every process has to call it."""
-    found: Any = tensor
-    return found.full_tensor() if is_sharded(tensor) else tensor
+    found: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+    return found
 
 
-def shard_like(value: Tensor, param: Tensor) -> Tensor:
+def shard_like(value: Tensor, param: Any) -> Tensor:
     """Returns the section of ``value`` that matches the shard of ``param`` in this process."""
     if not is_sharded(param):
         return value
-    mesh: Any = param.device_mesh  # type: ignore[attr-defined]
+    mesh = param.device_mesh
     replicated = [_module().Replicate()] * mesh.ndim
     spread = _module().DTensor.from_local(value, mesh, replicated, run_check=False)
-    return local(spread.redistribute(placements=param.placements))  # type: ignore[attr-defined]
+    return local(spread.redistribute(placements=param.placements))
 
 
-def sharded_like(shard: Tensor, param: Tensor) -> Tensor:
+def sharded_like(shard: Tensor, param: Any) -> Tensor:
     """Returns a tensor with the layout of ``param`` that is made of every process's ``shard``."""
     if not is_sharded(param):
         return shard
-    like: Any = param
+    layout = {"shape": param.shape, "stride": param.stride(), "run_check": False}
     made: Tensor = _module().DTensor.from_local(
-        shard,
-        like.device_mesh,
-        like.placements,
-        run_check=False,
-        shape=like.shape,
-        stride=like.stride(),
+        shard, param.device_mesh, param.placements, **layout
     )
     return made
 
 
-def any_process(flag: Tensor, param: Tensor) -> Tensor:
+def any_process(flag: Tensor, param: Any) -> Tensor:
     """Returns whether a boolean scalar is true in any process that has a shard of ``param``."""
     # Every process has to call it.
     if not is_sharded(param):
         return flag
-    mesh: Any = param.device_mesh  # type: ignore[attr-defined]
+    mesh = param.device_mesh
     largest = [_module().Partial("max")] * mesh.ndim
     return whole(_module().DTensor.from_local(flag.to(torch.uint8), mesh, largest)).bool()
 

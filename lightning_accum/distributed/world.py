@@ -3,7 +3,7 @@
 import io
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -43,23 +43,21 @@ def gather_bytes(
     if dist.get_backend(group) == "nccl" and device.type == "cpu":
         device = torch.device("cuda", torch.cuda.current_device())
     head = len(data).to_bytes(_HEADER, "little")
-    table = _all_rows((head + data)[: _HEADER + capacity], _HEADER + capacity, device, group)
-    rows = [row.numpy().tobytes() for row in table]
+    rows = _all_rows((head + data)[: _HEADER + capacity], _HEADER + capacity, device, group)
     lengths = [int.from_bytes(row[:_HEADER], "little") for row in rows]
     start = _HEADER
     if max(lengths) > capacity:
-        table = _all_rows(data, max(lengths), device, group)
-        rows, start = [row.numpy().tobytes() for row in table], 0
+        rows, start = _all_rows(data, max(lengths), device, group), 0
     return [row[start : start + length] for row, length in zip(rows, lengths, strict=True)]
 
 
-def _all_rows(row: bytes, width: int, device: torch.device, group: Any) -> Tensor:
-    """Returns a row of each process, on the CPU."""
+def _all_rows(row: bytes, width: int, device: torch.device, group: Any) -> list[bytes]:
+    """Returns a row of each process."""
     table = torch.zeros(dist.get_world_size(group), width, dtype=torch.uint8)
     table[dist.get_rank(group), : len(row)] = torch.frombuffer(bytearray(row), dtype=torch.uint8)
     table = table.to(device)
     dist.all_reduce(table, group=group)
-    return table.cpu()
+    return [each.numpy().tobytes() for each in table.cpu()]
 
 
 def to_bytes(states: Any) -> bytes:
@@ -94,20 +92,10 @@ def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: str
     return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape).to(device)
 
 
-class Pending(Protocol):
-    """An object with a potentiating and a depressing part of a pending change."""
-
-    def parts(self, param: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Returns both reduced parts, ``None`` for an empty one."""
-
-    def replace(self, pos: Tensor, neg: Tensor) -> None:
-        """Puts other parts in the place of what is pending."""
-
-
 class Share(NamedTuple):
     """The share of this process in the pending change of one parameter."""
 
-    accumulator: Pending
+    accumulator: Any  # with `parts` and `replace`
     param: Tensor
     samples: int | None  # that the change is the mean of; None if it is a sum
 

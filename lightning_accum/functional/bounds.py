@@ -1,11 +1,8 @@
-r"""Bounds, which scale an update by the distance of the parameter from its limits.
+"""Bounds, which scale an update by the distance of the parameter from its limits.
 
-An update comes in two parts, both non-negative: the potentiating part moves a parameter towards its
-upper limit, the depressing one towards its lower limit. A bound multiplies each part by a function
-of the *room*, the distance to the limit it moves towards.
-
-The room is clamped at zero: a weight beyond a limit takes none of the part that would move it
-further out. The formula without a clamp would change the sign, or give NaN for a fractional power.
+A bound multiplies each part of an update by a function of the *room*, the distance to the limit
+that the part moves the parameter to. The room is clamped at zero: a weight beyond a limit takes
+none of the part that would move it further out.
 """
 
 import math
@@ -63,11 +60,8 @@ class Room(NamedTuple):
     most: float = math.inf  # the largest relative room
 
     def bounded(self, param: Tensor, update: Tensor, upper: bool) -> Tensor:
-        """Returns the share of an update that the room below or above the limit leaves of it.
-
-        It is computed in the wider of the two dtypes, so that the room of a bfloat16 weight is not
-        rounded to bfloat16, and the result has that dtype.
-        """
+        """Returns what the room at the limit leaves of an update, in the wider dtype of both."""
+        # The room of a bfloat16 weight is not rounded to bfloat16.
         wide = param.to(torch.promote_types(param.dtype, update.dtype))
         room = self.limit - wide if upper else wide - self.limit
         if self.power == 0:
@@ -86,12 +80,7 @@ def options_of(kind: str, full: bool) -> tuple[str, ...]:
 def rooms_of(
     kind: str, limits: tuple[float, ...], options: Mapping[str, float]
 ) -> tuple[Room, ...]:
-    """Returns the room to each limit, the upper and the lower one or one of them.
-
-    Raises:
-        TypeError: if the bound does not take an option, or a scaled one on one side has no range.
-        ValueError: if an option is not positive.
-    """
+    """Returns the room to each limit, the upper and the lower one or one of them."""
     known, full = options_of(kind, len(limits) == 2), len(limits) == 2
     unfit = [name for name in options if name not in known]
     if unfit or ("range" in known and "range" not in options):

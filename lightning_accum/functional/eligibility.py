@@ -1,9 +1,4 @@
-"""The eligibility propagation of adaptive neurons, folded into one postsynaptic signal.
-
-In e-prop's sum over a window everything but the trace of the input belongs to the neuron, and
-everything is linear. So the sum can be taken the other way round, backwards in time, for each
-neuron instead of each synapse, which is exact, and one product.
-"""
+"""The eligibility propagation of adaptive neurons, folded into one postsynaptic signal."""
 
 from typing import NamedTuple
 
@@ -12,6 +7,9 @@ from torch import Tensor
 
 from lightning_accum._checks import check_tensors
 from lightning_accum.functional.traces import reverse_trace
+
+# In e-prop's sum over a window everything but the trace of the input belongs to the neuron, and is
+# linear. So the sum can be taken backwards in time, for each neuron instead of each synapse.
 
 
 class Eligibility(NamedTuple):

@@ -59,7 +59,8 @@ class ExponentialKernel:
     def __post_init__(self) -> None:
         check_finite(**vars(self))
         for name in ("tc_post", "tc_pre"):
-            _check_time(name, getattr(self, name))
+            value = getattr(self, name)
+            check_value(value > 0, name, value, "a positive time in ms")
 
     def __call__(self, delta: Tensor) -> Tensor:
         """Returns the change for time differences of any shape, post minus pre, in ms."""
@@ -103,7 +104,7 @@ class GaussianKernel:
 
     def __post_init__(self) -> None:
         check_finite(**vars(self))
-        _check_time("width", self.width)
+        check_value(self.width > 0, "width", self.width, "a positive time in ms")
 
     def __call__(self, delta: Tensor) -> Tensor:
         """Returns the change for time differences of any shape, post minus pre, in ms."""
@@ -125,7 +126,3 @@ def changes(kernel: Kernel, delta: Tensor) -> Tensor:
     """Returns the kernel of time differences, and zero where they are infinite: without a spike."""
     seen = delta.isfinite()
     return torch.where(seen, kernel(torch.where(seen, delta, 0.0)), 0.0)
-
-
-def _check_time(name: str, value: float) -> None:
-    check_value(value > 0, name, value, "a positive time in ms")

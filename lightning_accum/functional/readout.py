@@ -41,19 +41,10 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
 
 
 def bayes_votes(rate_sums: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Returns votes and offsets by Bayes' rule, for independent Poisson counts.
+    r"""Returns votes and offsets of :math:`\log p(r \mid c) = \sum_n V_{cn} r_n + o_c + \ldots`.
 
-    If each neuron's count is Poisson with mean :math:`\lambda_{cn}` in class :math:`c`, and classes
-    are equally likely, the log-likelihood of a sample is, but for what all classes share,
-
-    .. math::
-        \log p(r \mid c) = \sum_n V_{cn} r_n + o_c, \qquad
-        V_{cn} = \log \frac{\lambda_{cn}}{\bar r_n}, \qquad o_c = -\sum_n \lambda_{cn}, \qquad
-        \lambda_{cn} = \frac{R_{cn} + \bar r_n}{S_c + 1}
-
-    with :math:`\bar r_n` the mean over classes of the neuron's mean rate: each class is given one
-    sample more, in which neurons fire as on average, so that no rate is zero. A neuron that never
-    fired has no votes. Counting in other units, such as Hz, gives the same classes.
+    They are :math:`V_{cn} = \log(\lambda_{cn} / \bar r_n)` and :math:`o_c = -\sum_n \lambda_{cn}`,
+    for the rates of :class:`~lightning_accum.metrics.MaxRateClassifier` with ``vote="bayes"``.
     """
     count = samples.to(rate_sums.dtype).unsqueeze(1)
     seen = rate_sums.any(dim=1)

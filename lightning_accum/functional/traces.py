@@ -154,8 +154,7 @@ def last_trace(
 
 def decays_to_the_end(decay: float, steps: int, device: torch.device) -> Tensor:
     """Returns the factors of the decay from each step to the last, ``[T]`` in float64."""
-    ago = torch.arange(steps - 1, -1, -1, dtype=torch.float64, device=device)
-    return decay**ago
+    return decay ** torch.arange(steps - 1, -1, -1, dtype=torch.float64, device=device)
 
 
 def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:

@@ -10,19 +10,11 @@ from lightning_accum._checks import (
     check_below,
     check_choice,
     check_integers,
-    check_strings,
     check_tensors,
     check_value,
     check_whole,
 )
-from lightning_accum.functional.readout import (
-    assign_classes,
-    assigned_votes,
-    bayes_votes,
-    class_rate_sums,
-    predict_class,
-    proportional_votes,
-)
+from lightning_accum.functional import readout
 from lightning_accum.metrics.update_statistics import AdditiveMetric
 from lightning_accum.plot.figures import pyplot
 
@@ -92,7 +84,6 @@ class MaxRateClassifier(AdditiveMetric):
         check_integers(num_neurons=num_neurons, num_classes=num_classes)
         check_value(num_neurons > 0, "num_neurons", num_neurons, "a positive integer")
         check_value(num_classes > 0, "num_classes", num_classes, "a positive integer")
-        check_strings(vote=vote)
         check_choice("vote", vote, _VOTES)
         self.num_neurons = num_neurons
         self.num_classes = num_classes
@@ -125,7 +116,7 @@ class MaxRateClassifier(AdditiveMetric):
         """
         self._check_rates(rates)
         self._check_labels(labels, rates.shape[0])
-        sums, samples = class_rate_sums(rates, labels, self.num_classes)
+        sums, samples = readout.class_rate_sums(rates, labels, self.num_classes)
         # Not in place: a state that was made in inference mode cannot be changed in place.
         self.rate_sums = self.rate_sums + sums
         self.samples = self.samples + samples
@@ -135,12 +126,12 @@ class MaxRateClassifier(AdditiveMetric):
         mean_rates = self.rate_sums / self.samples.clamp(min=1).unsqueeze(1)
         # Computed here, because during `compute` the states are those of all processes.
         if self.vote == "bayes":
-            self._votes = bayes_votes(self.rate_sums, self.samples)
-        elif self.vote == "proportional":
-            self._votes = proportional_votes(mean_rates), None
+            self._votes = readout.bayes_votes(self.rate_sums, self.samples)
         else:
-            self._votes = assigned_votes(mean_rates), None
-        return assign_classes(mean_rates)
+            shares = self.vote == "proportional"
+            votes = readout.proportional_votes if shares else readout.assigned_votes
+            self._votes = votes(mean_rates), None
+        return readout.assign_classes(mean_rates)
 
     def predict(self, rates: Tensor) -> Tensor:
         """Classifies samples.
@@ -164,7 +155,7 @@ class MaxRateClassifier(AdditiveMetric):
         assert self._votes is not None
         votes, offsets = self._votes
         offsets = None if offsets is None else offsets.to(rates.device)
-        return predict_class(rates, votes.to(rates.device), offsets)
+        return readout.predict_class(rates, votes.to(rates.device), offsets)
 
     def plot(self, val: Tensor | None = None, ax: Any = None) -> Any:
         """Draws the number of neurons of each class as bars; the last bar is for no class."""

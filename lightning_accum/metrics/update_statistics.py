@@ -25,11 +25,9 @@ _PANELS = (
 
 
 class AdditiveMetric(PersistentMetric):
-    """A metric whose states add up over updates, over processes, and in ``merge_state``.
+    """A metric whose states add up over updates, over processes, and in ``merge_state``."""
 
-    The states are in the state dict. A state with one element takes the shape of the first tensor
-    that is added to it. Values of one unit share a panel of the plot and its scale.
-    """
+    # A state with one element takes the shape of the first tensor that is added to it.
 
     panels: ClassVar[Sequence[Panel]] = ()
     """Which values share an axis; without any, torchmetrics draws them."""
@@ -56,10 +54,8 @@ class UpdateStatistics(AdditiveMetric):
     """Averages the statistics of one parameter's updates since the last reset.
 
     ``compute`` returns the scalars of
-    :func:`~lightning_accum.functional.update_statistics.update_statistics` by name:
-    ``update_norm``, ``weight_norm``, ``ratio``, ``pos_norm``, ``neg_norm``, ``balance``,
-    ``at_lower``, ``at_upper``, ``at_bound``, ``zero_share`` and ``nonfinite``, each as its mean
-    over updates: one NaN shows in ``nonfinite`` until the next reset. All names are returned,
+    :func:`~lightning_accum.functional.update_statistics.update_statistics` by name, each as its
+    mean over updates: one NaN shows in ``nonfinite`` until the next reset. All names are returned,
     whichever parts and limits were passed. With several processes, the mean is over the updates of
     all of them.
 
@@ -112,8 +108,7 @@ class UpdateStatistics(AdditiveMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """Returns the statistics by name, float32 scalars; all are 0 before any update."""
-        means = self.totals / self.updates.clamp(min=1)
-        return dict(zip(_NAMES, means.unbind(), strict=True))
+        return dict(zip(_NAMES, (self.totals / self.updates.clamp(min=1)).unbind(), strict=True))
 
 
 class FiringStatistics(AdditiveMetric):

@@ -91,7 +91,9 @@ def _draw(ax: Any, values: Tensor, dt: float) -> None:
     if ((values == 0) | (values == 1)).all():
         time, neuron = (index.numpy() for index in values.nonzero(as_tuple=True))
         half = max(0.4, size / 120)  # of many neurons, a line of one would not be seen
-        ax.vlines(time * dt, neuron - half, neuron + half, color="black", lw=_width(ax, steps))
+        points = 72 * ax.get_window_extent().width / ax.figure.dpi
+        width = min(1.5, max(0.5, 0.6 * points / steps))  # most of a step, if that can be seen
+        ax.vlines(time * dt, neuron - half, neuron + half, color="black", lw=width)
     else:
         extent = (-dt / 2, (steps - 0.5) * dt, -0.5, size - 0.5)
         image = values.float().T.numpy()
@@ -99,12 +101,6 @@ def _draw(ax: Any, values: Tensor, dt: float) -> None:
     ax.set(xlim=(-dt / 2, (steps - 0.5) * dt), ylim=(-0.5, size - 0.5))
     count_rows(ax)
     open_sides(ax)
-
-
-def _width(ax: Any, steps: int) -> float:
-    """Returns the width of a spike's line, in points: most of a step, if that can be seen."""
-    points: float = 72 * ax.get_window_extent().width / ax.figure.dpi
-    return min(1.5, max(0.5, 0.6 * points / steps))
 
 
 def membrane(

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_tensors
+from lightning_accum._checks import check_integers, check_tensors, check_value
 from lightning_accum.plot.figures import count_rows, pyplot
 
 
@@ -50,11 +50,8 @@ def weights(
     """
     check_tensors(weight=weight)
     check_integers(most=most, **({} if columns is None else {"columns": columns}))
-    if most < 1 or (columns is not None and columns < 1):
-        raise ValueError(
-            "Arguments `most` and `columns` should be positive. Found"
-            f" `most = {most}`, `columns = {columns}`."
-        )
+    check_value(most > 0, "most", most, "positive")
+    check_value(columns is None or columns > 0, "columns", columns, "positive")
     fields = receptive_fields(weight, shape)
     if fields is None or not fields.numel():
         raise ValueError(
@@ -130,9 +127,6 @@ def receptive_fields(
         if side**2 != inputs or side < 2:
             return weight.unsqueeze(0)
         shape = (side, side)
-    if len(shape) != 2 or shape[0] * shape[1] != inputs:
-        raise ValueError(
-            f"Argument `{argument}` should give the height and width of {inputs} inputs. Found"
-            f" `{tuple(shape)}`."
-        )
+    fits = len(shape) == 2 and shape[0] * shape[1] == inputs
+    check_value(fits, argument, tuple(shape), f"the height and width of {inputs} inputs")
     return weight.view(-1, *shape)

@@ -90,18 +90,13 @@ def draw_panels(
         ax.set_title(panel.title, fontsize="medium")
         top = max((value for curve in curves.values() for value in curve), default=0.0)
         ax.set_ylim(panel.limits or (0.0, 1.1 * top if 0 < top < inf else 1.0))
-        _name(ax, panel.names, curves=len(rows) > 1)
+        if len(rows) > 1:
+            ax.set_xlabel("result", fontsize="small")
+            if len(panel.names) > 1:
+                ax.legend(fontsize="small", frameon=False)
+        else:
+            turned = {"rotation": 20, "ha": "right"} if len(panel.names) > 2 else {}
+            ax.set_xticks(range(len(panel.names)), panel.names, fontsize="small", **turned)
+            ax.set_xlim(-0.7, len(panel.names) - 0.3)
         open_sides(ax)
     return figure, axes.ravel()
-
-
-def _name(ax: Any, names: Sequence[str], curves: bool) -> None:
-    """Says which value is which."""
-    if not curves:
-        turned = {"rotation": 20, "ha": "right"} if len(names) > 2 else {}
-        ax.set_xticks(range(len(names)), names, fontsize="small", **turned)
-        ax.set_xlim(-0.7, len(names) - 0.3)
-    else:
-        ax.set_xlabel("result", fontsize="small")
-        if len(names) > 1:
-            ax.legend(fontsize="small", frameon=False)
