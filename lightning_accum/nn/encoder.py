@@ -118,10 +118,3 @@ class PoissonEncoder(CheckedState):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
         check_state("`PoissonEncoder`", state, {"generator": optional(_GENERATOR)})
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "generator": self.get_extra_state()["generator"]}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.set_extra_state({"generator": state["generator"]})

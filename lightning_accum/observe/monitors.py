@@ -7,7 +7,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from lightning_accum.observe.monitor import Monitor, find_attribute
+from lightning_accum.observe.monitor import Monitor, find_module
 
 
 @final
@@ -27,7 +27,14 @@ class StateMonitor(Monitor):
     """
 
     def _resolve(self, module: Any, attr: str) -> tuple[nn.Module, str]:
-        return find_attribute(module, attr)
+        parent, _, name = attr.rpartition(".")
+        found = find_module(module, parent)
+        if not hasattr(found, name):
+            raise AttributeError(
+                f"Argument `attr` should lead to an attribute of a module. Found `{attr}`, and"
+                f" `{type(found).__name__}` has no `{name}`."
+            )
+        return found, name
 
     def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         return getattr(module, self.name)
