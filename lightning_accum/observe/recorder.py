@@ -199,9 +199,6 @@ class SpikeCheck:
         if any(bool(others) for others in noted.values()):
             raise ValueError(self._message("other values"))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SpikeCheck, (self.label,)  # a copy starts without notes
-
     def _message(self, found: object) -> str:
         """Returns what is wrong with a value that is not 0 or 1, and how to mend it."""
         how = (

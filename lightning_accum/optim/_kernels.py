@@ -128,27 +128,24 @@ def fused_step(
     kernel = fused_adam(decouple)
     absolute = decouple and group["absolute"]
 
-    def run(ready: lists.Columns) -> None:
-        if absolute and decay:
-            _mul_(ready[0], 1 - decay)
-        kernel(
-            *ready[:4],
-            ready[4] if len(ready) > 4 else [],
-            steps[: len(ready[0])],
-            lr=rate,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=0.0 if absolute else decay,
-            eps=eps,
-            amsgrad=len(ready) > 4,
-            maximize=group["maximize"],
-        )
-
     count_versions(columns[0])  # The kernel does not tell autograd.
     most = _PIECE if columns[0][0].is_cpu else float("inf")
     for part in _parts(columns, most) if staged else [columns]:
         with lists.staging(part) if staged else nullcontext(part) as ready:
-            run(ready)
+            if absolute and decay:
+                _mul_(ready[0], 1 - decay)
+            kernel(
+                *ready[:4],
+                ready[4] if len(ready) > 4 else [],
+                steps[: len(ready[0])],
+                lr=rate,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=0.0 if absolute else decay,
+                eps=eps,
+                amsgrad=len(ready) > 4,
+                maximize=group["maximize"],
+            )
 
 
 def check_sizes(columns: lists.Columns) -> None:
@@ -171,13 +168,9 @@ def compiled_step(columns: lists.Columns, k: Coefficients, belief: bool) -> None
     # In a tensor, other coefficients do not cause a recompilation.
     numbers = torch.tensor(k, dtype=torch.float64, device=columns[0][0].device)
     try:
-        for param, grad, *moments in zip(*columns, strict=True):
-            run(
-                lists.flat_alias(param),
-                lists.flat_alias(grad),
-                [lists.flat_alias(moment) for moment in moments],
-                numbers,
-            )
+        for row in zip(*columns, strict=True):
+            param, grad, *moments = map(lists.flat_alias, row)
+            run(param, grad, moments, numbers)
     finally:
         count_versions(columns[0])
 

@@ -97,11 +97,8 @@ def warn_of_no_maximum(
     optimizer: str, made: Sequence[bool], groups: Sequence[Mapping[str, Any]]
 ) -> None:
     """Warns if the options of a loaded state have ended an optimizer's running maximum."""
-    lost = [
-        i
-        for i, (before, group) in enumerate(zip(made, groups, strict=True))
-        if before and not group["amsgrad"]
-    ]
+    pairs = enumerate(zip(made, groups, strict=True))
+    lost = [i for i, (before, group) in pairs if before and not group["amsgrad"]]
     if lost:
         warnings.warn(
             f"`{optimizer}` takes a running maximum of the second moment, and should be loaded with"

@@ -276,18 +276,14 @@ class Batch:
     ) -> None:
         self._members = list(group["params"])
         self._present = present
-        self._options = _options(optimizer, group)
         self.params = self._members
         if present is not None:
             self.params = [p for p, has in zip(self._members, present, strict=True) if has]
+        self._options = _options(optimizer, group, self.params)
         self.states = [optimizer.ready_state(group, param) for param in self.params]
-        self._kind = self._first()
         self._lie = [param.stride() for param in self.params]
         self._strides: list[tuple[int, ...]] | None = None
         self.step_groups = optimizer.step_groups(group, self)
-
-    def _first(self) -> tuple[torch.dtype, torch.device] | None:
-        return (self.params[0].dtype, self.params[0].device) if self.params else None
 
     def fits(
         self, optimizer: GenericAdaptiveOptimizer, group: dict[str, Any], present: list[bool] | None
@@ -296,8 +292,7 @@ class Batch:
         return (
             _same(self._members, group["params"])
             and self._present == present
-            and self._options == _options(optimizer, group)
-            and self._kind == self._first()
+            and self._options == _options(optimizer, group, self.params)
             and all(members.stands() for members in self.step_groups)
         )
 
@@ -335,8 +330,11 @@ def _same(known: Sequence[object], found: Any) -> bool:
     return len(known) == len(found) and all(map(is_, known, found))
 
 
-def _options(optimizer: GenericAdaptiveOptimizer, group: dict[str, Any]) -> tuple[object, ...]:
+def _options(
+    optimizer: GenericAdaptiveOptimizer, group: Group, params: list[Tensor]
+) -> tuple[object, ...]:
     return (
+        *((first.dtype, first.device) for first in params[:1]),
         isinstance(group["lr"], Tensor),
         type(optimizer.weight_decay),
         *(group.get(name) for name in optimizer.plan_options),

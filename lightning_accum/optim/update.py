@@ -291,9 +291,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
     stale = {key: _times_stale(param) for key, (param, _) in grads.items()}
-    export: list[partial[Any]] = [
-        partial(setattr, param, "grad", grad) for param, grad in grads.values()
-    ]
+    export: list[partial[Any]] = [partial(setattr, p, "grad", grad) for p, grad in grads.values()]
     # An interrupt leaves the updates exported and no longer pending, or neither.
     call_uninterrupted(*export, *consume)
     for key, (param, grad) in grads.items():
