@@ -136,8 +136,7 @@ class EMA(ElementWise):
         self._check_shape(tensor, self.scaled)
         share = 1 - self.decay
         scaled = by_parts(
-            lambda scaled, value: torch.add(scaled * self.decay, value, alpha=share),
-            *(self.scaled, tensor),
+            lambda s, x: torch.add(s * self.decay, x, alpha=share), self.scaled, tensor
         )
         # As wide as the values: a wider weight would not make the quotient more exact.
         weight = self.weight.to(scaled.real.dtype) * self.decay + share

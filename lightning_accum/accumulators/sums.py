@@ -171,9 +171,8 @@ class Mean(_Summing):
     def __init__(self, **kwargs: Any) -> None:
         zero = torch.tensor(0.0)
         # The weight is an integer while it can be: a float32 count would stop at 2 ** 24.
-        super().__init__(
-            {"total": zero, "rest": zero, "weight": torch.tensor(0)}, torch.float32, **kwargs
-        )
+        states = {"total": zero, "rest": zero, "weight": torch.tensor(0)}
+        super().__init__(states, torch.float32, **kwargs)
 
     def update(self, value: Any, weight: Tensor | float = 1) -> None:
         """Adds a value.

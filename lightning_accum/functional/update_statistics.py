@@ -61,15 +61,12 @@ def measure_change(before: Tensor, after: Tensor) -> Change:
 @torch.no_grad()
 def change_statistics(changes: Sequence[Change]) -> dict[str, Tensor]:
     """Returns the statistics that need no parts and no limits, of all changes as one vector."""
-    update_norm, norm_before, norm_after, zeros, nonfinite, size = (
-        changes[0] if len(changes) == 1 else _combined(changes)
-    )
+    change = changes[0] if len(changes) == 1 else _combined(changes)
+    update_norm, norm_before, norm_after, zeros, nonfinite, size = change
     return {
         "update_norm": update_norm,
         "weight_norm": norm_after,
-        "ratio": torch.where(
-            update_norm > 0, update_norm / norm_before, torch.zeros_like(update_norm)
-        ),
+        "ratio": torch.where(update_norm > 0, update_norm / norm_before, 0.0),
         "zero_share": zeros.float() / max(size, 1),
         "nonfinite": nonfinite,
     }
@@ -171,10 +168,10 @@ def spike_counts(spikes: Tensor) -> Tensor:
     return spikes.flatten(2).sum((0, 1), dtype=torch.float32)
 
 
-def count_statistics(counts: Tensor, slots: int) -> dict[str, Tensor]:
+def count_statistics(counts: Tensor, slots: Tensor | int) -> dict[str, Tensor]:
     """Returns the mean rate per step and sample of neurons, and the share that never fired."""
     return {
-        "firing_rate": (counts / max(slots, 1)).mean(),
+        "firing_rate": counts.mean() / torch.as_tensor(slots).clamp(min=1),
         "silent_share": (counts == 0).float().mean(),
     }
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
-from lightning_accum.functional.update_statistics import AVERAGED, spike_counts
+from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
 from lightning_accum.plot.figures import Panel, draw_panels
 from lightning_accum.sparse.events import count_spikes
 from lightning_accum.sparse.update_statistics import fast_statistics
@@ -171,7 +171,4 @@ class FiringStatistics(AdditiveMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """Returns the statistics by name, float32 scalars."""
-        return {
-            "firing_rate": self.counts.mean() / self.steps.clamp(min=1),
-            "silent_share": (self.counts == 0).float().mean(),
-        }
+        return count_statistics(self.counts, self.steps)

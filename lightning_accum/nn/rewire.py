@@ -107,9 +107,8 @@ class Rewire(CheckedState):
         should = "a SparseLinear, whose synapses can be replaced"
         check_type(isinstance(connection, SparseLinear), "connection", connection, should)
         _check_optimizers(connection, optimizers)
-        generator = torch.Generator("cpu").manual_seed(
-            (self.seed * 1_000_003 + int(self.calls)) % 2**63
-        )
+        seed = (self.seed * 1_000_003 + int(self.calls)) % 2**63
+        generator = torch.Generator("cpu").manual_seed(seed)
         if not int(self.calls) and connection.weight.requires_grad:
             _watch(connection, optimizers)
         self.calls += 1

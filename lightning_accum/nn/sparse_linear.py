@@ -274,9 +274,8 @@ class SparseLinear(Updatable, CheckedState):
         self._place("starts", torch.searchsorted(keys, ends), persistent=True)
         self._place("outputs", (keys % self.out_features).int(), persistent=True)
         # those of one output keep the order of inputs
-        synapses = Events.known(
-            _owners(self.starts), self.outputs, None, (self.in_features, self.out_features)
-        )
+        sizes = self.in_features, self.out_features
+        synapses = Events.known(_owners(self.starts), self.outputs, None, sizes)
         self._place("order", synapses.order().int())
         inputs, starts = synapses.ordered()
         self._place("inputs", inputs)
@@ -301,9 +300,8 @@ class SparseLinear(Updatable, CheckedState):
         names = "starts", "outputs"
         starts, outputs = (state.get(f"{prefix}{name}", getattr(self, name)) for name in names)
         shapes = [getattr(each, "shape", None) for each in (starts, outputs)]
-        if shapes != [self.starts.shape, self.outputs.shape]:
-            return ""
-        if _are_sorted(starts, outputs, self.out_features):
+        others = shapes != [self.starts.shape, self.outputs.shape]
+        if others or _are_sorted(starts, outputs, self.out_features):
             return ""
         return (
             "The state of `SparseLinear` should hold the first synapse of each input as `starts`,"

@@ -292,9 +292,7 @@ class Part:
         self.count = state["count"]
         self._total = None if state["total"] is None else state["total"].clone()
         self._kept = [value.clone() for value in state["kept"]]
-        self._deferred = [
-            (left.clone(), right.clone(), by) for left, right, by in state["deferred"]
-        ]
+        self._deferred = [(a.clone(), b.clone(), by) for a, b, by in state["deferred"]]
 
 
 def checked_contribution(
