@@ -83,8 +83,7 @@ class Window(Keeping):
 
     or the mean of all values while there are fewer. It is computed in float64 if the device has it,
     and returned in the values' dtype. Before any value it is nan, with one warning. Over several
-    processes it is the mean of the windows of all. After ``merge_state`` it holds both windows, the
-    other one as the newer, until the next update shortens it to its length again.
+    processes it is the mean of the windows of all.
 
     Args:
         length: number of values :math:`n`.

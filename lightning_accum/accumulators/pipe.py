@@ -311,8 +311,7 @@ class Source(Pipe):
     def check(self) -> None:
         """Warns if there is no pipe, and of results that the pipes would lose."""
         super().check()
-        (split,) = self.stages
-        if not split.branches:
+        if not self.stages[0].branches:
             rank_zero_warn(
                 "A source should have a pipe. Found none, so that its items are lost: put one"
                 " behind it, as in `source ** Mean() ** Log('loss')`."

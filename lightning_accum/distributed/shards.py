@@ -1,7 +1,4 @@
-"""Sharded parameters: torch's ``DTensor``, and their gathering under FSDP2 while a rule reads them.
-
-All conversions return a plain tensor unchanged.
-"""
+"""Sharded parameters, torch's ``DTensor``, and FSDP2; a plain tensor is returned unchanged."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -52,10 +49,8 @@ def sharded_like(shard: Tensor, param: Any) -> Tensor:
     if not is_sharded(param):
         return shard
     layout = {"shape": param.shape, "stride": param.stride(), "run_check": False}
-    made: Tensor = _module().DTensor.from_local(
-        shard, param.device_mesh, param.placements, **layout
-    )
-    return made
+    make = _module().DTensor.from_local
+    return make(shard, param.device_mesh, param.placements, **layout)  # type: ignore[no-any-return]
 
 
 def any_process(flag: Tensor, param: Any) -> Tensor:

@@ -38,10 +38,7 @@ def fold_eligibility(
         \mu(t) = \rho\, \mu(t + 1) - \beta\, q(t)
 
     with :math:`G` and :math:`\mu` zero behind the last step, unless more steps follow. The change
-    that :class:`~lightning_accum.EProp` sums over synapses is :math:`\sum_t q_j(t)\, \bar x_i(t)`.
-
-    Source:
-        Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, eqs. 13, 22 to 25 and 28.
+    of :class:`~lightning_accum.EProp` is :math:`\sum_t q_j(t)\, \bar x_i(t)`.
     """
     check_tensors(learning_signal=learning_signal, derivative=derivative)
     if learning_signal.shape != derivative.shape or not derivative.ndim or not len(derivative):
@@ -72,11 +69,8 @@ class Remaining(NamedTuple):
 
 
 def fold_remaining(derivative: Tensor, kappa: float, beta: float, rho: float) -> Remaining:
-    r"""Folds the eligibility at the end of a window, for each neuron.
-
-    The filtered eligibility of a synapse at the end is :math:`\sum_t q_j(t)\, \varepsilon_i(t)`,
-    and what the window before left, times its factors; the adaptation's part likewise.
-    """
+    """Folds the eligibility at the end of a window, for each neuron."""
+    # That of a synapse is Σ_t q_j(t) ε_i(t), and what the window before left, times its factors.
     end = torch.zeros_like(derivative)
     end[-1] = 1.0
     filtered = fold_eligibility(end, derivative, kappa, beta, rho)

@@ -75,9 +75,8 @@ def reduction(fn: ReductionFn | str | None = None, name: str = "reduction") -> R
     if fn is None:
         return _STREAMING["sum"]
     if isinstance(fn, str):
-        if fn not in _STREAMING:
-            should = f"one of {sorted(_STREAMING)} or a callable `fn(stacked, dim)`"
-            check_value(False, name, fn, should)
+        should = f"one of {sorted(_STREAMING)} or a callable `fn(stacked, dim)`"
+        check_value(fn in _STREAMING, name, fn, should)
         return _STREAMING[fn]
     for known in _STREAMING.values():
         if fn is known.fn:

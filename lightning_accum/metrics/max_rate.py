@@ -43,8 +43,7 @@ class MaxRateClassifier(AdditiveMetric):
         \lambda_{cn} = \frac{\sum_{b\,:\,y_b = c} r_{bn} + \bar r_n}{S_c + 1}
 
     where :math:`S_c` counts the class's samples, and one sample more, with each neuron's mean rate
-    :math:`\bar r_n` over classes, keeps the logarithm finite. It uses all that a neuron tells, for
-    and against each class, and is worth most where several neurons answer each sample.
+    :math:`\bar r_n` over classes, keeps the logarithm finite.
 
     The sums behind it add up over processes and in ``merge_state``, and are in the state dict.
 
@@ -115,7 +114,13 @@ class MaxRateClassifier(AdditiveMetric):
                 infinite.
         """
         self._check_rates(rates)
-        self._check_labels(labels, rates.shape[0])
+        check_whole(labels=labels)
+        if labels.shape != rates.shape[:1]:
+            raise ValueError(
+                f"Argument `labels` should have shape [{len(rates)}], one label for each row of"
+                f" `rates`. Found `labels.shape = {tuple(labels.shape)}`."
+            )
+        check_below("labels", labels, self.num_classes)
         sums, samples = readout.class_rate_sums(rates, labels, self.num_classes)
         # Not in place: a state that was made in inference mode cannot be changed in place.
         self.rate_sums = self.rate_sums + sums
@@ -182,12 +187,3 @@ class MaxRateClassifier(AdditiveMetric):
                     f" are. Found values from {low:g} to {high:g}: pass spikes that are summed or"
                     " averaged over time, and look for NaN in what the neurons get."
                 )
-
-    def _check_labels(self, labels: Tensor, batch: int) -> None:
-        check_whole(labels=labels)
-        if labels.shape != (batch,):
-            raise ValueError(
-                f"Argument `labels` should have shape [{batch}], one label for each row of `rates`."
-                f" Found `labels.shape = {tuple(labels.shape)}`."
-            )
-        check_below("labels", labels, self.num_classes)

@@ -165,8 +165,8 @@ class _Graph:
                     f" `{name}.{key}`: export it as it was before they came."
                 )
         node = write(self, name, module, shape)
-        kinds = node.input_type["input"], node.output_type["output"]
-        takes, gives = (tuple(int(n) for n in np.atleast_1d(kind)) for kind in kinds)
+        ends = node.input_type["input"], node.output_type["output"]
+        takes, gives = (tuple(int(n) for n in np.atleast_1d(end)) for end in ends)
         if shape not in (None, takes):
             raise ValueError(
                 f"The input of `{name}` should have shape {takes}, of one sample in one step. Found"

@@ -71,10 +71,6 @@ def layer_shape(size: int | Sequence[int]) -> tuple[int, ...]:
         sizes = (size,) if isinstance(size, int) else tuple(size)
     except TypeError:
         sizes = ()
-    if not sizes or not all(isinstance(n, int) and 0 <= n < 2**63 for n in sizes):
-        found = repr(size) if isinstance(size, (int, float, str, tuple, list)) else type(size)
-        raise ValueError(
-            "Argument `size` should be a number of neurons, or the shape of a layer. Found"
-            f" `size = {found}`."
-        )
+    fits = len(sizes) > 0 and all(isinstance(n, int) and 0 <= n < 2**63 for n in sizes)
+    check_value(fits, "size", size, "a number of neurons, or the shape of a layer")
     return sizes

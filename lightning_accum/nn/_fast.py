@@ -1,7 +1,4 @@
-"""The fast loops over a sequence of neurons; each neuron's ``_step`` is their plain form.
-
-Masks are floating-point and buffers are written in place, which is faster than ``torch.where``.
-"""
+"""The fast loops over a sequence of neurons; each neuron's ``_step`` is their plain form."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import count
 from types import FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +28,7 @@ SERIAL = 1 << 15
 _numbers_of_copies = count()
 
 _Rise = Callable[[Tensor], None]  # takes the spikes of a step
+_Moving = tuple[Tensor, Tensor, Tensor]  # potential, hold and threshold, changed in place
 
 
 def integrate(
@@ -51,17 +50,18 @@ def integrate(
     if r.rest:
         current = current + (1 - r.decay) * r.rest
     threshold = theta.to(v) + r.threshold
+    moving = v, hold, threshold
     adapts = r.adapts and len(v)  # no samples have no mean
     rise = _rising(r, theta, threshold, len(v)) if adapts else None
     spikes = out
     if compile and inhibition is None and not has_kernel(v.device, v.dtype):
-        done = _integrate_blocks(r, current, out, v, hold, threshold, theta if adapts else None)
+        done = _integrate_blocks(r, current, out, moving, theta if adapts else None)
         current, spikes = current[done:], out[done:]
     rows = spikes if out.dtype == v.dtype else torch.empty_like(spikes, dtype=v.dtype)
     if r.period and inhibition is None and len(current) > _SHORT:
-        hold = _loop_long(r, current, rows, v, hold, threshold, rise)
+        hold = _loop_long(r, current, rows, moving, rise)
     else:
-        _loop(r, inhibition, current, rows, v, hold, threshold, rise)
+        _loop(r, inhibition, current, rows, moving, rise)
     if rows is not spikes:
         spikes.copy_(rows)
     return out, NeuronState(v, hold, theta)
@@ -80,12 +80,12 @@ def _loop(
     inhibition: Inhibition | None,
     current: Tensor,
     out: Tensor,
-    v: Tensor,
-    hold: Tensor,
-    threshold: Tensor,
+    moving: _Moving,
     rise: _Rise | None,
 ) -> None:
-    """Integrates any neurons, and changes ``v``, ``hold`` and ``threshold`` in place."""
+    """Integrates any neurons."""
+    # Masks are floating-point and memory is written in place: faster than `torch.where`.
+    v, hold, threshold = moving
     holds = r.period > 0 or inhibition is not None
     work = torch.empty_like(v) if holds else v
     for spikes, i in zip(out.unbind(0), current.unbind(0), strict=True):
@@ -106,18 +106,12 @@ def _loop(
 
 
 def _loop_long(
-    r: SpikingNeurons,
-    current: Tensor,
-    out: Tensor,
-    v: Tensor,
-    hold: Tensor,
-    threshold: Tensor,
-    rise: _Rise | None,
+    r: SpikingNeurons, current: Tensor, out: Tensor, moving: _Moving, rise: _Rise | None
 ) -> Tensor:
     """Integrates a long sequence with a refractory period, and returns the new ``hold``."""
     # It stores the step until which a neuron is held, instead of counting down; and a neuron that
     # spikes needs no reset, as it is held at reset in the next step.
-    steps = len(current)
+    steps, (v, hold, threshold) = len(current), moving
     until, free = hold - 1, torch.empty_like(v)
     ends = torch.arange(r.period, r.period + steps, dtype=v.dtype, device=v.device).unbind(0)
     for t, (spikes, i) in enumerate(zip(out.unbind(0), current.unbind(0), strict=True)):
@@ -146,16 +140,10 @@ def _rising(r: SpikingNeurons, theta: Tensor, threshold: Tensor, batch: int) -> 
 
 
 def _integrate_blocks(
-    r: SpikingNeurons,
-    current: Tensor,
-    out: Tensor,
-    v: Tensor,
-    hold: Tensor,
-    threshold: Tensor,
-    theta: Tensor | None,
+    r: SpikingNeurons, current: Tensor, out: Tensor, moving: _Moving, theta: Tensor | None
 ) -> int:
     """Integrates the steps that fill whole blocks, in place, by compiled code; returns how many."""
-    steps = len(current) // BLOCK * BLOCK
+    steps, (v, hold, threshold) = len(current) // BLOCK * BLOCK, moving
     if not steps or not v.numel():
         return 0
     current, held = current.contiguous(), hold if r.period else None
@@ -192,9 +180,8 @@ def _compiled(serial: bool, *kind: object) -> Callable[..., None]:
     """Returns a compiled copy of `_block` for one kind of arguments."""
     # Each copy has its own code object, as torch stops compiling a code object after eight times.
     code = _block.__code__.replace(co_name=f"_block_{next(_numbers_of_copies)}")
-    return torch.compile(
-        FunctionType(code, globals()), options={"cpp.threads": 1} if serial else None
-    )
+    options: Any = {"cpp.threads": 1} if serial else None
+    return torch.compile(FunctionType(code, globals()), options=options)
 
 
 def _block(

@@ -105,18 +105,13 @@ class RewardBaseline(nn.Module):
         which = self._which(reward, context)
         error = reward - self.mean[which]
         if self.training:
-            self._take(reward.flatten(), which.flatten())
+            finite = reward.isfinite()
+            rows = torch.stack([torch.where(finite, reward, 0.0), finite.to(reward.dtype)])
+            found = self.mean.new_zeros(2, len(self.mean))
+            total, count = summed(found.index_add(1, which.flatten(), rows.reshape(2, -1)))
+            kept = self.decay**count
+            self.mean.copy_(kept * self.mean + (1 - kept) * total / count.clamp(min=1))
         return error
-
-    def _take(self, reward: Tensor, which: Tensor) -> None:
-        """Takes rewards into the means of their contexts."""
-        finite = reward.isfinite()
-        found = self.mean.new_zeros(2, len(self.mean))
-        rows = torch.stack([torch.where(finite, reward, 0.0), finite.to(reward.dtype)])
-        found = summed(found.index_add(1, which, rows))
-        total, count = found
-        kept = self.decay**count
-        self.mean.copy_(kept * self.mean + (1 - kept) * total / count.clamp(min=1))
 
     def _which(self, reward: Tensor, context: Tensor | None) -> Tensor:
         """Returns the context of each reward."""

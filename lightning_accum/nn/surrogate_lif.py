@@ -211,10 +211,8 @@ class SurrogateLIF(StateModule):
         if not is_traced():
             self.steps_since_reset += len(current)
         if self.keep_states:
-            self.membrane, self.threshold = (
-                states.detach() if self.time_dim == 0 else states.detach()[0]
-                for states in (run.membrane, run.threshold)
-            )
+            kept = run.membrane.detach(), run.threshold.detach()
+            self.membrane, self.threshold = kept if self.time_dim == 0 else (x[0] for x in kept)
         own = x.dtype if x.is_floating_point() else dtype
         raster = run.raster.to(own if self.spike_dtype is None else self.spike_dtype)
         if self.recurrent is not None:
@@ -230,7 +228,7 @@ class SurrogateLIF(StateModule):
             return self._integrate(current, before)
         constants = (self.decay, self.v_threshold, self.beta, self.decay_adaptation)
         with torch.no_grad():
-            run = integrate_surrogate(current, before, *constants, recurrent, self.spike_dtype)
+            run = integrate_surrogate(current, before, constants, recurrent, self.spike_dtype)
         if self.gradient == "step" and current.requires_grad and torch.is_grad_enabled():
             # The potential, of which only this step's input has a graph.
             above = current + (run.membrane - run.threshold - current.detach())
@@ -242,16 +240,14 @@ class SurrogateLIF(StateModule):
 def integrate_surrogate(
     current: Tensor,
     state: SurrogateState,
-    decay: float,
-    v_threshold: float,
-    beta: float,
-    decay_adaptation: float,
+    constants: tuple[float, float, float, float],  # decay, threshold, beta, decay of the adaptation
     recurrent: Tensor | None = None,
     spike_dtype: torch.dtype | None = None,
 ) -> SurrogateRun:
     """Integrates ``[T, B, N]`` currents without a graph, each step in the memory of its result."""
     # `state` is overwritten; spikes may be in `spike_dtype` instead of the dtype of `current`.
     v, adaptation, z = state
+    decay, v_threshold, beta, decay_adaptation = constants
     current = current.contiguous()
     membrane = torch.empty_like(current)
     base = current.new_full((), v_threshold)
@@ -261,7 +257,6 @@ def integrate_surrogate(
         raster = current.new_empty(shape, dtype=torch.bool if spike_dtype is torch.bool else None)
         raster[0] = z
         weights = None if recurrent is None else recurrent.detach().t().to(current).contiguous()
-        constants = decay, v_threshold, beta, decay_adaptation
         if integrate_surrogate_neurons(
             current, weights, state, membrane, threshold if beta else None, raster, constants
         ):
@@ -283,6 +278,5 @@ def integrate_surrogate(
         else:
             torch.ge(potential, base, out=out)
         v, z = potential, out
-    return SurrogateRun(
-        raster, membrane, threshold, SurrogateState(v.clone(), adaptation, z.clone())
-    )
+    state = SurrogateState(v.clone(), adaptation, z.clone())
+    return SurrogateRun(raster, membrane, threshold, state)

@@ -56,16 +56,12 @@ def _is_betas(value: Any) -> bool:
 _NON_NEGATIVE = lambda value: is_number(value) and value >= 0, "a non-negative number"
 _FLAG = lambda value: isinstance(value, bool), "True or False"
 _CHOICE = lambda value: value is None or isinstance(value, bool), "True, False or None"
-# What each option should be, as a predicate and in words.
+# What each option that is not a flag should be, as a predicate and in words.
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "lr": (_is_rate, "a non-negative learning rate"),
     "betas": (_is_betas, "two numbers in [0, 1)"),
     "eps": _NON_NEGATIVE,
     "weight_decay": _NON_NEGATIVE,
-    **dict.fromkeys(("weight_decouple", "absolute"), _FLAG),
-    **dict.fromkeys(("maximize", "capturable", "differentiable"), _FLAG),
-    **dict.fromkeys(("amsgrad", "optimized_update", "degenerate_to_sgd"), _FLAG),
-    **dict.fromkeys(("rectify", "compile"), _FLAG),
     **dict.fromkeys(("foreach", "fused"), _CHOICE),
     "warmup": (
         lambda value: is_number(value) and (value >= 1 or value == 0),
@@ -78,7 +74,7 @@ def check_options(options: Mapping[str, Any], *names: str) -> None:
     """Raises a ``ValueError`` if one of the named options is there and out of its range."""
     for name in names:
         if name in options:
-            fits, should = _RANGES[name]
+            fits, should = _RANGES.get(name, _FLAG)
             check_value(fits(options[name]), name, options[name], should)
 
 

@@ -76,9 +76,6 @@ class AMSGrad(MomentOptimizer):
         amsgrad: whether the running maximum is taken; :class:`Adam` without.
         **options: those of :class:`AdamOptions`.
 
-    Raises:
-        ValueError: if an option is out of its range.
-
     Example:
         >>> import torch
         >>> weight = torch.nn.Parameter(torch.zeros(1))

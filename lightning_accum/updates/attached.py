@@ -30,21 +30,14 @@ def get_updater(module: nn.Module) -> Updater | None:
     if updater is None:
         module = compiled_from(module)
         updater = module.__dict__.get(_SLOT)
-    if updater is not None and updater.known_parent is not module:
-        updater = _of_copy(updater)
+    if updater is not None and (parent := updater.known_parent) is not module:
+        if parent is not None and parent.__dict__.get(_SLOT) is updater:
+            # A shallow copy shares the parameters: what is pending stays with the original.
+            own: Updater = copy.deepcopy(updater)
+            own.clear()
+            updater = own
         set_updater(module, updater)
     return updater
-
-
-def _of_copy(updater: Updater) -> Updater:
-    """Returns the updater of a module that is a copy, and has the updater of its original."""
-    parent = updater.known_parent
-    if parent is None or parent.__dict__.get(_SLOT) is not updater:
-        return updater  # a deep copy has its own
-    # A shallow copy shares the parameters: what is pending stays with the original.
-    own: Updater = copy.deepcopy(updater)
-    own.clear()
-    return own
 
 
 def set_updater(module: nn.Module, updater: Updater | None) -> None:
@@ -136,9 +129,8 @@ class Updatable:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if issubclass(cls, nn.Module) and cls.__mro__.index(nn.Module) < cls.__mro__.index(
-            Updatable
-        ):
+        bases = cls.mro()
+        if nn.Module in bases and bases.index(nn.Module) < bases.index(Updatable):
             raise TypeError(
                 f"Updatable should stand before torch.nn.Module among the bases of"
                 f" `{cls.__name__}`. Found it after: write `class {cls.__name__}(Updatable, ...)`."
