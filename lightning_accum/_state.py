@@ -169,13 +169,11 @@ class CheckedState(nn.Module):
 
 
 class StateModule(CheckedState):
-    """A module with named transient tensors, whose shapes are not known in advance.
+    """A module with named transient tensors, whose shapes are not known in advance."""
 
-    The tensors live in ``self._state`` and are neither parameters nor buffers: no optimizer finds
-    them, DDP does not broadcast them, and they may be ``None`` until something has run. They move
-    with ``.to()``, are copied and pickled with the module, and have one fixed key in the state
-    dict, so that a state loads into a fresh module before its first forward.
-    """
+    # The tensors live in `self._state` and are neither parameters nor buffers: no optimizer finds
+    # them, DDP does not broadcast them, and they may be None until something has run. They have one
+    # key in the state dict, so that a state loads into a fresh module before its first forward.
 
     _state: dict[str, Tensor | None]
     _sizes: tuple[int | None, ...] = ()

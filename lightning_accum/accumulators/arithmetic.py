@@ -18,10 +18,7 @@ def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tenso
         t = \mathrm{fl}(s + x), \qquad e = s + x - t, \qquad
         s' = \mathrm{fl}(t + (r + e)), \qquad r' = t + (r + e) - s'
 
-    with the error :math:`e` of the addition computed exactly, so that no small value is lost, and
-    :math:`s'` is the sum to about one rounding.
-
-    The sum and its rest are of one shape, or the rest has no dimensions.
+    with the error :math:`e` of the addition computed exactly, so that no small value is lost.
     """
     if not narrow:
         return by_parts(torch.add, total, value), rest
@@ -56,10 +53,9 @@ def by_parts(function: Callable[..., Any], *tensors: Tensor) -> Any:
 
 
 class Moments(NamedTuple):
-    """Number of values, their mean, and the sum of squared deviations; sums with their rests.
+    """Number of values, their mean, and the sum of squared deviations; sums with their rests."""
 
-    The moments of complex values are those of their two parts, as complex numbers.
-    """
+    # Those of complex values are those of their two parts, as complex numbers.
 
     number: int
     mean: Tensor

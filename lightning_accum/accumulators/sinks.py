@@ -40,8 +40,7 @@ class Log(Stage, nn.Module):
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         super().__init__()
-        self.name = name
-        self.kwargs = kwargs
+        self.name, self.kwargs = name, kwargs
         # A tuple hides the LightningModule, which may be a parent, from the submodules.
         self._owner: tuple[Any, ...] = ()
 
@@ -99,10 +98,8 @@ class Scalar(Stage, nn.Module):
 
     def __init__(self, writer: Any, name: str) -> None:
         super().__init__()
-        self.writer = writer
+        self.writer, self.name, self.step = writer, name, 0
         self._folder: str | None = None  # of a writer that is not open yet
-        self.name = name
-        self.step = 0
 
     def forward(self, value: Any) -> Any:
         """Writes a number or a tensor of one element, and returns it."""

@@ -84,9 +84,7 @@ class MaxRateClassifier(AdditiveMetric):
         check_value(num_neurons > 0, "num_neurons", num_neurons, "a positive integer")
         check_value(num_classes > 0, "num_classes", num_classes, "a positive integer")
         check_choice("vote", vote, _VOTES)
-        self.num_neurons = num_neurons
-        self.num_classes = num_classes
-        self.vote = vote
+        self.num_neurons, self.num_classes, self.vote = num_neurons, num_classes, vote
         self._votes: tuple[Tensor, Tensor | None] | None = None
         self.add_sum("rate_sums", torch.zeros(num_classes, num_neurons))
         self.add_sum("samples", torch.zeros(num_classes, dtype=torch.long))

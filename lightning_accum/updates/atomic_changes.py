@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import compress
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -18,11 +18,6 @@ from lightning_accum.updates.part import StackedProducts, product_shape
 from lightning_accum.updates.targets import Target
 
 NonFinite = Literal["raise", "skip", "ignore"]
-
-
-@cache
-def _largest(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).max
 
 
 class NonFiniteUpdateError(ArithmeticError):
@@ -76,7 +71,8 @@ def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
     low, high = delta.aminmax()  # both are NaN if any element is
     dtype = param.dtype if param.is_floating_point() else delta.dtype
     # Operations of torch on single numbers take longer than all else for a small parameter.
-    if delta.is_cpu and max(-low.item(), high.item()) * max(1.0, abs(factor)) < _largest(dtype) / 2:
+    most = max(-low.item(), high.item()) * max(1.0, abs(factor)) if delta.is_cpu else math.inf
+    if most < torch.finfo(dtype).max / 2:
         return torch.zeros((), dtype=torch.bool)
     return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
 
@@ -112,7 +108,7 @@ def stacked_change(
     if param.dtype is not stacked.left.dtype:
         return None
     most = stacked.bound * max(1.0, abs(target.factor))  # before it is scaled, and after
-    if guard.policy != "ignore" and not most < _largest(param.dtype):
+    if guard.policy != "ignore" and not most < torch.finfo(param.dtype).max:
         return None
     call = partial(param.detach().addmm_, stacked.left, stacked.right, alpha=target.factor)
     new = guard.policy == "skip" and target.name not in guard.counts

@@ -69,17 +69,14 @@ def updatable_param(module: nn.Module, name: str) -> Tensor:
             f" integers would lose small changes. Found `{name}` of `{label}`, {param.dtype}: keep"
             " it in floating point, and round it where it is used."
         )
-    if any(size > 1 and not step for size, step in zip(param.shape, _strides(param), strict=False)):
+    strides = param.stride() if param.layout == torch.strided else ()
+    if any(size > 1 and not step for size, step in zip(param.shape, strides, strict=False)):
         raise ValueError(
             "Argument `params` should name parameters whose elements each have a place in memory."
             f" Found `{name}` of `{label}`, which was made by `expand`, so that a change of one"
             " element would change others: call `clone()` on it before it becomes a parameter."
         )
     return param
-
-
-def _strides(param: Tensor) -> tuple[int, ...]:
-    return param.stride() if param.layout == torch.strided else ()
 
 
 def _remedy(module: nn.Module, name: str) -> str:
