@@ -46,7 +46,7 @@ def check_sizes(**sizes: int) -> None:
 def steps_of(
     x: Tensor, size: tuple[int, ...], time_dim: int | None, least_steps: int = 0
 ) -> Tensor:
-    """Returns an input ``[B, *size]``, or with time ``[T, B, *size]``, with time, if it is one."""
+    """Returns an input ``[B, *size]``, or ``[T, B, *size]``, with time; or raises an error."""
     check_tensors(x=x)
     lead = ["B"] if time_dim is None else ["T", "B"]
     fits = x.ndim == len(lead) + len(size) and x.shape[len(lead) :] == size

@@ -33,7 +33,7 @@ def get_updater(module: nn.Module) -> Updater | None:
     if updater is not None and (parent := updater.known_parent) is not module:
         if parent is not None and parent.__dict__.get(_SLOT) is updater:
             # A shallow copy shares the parameters: what is pending stays with the original.
-            own: Updater = copy.deepcopy(updater)
+            own: Any = copy.deepcopy(updater)
             own.clear()
             updater = own
         set_updater(module, updater)

@@ -227,8 +227,9 @@ def _limits(fn: Constraint) -> Limits:
 
 def _leave_no_room(first: Limits, second: Limits) -> bool:
     """Returns whether no two values lie between the limits of both."""
-    ends = (first[0], second[1]), (second[0], first[1])
-    return any(low is not None and high is not None and low >= high for low, high in ends)
+    (low, high), (lower, upper) = first, second
+    apart = low is not None and upper is not None and low >= upper
+    return apart or (lower is not None and high is not None and lower >= high)
 
 
 def _check_bound(fn: Constraint, name: str, bound: Limits) -> None:
