@@ -391,4 +391,4 @@ def _warn_if_lost(accumulators: list[Any]) -> None:
         )
 
 
-Stage.join_with(Pipe)
+Stage.joined_by = Pipe

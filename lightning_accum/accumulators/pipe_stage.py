@@ -41,29 +41,24 @@ class Stage:
     """A stage of a pipe, on either side of ``**``."""
 
     # A pipe is made of stages and is itself a stage of other pipes, so this file cannot import its
-    # class: the class registers itself by `join_with`.
+    # class, which `pipe.py` puts here.
 
-    _pipe: ClassVar[Callable[..., Any]]
+    joined_by: ClassVar[Callable[..., Any]]
 
     accumulates = False  # whether items stop here until the iteration ends
 
     only_computes = False
     """Whether it has no effect, so that its result is lost unless another stage takes it."""
 
-    @staticmethod
-    def join_with(pipe: Callable[..., Any]) -> None:
-        """Has ``**`` join stages by ``pipe(*stages)``."""
-        Stage._pipe = pipe
-
     def __pow__(self, other: Any) -> Any:
         """Returns a pipe that ends with another stage; of a metric, its power by a number."""
         power = getattr(super(), "__pow__", None) if isinstance(other, Number | Tensor) else None
-        return Stage._pipe(self, other) if power is None else power(other)
+        return Stage.joined_by(self, other) if power is None else power(other)
 
     def __rpow__(self, other: Any) -> Any:
         """Returns a pipe that begins with another stage; of a metric, the power of a number."""
         power = getattr(super(), "__rpow__", None) if isinstance(other, Number | Tensor) else None
-        return Stage._pipe(other, self) if power is None else power(other)
+        return Stage.joined_by(other, self) if power is None else power(other)
 
     @cached_property
     def takes(self) -> Parameters | None:
