@@ -9,19 +9,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor, nn
 
-from lightning_accum.accumulators import (
-    EMA,
-    CustomAccumulator,
-    Except,
-    List,
-    Max,
-    Mean,
-    Min,
-    StreamAccumulator,
-    Sum,
-    Variance,
-    Window,
-)
+from lightning_accum import accumulators as acc
 
 SHAPES = [(), (1,), (3,), (1, 1), (2, 3), (0,)]
 
@@ -70,7 +58,7 @@ class Logging(nn.Module):
         return [float(value) for key, value in self.logged if key == name]
 
 
-class Product(CustomAccumulator):
+class Product(acc.CustomAccumulator):
     """Written as the source document has it."""
 
     def __init__(self):
@@ -90,21 +78,21 @@ class Product(CustomAccumulator):
 class Case(NamedTuple):
     """An accumulator, and what it computes of all its values, stacked."""
 
-    make: Callable[[], StreamAccumulator]
+    make: Callable[[], acc.StreamAccumulator]
     reference: Callable[[Tensor], Tensor]
 
 
 CASES = {
-    "Sum": Case(Sum, lambda x: x.sum(0)),
-    "Mean": Case(Mean, lambda x: x.mean(0)),
-    "Max": Case(Max, lambda x: x.amax(0)),
-    "Min": Case(Min, lambda x: x.amin(0)),
-    "Variance": Case(Variance, lambda x: ((x - x.mean(0)) ** 2).sum(0) / (len(x) - 1)),
-    "Variance0": Case(lambda: Variance(correction=0), lambda x: ((x - x.mean(0)) ** 2).mean(0)),
-    "EMA": Case(EMA, ema),
-    "Window": Case(lambda: Window(3), lambda x: x[-3:].mean(0)),
-    "List": Case(List, lambda x: x),
+    "Sum": Case(acc.Sum, lambda x: x.sum(0)),
+    "Mean": Case(acc.Mean, lambda x: x.mean(0)),
+    "Max": Case(acc.Max, lambda x: x.amax(0)),
+    "Min": Case(acc.Min, lambda x: x.amin(0)),
+    "Variance": Case(acc.Variance, lambda x: ((x - x.mean(0)) ** 2).sum(0) / (len(x) - 1)),
+    "Variance0": Case(lambda: acc.Variance(correction=0), lambda x: ((x - x.mean(0)) ** 2).mean(0)),
+    "EMA": Case(acc.EMA, ema),
+    "Window": Case(lambda: acc.Window(3), lambda x: x[-3:].mean(0)),
+    "List": Case(acc.List, lambda x: x),
     "Except": Case(
-        lambda: Except(Sum(), begin=2), lambda x: x[torch.arange(len(x)) % 3 != 2].sum(0)
+        lambda: acc.Except(acc.Sum(), begin=2), lambda x: x[torch.arange(len(x)) % 3 != 2].sum(0)
     ),
 }

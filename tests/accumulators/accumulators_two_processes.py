@@ -14,23 +14,7 @@ from torchmetrics import MetricCollection, SumMetric
 from torchmetrics.classification import MulticlassAccuracy
 from two_processes import Collectives, make_all
 
-from lightning_accum.accumulators import (
-    EMA,
-    Except,
-    List,
-    Log,
-    Max,
-    Mean,
-    Min,
-    Scalar,
-    Select,
-    Source,
-    Split,
-    Sum,
-    Variance,
-    Window,
-    synchronize,
-)
+from lightning_accum import accumulators as acc
 from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
 
 # Also imported where docstrings' examples are looked for.
@@ -69,11 +53,11 @@ def each_kind_sees_all_values():
         )
         assert_close(stacked(accumulator(OWN[0])), case.reference(torch.stack([*OWN, OWN[0]])))
     last = torch.stack([*VALUES[2:5], *VALUES[-3:]])
-    assert_close(fed(Window(3), OWN).compute(), last.mean(0))
-    generator = Except(Mean(), begin=0, end=1, period=3)
+    assert_close(fed(acc.Window(3), OWN).compute(), last.mean(0))
+    generator = acc.Except(acc.Mean(), begin=0, end=1, period=3)
     fed(generator, [10.0 * RANK + i for i in range(6)])
     assert generator.compute() == (2 + 5 + 12 + 15) / 4
-    weighed = Mean()
+    weighed = acc.Mean()
     weighed.update(1.0 + RANK, weight=1 + 2 * RANK)
     assert weighed.compute() == (1 * 1 + 3 * 2) / 4
 
@@ -81,31 +65,31 @@ def each_kind_sees_all_values():
 def a_list_is_gathered_in_the_order_of_the_ranks():
     nested = {"nested": torch.ones(1)}
     items = [(RANK, "text"), None, torch.full((RANK + 1,), RANK), (nested,)]
-    found = fed(List(), items[: 2 + 2 * RANK]).compute()
+    found = fed(acc.List(), items[: 2 + 2 * RANK]).compute()
     assert found[:4] == [(0, "text"), None, (1, "text"), None]
     assert_close(found[4:], [torch.tensor([1, 1]), (nested,)])
     # Longer than what travels at first: a second all-reduce has room for it.
-    long = fed(List(), range(2000 * RANK))
+    long = fed(acc.List(), range(2000 * RANK))
     assert collectives(lambda: long.compute()) == {"allreduce_": 2}
     assert long.compute() == list(range(2000))
 
 
 def a_process_without_values_takes_part():
     value = torch.tensor([2.0, 3.0], dtype=torch.float64)
-    for make in (Sum, Mean, Max, Min, Variance, EMA, List):
+    for make in (acc.Sum, acc.Mean, acc.Max, acc.Min, acc.Variance, acc.EMA, acc.List):
         found = fed(make(), 2 * RANK * [value]).compute()
         found = found[1] if isinstance(found, list) else found
-        assert_close(found, {Sum: 2, Variance: 0}.get(make, 1) * value)
+        assert_close(found, {acc.Sum: 2, acc.Variance: 0}.get(make, 1) * value)
     with (
         pytest.warns(UserWarning, match="before any value was added")
         if RANK == 0
         else nullcontext()
     ):
-        assert Mean().compute().isnan()
+        assert acc.Mean().compute().isnan()
 
 
 def the_shapes_of_all_have_to_be_one():
-    total = Sum()
+    total = acc.Sum()
     total.update(torch.ones(2 + RANK))
     with pytest.raises(ValueError, match="one shape in all parts"):
         total.compute()
@@ -114,21 +98,21 @@ def the_shapes_of_all_have_to_be_one():
 
 def many_synchronise_in_one_all_reduce():
     many = {
-        **{f"sum{i}": Sum() for i in range(10)},
-        **{f"mean{i}": Mean() for i in range(10)},
-        "variance": Variance(),
-        "except": Except(Max(), begin=1),
-        "window": Window(2),
-        "list": List(),
-        "rows": MetricCollection({"low": Min(), "high": Max()}),
+        **{f"sum{i}": acc.Sum() for i in range(10)},
+        **{f"mean{i}": acc.Mean() for i in range(10)},
+        "variance": acc.Variance(),
+        "except": acc.Except(acc.Max(), begin=1),
+        "window": acc.Window(2),
+        "list": acc.List(),
+        "rows": MetricCollection({"low": acc.Min(), "high": acc.Max()}),
         "foreign": SumMetric(),
-        "apart": Sum(sync_on_compute=False),
+        "apart": acc.Sum(sync_on_compute=False),
     }
     for repeat in range(1, 3):
         for i, metric in enumerate(many.values()):
             metric.update(torch.tensor([float(i + RANK), 1.0]))
         both = [many, list(many.values())][repeat % 2]
-        assert collectives(lambda both=both: synchronize(both)) == ONE
+        assert collectives(lambda both=both: acc.synchronize(both)) == ONE
 
         def computed():
             return {name: m.compute() for name, m in many.items() if name != "foreign"}
@@ -143,45 +127,50 @@ def many_synchronise_in_one_all_reduce():
         assert found["except"].tolist() == [22.0, 1.0]
         assert found["apart"].tolist() == [repeat * (26.0 + RANK), repeat]
     assert many["foreign"].compute() == 2 * (2 * 25 + 1) + 4
-    large = [Sum(), Sum()]
+    large = [acc.Sum(), acc.Sum()]
     for total in large:
         total.update(torch.ones(1000))
-    assert collectives(lambda: synchronize(large)) == {"allreduce_": 2}
+    assert collectives(lambda: acc.synchronize(large)) == {"allreduce_": 2}
     for total in large:
         total.update(torch.ones(1000))
-    assert collectives(lambda: synchronize(large, capacity=2**15)) == ONE
+    assert collectives(lambda: acc.synchronize(large, capacity=2**15)) == ONE
     assert large[1].compute().tolist() == [4.0] * 1000
     # One process has nothing new, and could have answered from its cache.
     if RANK == 0:
         large[0].update(torch.ones(1000))
-    synchronize(large)
+    acc.synchronize(large)
     assert large[0].compute()[0] == 5.0
 
 
 def a_state_can_be_synchronised_by_hand():
-    for total in (Sum(), Except(Sum(), begin=5)):
+    for total in (acc.Sum(), acc.Except(acc.Sum(), begin=5)):
         total.update(1.0 + RANK)
         total.sync()
         assert total.result_so_far() == 3.0
         total.unsync()
         assert total.result_so_far() == 1.0 + RANK
-    grouped = Sum(process_group=dist.new_group([0, 1]))
+    grouped = acc.Sum(process_group=dist.new_group([0, 1]))
     grouped.update(1.0)
     assert grouped.compute() == 2.0
     with pytest.raises(ValueError, match="should have one process group"):
-        synchronize([Sum(), grouped])
+        acc.synchronize([acc.Sum(), grouped])
 
 
 def a_source_ends_in_one_all_reduce():
     module, writer = Logging(), SummaryWriter(str(FOLDER / "events")) if RANK == 0 else None
-    source = Source(module)
-    ends = Split(Log("acc"), Scalar(writer, "acc"), Max() ** Log("best"), Sum() ** Log("sum"))
+    source = acc.Source(module)
+    ends = acc.Split(
+        acc.Log("acc"),
+        acc.Scalar(writer, "acc"),
+        acc.Max() ** acc.Log("best"),
+        acc.Sum() ** acc.Log("sum"),
+    )
     accuracy = MulticlassAccuracy(num_classes=2, average="micro")
-    source ** Select(pred=1, target=2) ** accuracy ** Mean() ** ends
-    loss = source ** Select(loss=0)
-    mean = loss ** Mean() ** Log("loss")
-    mean ** Sum() ** Log("losses")
-    loss ** Sum() ** Log("total")
+    source ** acc.Select(pred=1, target=2) ** accuracy ** acc.Mean() ** ends
+    loss = source ** acc.Select(loss=0)
+    mean = loss ** acc.Mean() ** acc.Log("loss")
+    mean ** acc.Sum() ** acc.Log("losses")
+    loss ** acc.Sum() ** acc.Log("total")
     for epoch in range(2):
         for step in range(2 + RANK):
             right = (RANK + step + epoch) % 2
@@ -198,7 +187,7 @@ def a_source_ends_in_one_all_reduce():
     assert_close(module.values("loss"), [0.8, 0.8])
     assert_close(module.values("losses"), [0.8, 1.6])
     # It counts iterations, which are the same ones in every process.
-    late = [m for m in source.modules() if isinstance(m, Sum) and m.update_count]
+    late = [m for m in source.modules() if isinstance(m, acc.Sum) and m.update_count]
     assert [float(total.compute()) for total in late] == pytest.approx([mean_of_both, 1.6])
     assert_close(module.values("total"), [4.0, 4.0])
     if writer is not None:

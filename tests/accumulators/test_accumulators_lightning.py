@@ -19,17 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAccuracy
 
-from lightning_accum.accumulators import (
-    Log,
-    Max,
-    Mean,
-    Min,
-    Scalar,
-    Select,
-    Source,
-    Split,
-    synchronize,
-)
+from lightning_accum import accumulators as acc
 
 BATCH, EPOCHS = 4, 3
 X = torch.rand(11, 2, generator=torch.Generator().manual_seed(0))
@@ -71,8 +61,8 @@ class Logs(Base):
     def __init__(self):
         super().__init__()
         self.seen = nn.ModuleDict({name: CASES[name].make() for name in NAMES})
-        self.weighed = Mean()
-        self.both = MetricCollection({"low": Min(), "high": Max()}, prefix="both_")
+        self.weighed = acc.Mean()
+        self.both = MetricCollection({"low": acc.Min(), "high": acc.Max()}, prefix="both_")
 
     def training_step(self, batch, batch_idx):
         loss = self.loss(batch[0])
@@ -86,7 +76,7 @@ class Logs(Base):
         return loss
 
     def on_train_epoch_end(self):
-        synchronize(self)
+        acc.synchronize(self)
 
 
 def logging_trainer(path, *callbacks, **options):
@@ -147,12 +137,14 @@ class Pipes(Base):
     def __init__(self, folder):
         super().__init__()
         writer = SummaryWriter(str(folder))
-        self.train_steps, self.val_steps = Source(self), Source(self)
-        shares = self.train_steps ** Select(pred=1, target=2) ** BinaryAccuracy() ** Mean()
-        shares ** Split(Log("acc", prog_bar=True), Scalar(writer, "acc"), Max() ** Log("best"))
-        self.train_steps ** Select(value=0, size=3) ** Mean() ** Log("loss")
-        self.train_steps ** Select(value=0) ** Log("each")
-        self.val_steps ** Max() ** Log("val")
+        self.train_steps, self.val_steps = acc.Source(self), acc.Source(self)
+        shares = self.train_steps ** acc.Select(pred=1, target=2) ** BinaryAccuracy() ** acc.Mean()
+        shares ** acc.Split(
+            acc.Log("acc", prog_bar=True), acc.Scalar(writer, "acc"), acc.Max() ** acc.Log("best")
+        )
+        self.train_steps ** acc.Select(value=0, size=3) ** acc.Mean() ** acc.Log("loss")
+        self.train_steps ** acc.Select(value=0) ** acc.Log("each")
+        self.val_steps ** acc.Max() ** acc.Log("val")
 
     def training_step(self, batch, batch_idx):
         pred = (batch[0][:, 0] > 0.5).float()
@@ -191,7 +183,7 @@ def test_pipes_log_through_the_module_when_the_epoch_ends(tmp_path):
     assert_close(found["each"], torch.cat([losses(epoch) for epoch in range(EPOCHS)]).tolist())
     assert_close(found["val"], [float(losses(epoch).max()) for epoch in range(EPOCHS)])
     for scalar in net.modules():
-        if isinstance(scalar, Scalar):
+        if isinstance(scalar, acc.Scalar):
             scalar.writer.close()
     assert_close(events(tmp_path / "own")["acc"], accuracies)
     assert_close(float(checkpoint.best_model_score), max(accuracies))
@@ -228,11 +220,11 @@ class Net(pl.LightningModule):
     def __init__(self, train, largest, val, kept=True):
         super().__init__()
         self.automatic_optimization = False
-        self.steps, val_steps = Source(self), Source(self)
-        loss = self.steps ** Select(loss=0)
-        loss ** Mean() ** Log(train)
-        loss ** Max() ** Log(largest)
-        val_steps ** Select(loss=0) ** Mean() ** Log(val)
+        self.steps, val_steps = acc.Source(self), acc.Source(self)
+        loss = self.steps ** acc.Select(loss=0)
+        loss ** acc.Mean() ** acc.Log(train)
+        loss ** acc.Max() ** acc.Log(largest)
+        val_steps ** acc.Select(loss=0) ** acc.Mean() ** acc.Log(val)
         self.held = nn.ModuleList([val_steps]) if kept else (val_steps,)
 
     def training_step(self, batch):
@@ -248,7 +240,7 @@ class Net(pl.LightningModule):
         self.held[0].end()
 
     def on_test_epoch_start(self):
-        self.test_steps = (Select(loss=0) ** Mean() ** Log("loss")).bind(self)
+        self.test_steps = (acc.Select(loss=0) ** acc.Mean() ** acc.Log("loss")).bind(self)
 
     def test_step(self, batch):
         self.test_steps((batch.mean(),))

@@ -23,8 +23,6 @@ def kept(count, **where):
         ({"begin": 2}, [0, 1, 3, 4, 6, 7]),
         ({"begin": 1, "end": 2}, [0, 3, 6]),
         ({"end": 1, "period": 3}, [2, 5, 8]),
-        ({"begin": torch.tensor([1, 3]), "period": 5}, [0, 2, 4, 5, 7]),
-        ({"end": torch.tensor([0, 1]), "period": 3}, [2, 5, 8]),
         ({"begin": torch.tensor([[1], [2]], dtype=torch.int8)}, [0, 3, 6]),
     ],
 )
@@ -67,23 +65,6 @@ def test_of_nothing_passed_on_the_result_is_nan_with_one_warning():
     assert torch.stack(results).isnan().all()
 
 
-def test_counting_starts_over_with_a_reset_and_goes_on_after_a_load():
-    values = Except(List(), begin=0, period=3)
-    for i in range(4):
-        values.update(i)
-    assert values.compute() == [1, 2]
-    state = values.state_dict()
-    values.reset()
-    for i in range(4):
-        values.update(i)
-    assert values.compute() == [1, 2]
-    fresh = Except(List(), begin=0, period=3)
-    fresh.load_state_dict(state)
-    for i in range(4, 8):
-        fresh.update(i)
-    assert fresh.compute() == [1, 2, 4, 5, 7]
-
-
 def test_it_merges_what_was_passed_on():
     first, second = Except(Sum(), begin=2), Except(Sum(), begin=2)
     for loss in [10.0, 20.0, 1.0, 30.0, 40.0, 2.0, 50.0]:
@@ -109,31 +90,23 @@ def test_exceptions_nest():
     "where, match",
     [
         ({}, r"should not both be missing.*as in `begin=2`"),
-        ({"period": 3}, "should not both be missing"),
         ({"begin": 0}, r"leave at least one position.*such as `period=2`"),
         ({"begin": 0, "end": 1}, r"leave at least one position.*such as `period=3`"),
         ({"end": 4}, r"leave at least one position.*such as `period=6`"),
-        ({"begin": 0, "end": 5, "period": 3}, "leave at least one position"),
-        ({"begin": torch.tensor([2, 0]), "end": torch.tensor([3, 1])}, "at least one position"),
         ({"begin": 0, "period": 0}, "leave at least one position"),
         ({"begin": 2, "end": 1}, r"`begin` should not be larger than `end`.*from 2 to 1"),
-        ({"begin": torch.tensor([1, 5]), "end": torch.tensor([2, 4])}, "from 5 to 4"),
         (
             {"begin": torch.tensor([1, 2]), "end": torch.tensor([3])},
             r"same shape.*\(2,\) and \(1,\)",
         ),
         ({"begin": torch.tensor([1, 2]), "end": 3}, r"same shape.*\(2,\) and \(\)"),
-        ({"begin": 1, "end": torch.tensor([3])}, r"same shape.*\(\) and \(1,\)"),
         ({"begin": torch.tensor([], dtype=torch.long)}, "at least one element"),
         ({"begin": 1.0}, r"`begin` should be a non-negative integer.*`begin = 1.0`"),
         ({"begin": True}, "`begin` should be a non-negative integer"),
-        ({"begin": "1"}, "`begin` should be a non-negative integer"),
         ({"begin": -1}, "`begin` should be a non-negative integer"),
         ({"begin": 1, "end": 1.5}, "`end` should be a non-negative integer"),
         ({"begin": 1, "period": 2.5}, "`period` should be a non-negative integer"),
         ({"begin": torch.tensor([1.0])}, r"or a tensor of them.*= 1.0`.*with `begin.long\(\)`"),
-        ({"begin": torch.tensor([True])}, "`begin` should be a non-negative integer"),
-        ({"begin": torch.tensor([-1])}, "`begin` should be a non-negative integer"),
     ],
 )
 def test_ranges_that_mean_nothing_are_refused(where, match):

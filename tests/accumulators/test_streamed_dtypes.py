@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from streams import CASES, stacked, stream
+from streams import CASES, stream
 from torch.testing import assert_close
 
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
@@ -97,61 +97,6 @@ def test_of_nothing_the_result_is_nan_with_one_warning(name):
         assert torch.stack(results).isnan().all()
         accumulator.update(1.0)
         accumulator.reset()
-
-
-@pytest.mark.parametrize("name", NAN_WHEN_EMPTY)
-def test_empty_parts_merge_to_nothing_and_into_anything(name):
-    make = CASES[name].make
-    empty, full = make(), make()
-    for value in stream(4, (2,)):
-        full.update(value)
-    expected = full.compute()
-    full.merge_state(make())
-    empty.merge_state(make())
-    with pytest.warns(UserWarning, match="before any value was added"):
-        assert empty.compute().isnan()
-    empty.merge_state(full)
-    assert_close(full.compute(), expected)
-    assert_close(empty.compute(), expected)
-
-
-def test_a_sum_and_a_list_of_nothing_are_empty_without_a_warning():
-    assert Sum().compute() == 0
-    assert List().compute() == []
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_graph_is_kept(name):
-    accumulator = CASES[name].make()
-    weight = torch.tensor([1.0, 2.0], requires_grad=True)
-    for i in range(3):
-        found = accumulator(weight * i)
-    if name == "Mean":
-        found = accumulator(weight, weight=weight.sum())
-    assert not stacked(found).requires_grad
-    states = accumulator.metric_state
-    assert states.pop("updates")
-    for tensor in (*states.pop("values", ()), *states.values()):
-        assert tensor.grad_fn is None
-        assert not tensor.requires_grad
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_later_changes_in_place_reach_nothing(name):
-    make, reference = CASES[name]
-    accumulator, buffer, seen = make(), torch.zeros(2, dtype=torch.float64), []
-    for value in stream(5, (2,)):
-        buffer.copy_(value)
-        seen.append(value)
-        accumulator.update(buffer)
-    buffer.zero_()
-    found = stacked(accumulator.compute())
-    assert_close(found, reference(torch.stack(seen)))
-    if name != "List":
-        found.zero_()
-        for _ in range(2):
-            accumulator.update(value)
-        assert_close(accumulator.compute(), reference(torch.stack([*seen, value, value])))
 
 
 def test_list_copies_tensors_within_containers():

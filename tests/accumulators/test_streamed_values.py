@@ -1,48 +1,103 @@
+import copy
 import math
+import random
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from streams import CASES, SHAPES, stacked, stream
+from streams import CASES, SHAPES, Case, Product, stacked, stream
 from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves
 from turns import turns
+from values import by_file, by_pickle
 
 from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
 
 counts, shapes, seeds = st.integers(1, 9), st.sampled_from(SHAPES), st.integers(0, 99)
-names = pytest.mark.parametrize("name", CASES)
-merging = pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Variance", "Variance0"])
+STREAMS = {**CASES, "Product": Case(Product, lambda x: x.prod(0))}
+MERGED = ["Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"]
 
 
-@pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
-@names
-@given(count=counts, shape=shapes, seed=seeds)
-def test_every_result_so_far_is_that_of_the_stacked_values(name, count, shape, seed):
-    case, values = CASES[name], stream(count, shape, seed)
-    accumulator = case.make()
-    for n, value in enumerate(values, 1):
-        found = stacked(accumulator(value))
-        expected = case.reference(torch.stack(values[:n]))
+class Stream:
+    """An accumulator, and the values that it has seen."""
+
+    def __init__(self, name, draw):
+        self.name, self.draw, self.accumulator = name, draw, STREAMS[name].make()
+        self.hash, self.seed = hash(self.accumulator), draw.randrange(99)
+        self.reset()
+
+    def reset(self):
+        self.accumulator.reset()
+        self.values, self.shape = [], self.draw.choice(SHAPES)
+
+    def more(self, count):
+        self.seed += 1
+        return stream(count, self.shape, self.seed)
+
+    def add(self):
+        for value in self.more(self.draw.choice([1, 1, 3])):
+            given = value.clone().requires_grad_()
+            add = self.draw.choice(["__call__", "update", "accumulate"])
+            found = getattr(self.accumulator, add)(given)
+            given.data.zero_()  # was copied
+            self.values.append(value)
+            if add == "__call__":
+                self.assert_is_result(found)
+
+    def merge(self):
+        if self.name in MERGED:
+            other, values = STREAMS[self.name].make(), self.more(self.draw.randrange(4))
+            for value in values:
+                other.update(value)
+            other.compute()
+            self.accumulator.merge_state(self.draw.choice([other, other.metric_state]))
+            self.values += values
+
+    def copy(self):
+        original = self.accumulator
+        self.accumulator = self.draw.choice([copy.deepcopy, by_pickle, self.loaded])(original)
+        original.update(torch.ones(self.shape))  # goes on apart
+        self.hash = hash(self.accumulator)
+        assert len({self.accumulator, original, self.accumulator}) == 2
+
+    def loaded(self, original):
+        """What was there is replaced, and what is cached."""
+        other = STREAMS[self.name].make()
+        for value in self.more(self.draw.randrange(3)):
+            other.update(value)
+        other.compute()
+        other.load_state_dict(by_file(original.state_dict()))
+        return other
+
+    def check(self):
+        for compute in (self.accumulator.compute, self.accumulator.calculate):
+            self.assert_is_result(compute())
+        assert self.accumulator.update_count == len(self.values)
+        assert hash(self.accumulator) == self.hash
+        states = self.accumulator.metric_state
+        assert not any(each.requires_grad for each in tree_leaves(states) if torch.is_tensor(each))
+
+    def assert_is_result(self, found):
+        if not self.values:
+            empty = {"List": [], "Sum": 0, "Except": 0, "Product": 1}.get(self.name, math.nan)
+            assert found == empty or (found != found and empty != empty)
+            return
+        found, expected = stacked(found), STREAMS[self.name].reference(torch.stack(self.values))
         assert_close(found, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
-        assert_close(stacked(accumulator.compute()), found, rtol=0, atol=0, equal_nan=True)
+        found.zero_()  # is the caller's
 
 
 @pytest.mark.filterwarnings("ignore:`Variance.*should have more than:UserWarning")
-@merging
-@given(count=counts, shape=shapes, seed=seeds, data=st.data())
-def test_merged_in_any_parts_and_order_it_is_one_stream(name, count, shape, seed, data):
-    case, values = CASES[name], stream(count, shape, seed)
-    part_of = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
-    parts = [case.make() for _ in range(3)]
-    for part, value in zip(part_of, values, strict=True):
-        parts[part].update(value)
-    first, *others = data.draw(st.permutations(parts))
-    for other in others:
-        first.merge_state(data.draw(st.sampled_from([other, other.metric_state])))
-    expected = case.reference(torch.stack(values))
-    assert_close(first.compute(), expected, rtol=1e-12, atol=1e-12, equal_nan=True)
-    assert first.update_count == count
+@pytest.mark.filterwarnings("ignore:.* before any value was added:UserWarning")
+@turns("seed", range(20))
+@pytest.mark.parametrize("name", STREAMS)
+def test_results_are_those_of_the_stacked_values_whatever_happens_between_them(name, seed):
+    run = Stream(name, random.Random(seed))
+    for call in run.draw.choices(["add", "merge", "copy", "reset"], [6, 3, 2, 1], k=15):
+        print(call)  # which a failure shows
+        getattr(run, call)()
+        run.check()
 
 
 @given(count=counts, shape=shapes, seed=seeds, data=st.data())
