@@ -3,46 +3,8 @@
 import contextlib
 import copy
 
+import programs as p
 import torch
-from programs import (
-    BATCH,
-    CALLBACK,
-    ENC,
-    FABRIC,
-    HAND,
-    HOSTED,
-    INPUTS,
-    OUTPUTS,
-    Deep,
-    Errors,
-    Lit,
-    Net,
-    Program,
-    by_hand,
-    by_steps,
-    constrained,
-    delayed,
-    dense,
-    eprop,
-    erring,
-    exported,
-    fails,
-    fit,
-    learner,
-    local,
-    mstdp,
-    pairs,
-    restores,
-    rewarded,
-    run_second,
-    second,
-    set_up,
-    spikes,
-    stdp,
-    step_exported,
-    uniform,
-    whole,
-)
 from torch import nn
 
 import lightning_accum as la
@@ -59,7 +21,13 @@ MISTAKES = []
 
 def mistake(name, link, *words, **program):
     """Adds a program."""
-    MISTAKES.append(Program(name=name, link=link, words=words, **program))
+    error = Exception if link == "error" else None
+    MISTAKES.append(p.Program(name=name, link=link, words=words, **{"error": error, **program}))
+
+
+def in_fit(name, link, *words, **program):
+    """Adds a program of a fit."""
+    mistake(name, link, *words, hosts=(p.CALLBACK,), **program)
 
 
 # ====================================================================== recorded
@@ -89,30 +57,30 @@ mistake("the rule is in evaluation mode", "recorded", "`enc`", "rule", "evaluati
 mistake("clear() before the rule", "recorded", "`enc`", "clear()",
     on={"ran": lambda net, rule, i: rule.clear()})
 mistake("cells of a copy of the model", "recorded", "`enc`", "not a module of the model",
-    prepare=outside, cells={}, hosts=HOSTED)
-mistake("one of two cells is never called", "recorded", "`top`", net=lambda: Net(**second(4)),
-    cells={**ENC, "top": CellSpec("fc2", "lif2")})
+    prepare=outside, cells={}, hosts=p.HOSTED)
+mistake("one of two cells is never called", "recorded", "`top`", net=lambda: p.Net(**p.second(4)),
+    cells={**p.ENC, "top": CellSpec("fc2", "lif2")})
 
 
 def unrecorded(batches):
-    net, learner = set_up()
-    for x in spikes(24):
-        whole(net, x, 0)
+    net, use = p.set_up()
+    for x in p.spikes(24):
+        p.whole(net, x, 0)
         if batches:
-            with learner.batch():
+            with use.batch():
                 pass
-        learner.step()
-    learner.release()
+        use.step()
+    use.release()
 
 
 mistake("the module runs before batch()", "recorded", "`enc`", "batch()",
-    alone=lambda: unrecorded(True), hosts=(FABRIC,))
+    alone=lambda: unrecorded(True), hosts=(p.FABRIC,))
 mistake("steps without batch()", "recorded", "batch()", alone=lambda: unrecorded(False),
-    hosts=(FABRIC,))
+    hosts=(p.FABRIC,))
 
 
 # ====================================================================== evaluated
-NEVER = {"call": False, "hosts": (HAND,)}
+NEVER = {"call": False, "hosts": (p.HAND,)}
 mistake("never called", "evaluated", "`enc`", "no call", update=False, **NEVER)
 mistake("never called, until eval()", "evaluated", "`enc`", "no call", update=False, **NEVER,
     on={"end": lambda net, rule, i: rule.eval()})
@@ -120,7 +88,7 @@ mistake("never called, until eval()", "evaluated", "`enc`", "no call", update=Fa
 # ====================================================================== finite
 NAN = float("nan")
 mistake("weights are NaN from the beginning", "finite", "enc", "nan", "initialized",
-    prepare=lambda net, rule: nn.init.constant_(net.fc.weight, NAN))
+    prepare=p.weights(NAN))
 
 
 def poison(net, rule, i):
@@ -133,101 +101,100 @@ mistake("weights become NaN", "finite", "enc", "nan", on={"updated": poison})
 
 # ====================================================================== active
 def dark(net, x, i):
-    whole(net, x * 0, i)
+    p.whole(net, x * 0, i)
 
 
 def silent(steps, calls):
     """Learns online from inputs that are too weak."""
-    layer = la.Serial(dense(high=0.001), LIF(OUTPUTS))
+    layer = la.Serial(p.dense(high=0.001), LIF(p.OUTPUTS))
     rule = STDP(0.01, -0.008)
     rule.register_cell("enc", layer.cell)
-    for x in torch.cat(spikes(20, batch=1), 1)[:, : steps * calls].split(steps, 1):
+    for x in torch.cat(p.spikes(20, batch=1), 1)[:, : steps * calls].split(steps, 1):
         learn_online(rule, layer, x.transpose(0, 1))
 
 
 mistake("the input is always zero", "active", "`enc`", "input", "always 0", step=dark)
-mistake("the threshold is too high", "active", "`enc`", "never fired",
-    net=lambda: Net(LIF(OUTPUTS, v_threshold=1e6, time_dim=0)))
+mistake("the threshold is too high", "active", "`enc`", "never fired", net=p.lif(v_threshold=1e6))
 mistake("silent neurons, step by step", "active", "never fired", "of 250: lower",
-    alone=lambda: silent(1, 300), hosts=(HAND,))
+    alone=lambda: silent(1, 300), hosts=(p.HAND,))
 mistake("one silent sequence that is learned online", "active", "never fired in 300 steps",
-    alone=lambda: silent(300, 1), hosts=(HAND,))
+    alone=lambda: silent(300, 1), hosts=(p.HAND,))
 mistake("Normalize keeps the weights below the threshold", "active", "`enc`", "fired",
-    prepare=constrained(la.Normalize(1e-3)))
-mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=mstdp,
-    inputs=("reward",), step=rewarded(lambda i: torch.zeros(BATCH)))
+    prepare=p.constrained(la.Normalize(1e-3)))
+mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=p.mstdp,
+    inputs=("reward",), step=p.rewarded(lambda i: torch.zeros(p.BATCH)))
 mistake("nothing releases the neuromodulator", "active", "`enc`", "`reward`", "always 0",
     rule=lambda net: la.MSTDP(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0)))
 
 
 def blind(net, x, i):
-    whole(net, x, i)
-    return {"error": torch.zeros(BATCH, 2)}
+    p.whole(net, x, i)
+    return {"error": torch.zeros(p.BATCH, 2)}
 
 
 FROZEN = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
-mistake("the error is always 0", "active", "`enc`", "`error`", "always 0", net=Errors, rule=eprop,
-    step=blind, inputs=("error",), **FROZEN)
-mistake("the feedback is 0", "active", "`enc`", "feedback", net=Errors, rule=eprop, step=erring,
-    inputs=("error",),
+mistake("the error is always 0", "active", "`enc`", "`error`", "always 0", net=p.Errors,
+    rule=p.eprop, step=blind, inputs=("error",), **FROZEN)
+mistake("the feedback is 0", "active", "`enc`", "feedback", net=p.Errors, rule=p.eprop,
+    step=p.erring, inputs=("error",),
     prepare=lambda net, rule: nn.init.zeros_(net.readout.requires_grad_(False).weight))
 
 
 # ====================================================================== applied
 def new_rule_in_each_batch():
-    net = Net()
-    for i, x in enumerate(spikes(60)):
-        rule = stdp()
+    net = p.Net()
+    for i, x in enumerate(p.spikes(60)):
+        rule = p.stdp()
         rule.register_cell("enc", Cell(net.fc, net.lif))
-        whole(net, x, i)
+        p.whole(net, x, i)
         rule(carry=False)
 
 
 mistake("never updated", "applied", "`enc`", "none applied", "update()", update=False, epochs=3,
-    hosts=(HAND,))
+    hosts=(p.HAND,))
 mistake("changes are cleared", "applied", "`weight`", "cleared", update=False, epochs=12,
     on={"updated": lambda net, rule, i: (rule.updater_of("enc").clear(), rule.update())},
-    hosts=(HAND,))
+    hosts=(p.HAND,))
 mistake("a new rule in each batch", "applied", "`weight`", "no update",
-    alone=new_rule_in_each_batch, hosts=(HAND,))
-mistake("step() is never called", "applied", "`enc`", "step()", update=False, hosts=(FABRIC,))
+    alone=new_rule_in_each_batch, hosts=(p.HAND,))
+mistake("step() is never called", "applied", "`enc`", "step()", update=False, hosts=(p.FABRIC,))
 mistake("batches that are never evaluated", ("evaluated", "applied"), "step()", call=False,
-    update=False, hosts=(FABRIC,))
+    update=False, hosts=(p.FABRIC,))
 
 
 def not_stepped():
     """Hands changes of a rule that follows an error over to an optimizer, and stops there."""
-    error = torch.ones(BATCH, 2)
-    module = Lit(
+    error = torch.ones(p.BATCH, 2)
+    module = p.Lit(
         lambda module, x, i: module.trainer.callbacks[0].updates_as_gradients(error=error),
         lambda module: torch.optim.SGD(module.parameters(), lr=1.0),
-        lif=SurrogateLIF(OUTPUTS, time_dim=0),
-        readout=nn.Linear(OUTPUTS, 2),
+        lif=SurrogateLIF(p.OUTPUTS, time_dim=0),
+        readout=nn.Linear(p.OUTPUTS, 2),
     )
-    fit(module, learner(eprop(module)))
+    p.fit(module, p.learner(p.eprop(module)))
 
 
 def late_cell():
     """Registers a cell in the midst of a fit."""
-    rule = stdp()
+    rule = p.stdp()
 
     def step(module, x, i):
         if i == 0 and module.current_epoch == 0:
             rule.register_cell("late", Cell(module.fc2, module.lif2))
-        run_second(module, x.transpose(0, 1))
+        p.run_second(module, x.transpose(0, 1))
 
-    fit(Lit(step, **second()), learner(rule))
+    p.fit(p.Lit(step, **p.second()), p.learner(rule))
 
 
 def interrupted():
     """A fit that ends before its first update is due."""
     with contextlib.suppress(OSError):
-        fit(Lit(fails(10)), learner(apply_every_n_batches=50), data=spikes(14))
+        p.fit(p.Lit(p.fails(10)), p.learner(apply_every_n_batches=50), data=p.spikes(14))
 
 
-def own(optimizers = local, **more):
+def own(optimizers = p.local, **more):
     """Has an UpdateOptimizer of its own, and steps it."""
-    return Lit(lambda module, x, i: module.optimizers().step(), optimizers, **more)
+    return p.Lit(lambda module, x, i: module.optimizers().step(), optimizers, **more)
 
 
 def of_another(module):
@@ -235,35 +202,35 @@ def of_another(module):
     return UpdateOptimizer(module.head.parameters())
 
 
-mistake("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
-    "not stepped", alone=lambda: fit(Lit(optimizers=local), learner()), hosts=(CALLBACK,))
-mistake("the module's own optimizer holds another layer", "error", "UpdateOptimizer", "parameters",
-    alone=lambda: fit(own(of_another, head=nn.Linear(2, 2)), learner()), error=RuntimeError,
-    hosts=(CALLBACK,))
-mistake("an UpdateOptimizer without a callback", "error", "UpdateOptimizer", "updaters",
-    alone=lambda: fit(own()), error=RuntimeError, hosts=(CALLBACK,))
-mistake("a cell that is registered during the fit", "applied", "`late`", "optimizer",
-    alone=late_cell, hosts=(CALLBACK,))
-mistake("a fit that stops before its first update", "applied", "`enc`", "none applied",
-    alone=interrupted, hosts=(CALLBACK,))
+in_fit("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
+    "not stepped", alone=lambda: p.fit(p.Lit(optimizers=p.local), p.learner()))
+in_fit("the module's own optimizer holds another layer", "error", "UpdateOptimizer", "parameters",
+    alone=lambda: p.fit(own(of_another, head=nn.Linear(2, 2)), p.learner()), error=RuntimeError)
+in_fit("an UpdateOptimizer without a callback", "error", "UpdateOptimizer", "updaters",
+    alone=lambda: p.fit(own()), error=RuntimeError)
+in_fit("a cell that is registered during the fit", "applied", "`late`", "optimizer",
+    alone=late_cell)
+in_fit("a fit that stops before its first update", "applied", "`enc`", "none applied",
+    alone=interrupted)
 mistake("exported changes that no optimizer steps", "applied", "`weight`", "gradients",
-    alone=lambda: exported(step=False), hosts=(HAND,))
-mistake("exported changes that the optimizer of a fit does not step", "applied", "gradients",
-    "step()", alone=not_stepped, hosts=(CALLBACK,))
+    alone=lambda: p.exported(step=False), hosts=(p.HAND,))
+in_fit("exported changes that the optimizer of a fit does not step", "applied", "gradients",
+    "step()", alone=not_stepped)
 mistake("exported changes that are emptied before the step", "applied", "`weight`", "zero_grad()",
-    alone=lambda: exported(early=True), hosts=(HAND,))
+    alone=lambda: p.exported(early=True), hosts=(p.HAND,))
 mistake("gradients that are never emptied", ("applied", "trained"), "gradients", "zero_grad()",
-    alone=lambda: exported(zero=False), hosts=(HAND,))
+    alone=lambda: p.exported(zero=False), hosts=(p.HAND,))
 
 
 # ====================================================================== kept
-mistake("the reward is NaN", "kept", "nan", "dropped", rule=mstdp, inputs=("reward",),
-    step=rewarded(lambda i: torch.full((BATCH,), NAN)),
+mistake("the reward is NaN", "kept", "nan", "dropped", rule=p.mstdp, inputs=("reward",),
+    step=p.rewarded(lambda i: torch.full((p.BATCH,), NAN)),
     prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"))
 
 
 # ====================================================================== moved
-mistake("the scale is 0", "moved", "`weight`", "multiplied by 0", scale=0.0, hosts=(HAND, FABRIC))
+mistake("the scale is 0", "moved", "`weight`", "multiplied by 0", scale=0.0,
+    hosts=(p.HAND, p.FABRIC))
 
 
 def at_limit(net, rule):
@@ -271,24 +238,26 @@ def at_limit(net, rule):
     attach_updater(net.fc, "weight").weight.fullbound("sharp", 1.0, 0.0)
 
 
-mistake("all weights are at a limit", "moved", "`weight`", "at a limit", rule=pairs(0.01, 0.01),
+mistake("all weights are at a limit", "moved", "`weight`", "at a limit", rule=p.pairs(0.01, 0.01),
     prepare=at_limit)
 
 
-mistake("rates that are lost in rounding", "moved", "`weight`", "raise", rule=pairs(1e-12, -1e-12))
+mistake("rates that are lost in rounding", "moved", "`weight`", "raise",
+    rule=p.pairs(1e-12, -1e-12))
 
 
 
 
 def keeps_first(net, rule):
     first = net.fc.weight.detach().clone()
-    constrained(lambda weight: weight.copy_(first))(net, rule)
+    p.constrained(lambda weight: weight.copy_(first))(net, rule)
 
 
 mistake("a constraint copies the first weights", "moved", "`weight`", "constraint",
     prepare=keeps_first)
 mistake("a constraint rounds changes away", "moved", "`weight`", "constraint",
-    rule=pairs(1e-5, -4e-6), prepare=constrained(lambda weight: weight.mul_(4).round_().div_(4)))
+    rule=p.pairs(1e-5, -4e-6),
+    prepare=p.constrained(lambda weight: weight.mul_(4).round_().div_(4)))
 
 
 class Wrong(la.Rule):
@@ -309,14 +278,14 @@ mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: W
 # ====================================================================== lasting
 def initialize(net, x, i):
     nn.init.constant_(net.fc.weight, 0.3)
-    whole(net, x, i)
+    p.whole(net, x, i)
 
 
-mistake("an initialization in forward", "lasting", "`enc`", "set", step=initialize, hosts=HOSTED)
-mistake("the first weights are loaded after each update", "lasting", "`enc`", "set", hosts=HOSTED,
-    **restores("updated"))
-mistake("the first weights are loaded after each epoch", "lasting", "`enc`", "training began",
-    hosts=(CALLBACK,), **restores("epoch"))
+mistake("an initialization in forward", "lasting", "`enc`", "set", step=initialize, hosts=p.HOSTED)
+mistake("the first weights are loaded after each update", "lasting", "`enc`", "set", hosts=p.HOSTED,
+    **p.restores("updated"))
+in_fit("the first weights are loaded after each epoch", "lasting", "`enc`", "training began",
+    **p.restores("epoch"))
 
 
 # ====================================================================== shared
@@ -327,17 +296,17 @@ def apart():
 
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     try:
-        by_hand(Program(name="one of two"))
+        p.by_hand(p.Program(name="one of two"))
     finally:
         dist.destroy_process_group()
 
 
-mistake("processes that update apart", "shared", "processes", alone=apart, hosts=(HAND,))
+mistake("processes that update apart", "shared", "processes", alone=apart, hosts=(p.HAND,))
 
 
 # ====================================================================== delays, streams
-mistake("delays leave their range", "range", "delays", "`enc`", "max_delay", net=delayed,
-    rule=lambda net: la.DelayAdjustedSTDP(8.0, -8.0, params=["delay"], time_dim=0))
+mistake("delays leave their range", "range", "delays", "`enc`", "max_delay", net=p.delayed,
+    rule=p.of(la.DelayAdjustedSTDP, 8.0, -8.0, params=["delay"]))
 
 
 def unrested(net, x, i):
@@ -354,62 +323,61 @@ def exchanged(net, x, i):
     net.lif(net.fc(x))
 
 
-mistake("neurons are never reset", "probes", "reset()", "carry=True", step=unrested, hosts=HOSTED)
+mistake("neurons are never reset", "probes", "reset()", "carry=True", step=unrested, hosts=p.HOSTED)
 mistake("neurons are reset in each batch of a stream", "probes", "reset", "stream", carry=True,
-    hosts=HOSTED)
+    hosts=p.HOSTED)
 mistake("a readout keeps its state", "probes", "leak`", "rest",
-    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, time_dim=0)), step=leaking, hosts=HOSTED)
+    net=lambda: p.Net(leak=LeakyIntegrator(p.OUTPUTS, time_dim=0)), step=leaking, hosts=p.HOSTED)
 mistake("a readout of a derived class keeps its state", "probes", "leak`", "rest",
-    net=lambda: Net(leak=type("Derived", (LeakyIntegrator,), {})(OUTPUTS, time_dim=0)),
-    step=leaking, hosts=HOSTED)
+    net=lambda: p.Net(leak=type("Derived", (LeakyIntegrator,), {})(p.OUTPUTS, time_dim=0)),
+    step=leaking, hosts=p.HOSTED)
 
 
 # ====================================================================== set-up
-mistake("time and batch are exchanged", "setup", "`enc`", "time", "first", step=exchanged,
-    hosts=(CALLBACK,))
+in_fit("time and batch are exchanged", "setup", "`enc`", "time", "first", step=exchanged)
 mistake("an encoder with another dt", "setup", "`dt`",
-    net=lambda: Net(leak=LeakyIntegrator(OUTPUTS, dt=0.1, time_dim=0)), step=leaking, hosts=HOSTED)
-mistake("the same cell in two callbacks", "setup", "twice",
-    alone=lambda: fit(Lit(), learner(), learner(name="again")), hosts=(CALLBACK,))
+    net=lambda: p.Net(leak=LeakyIntegrator(p.OUTPUTS, dt=0.1, time_dim=0)), step=leaking,
+    hosts=p.HOSTED)
+in_fit("the same cell in two callbacks", "setup", "twice",
+    alone=lambda: p.fit(p.Lit(), p.learner(), p.learner(name="again")))
 mistake("the same cell twice in a rule", "setup", "twice",
     cells={"enc": CellSpec("fc", "lif"), "again": CellSpec("fc", "lif")})
 mistake("an input that the rule does not read", "setup", "`reward`",
-    step=rewarded(lambda i: (-1.0) ** i), inputs=("reward",))
+    step=p.rewarded(lambda i: (-1.0) ** i), inputs=("reward",))
 
 
 def by_hand_beside():
-    rule = stdp()
-    fit(Lit(lambda module, x, i: (rule(carry=False), rule.update())[1]), learner(rule))
+    rule = p.stdp()
+    p.fit(p.Lit(lambda module, x, i: (rule(carry=False), rule.update())[1]), p.learner(rule))
 
 
-mistake("updates by hand beside a callback", "setup", "STDP", "callback", alone=by_hand_beside,
-    hosts=(CALLBACK,))
+in_fit("updates by hand beside a callback", "setup", "STDP", "callback", alone=by_hand_beside)
 
 
 # ====================================================================== probes
-mistake("the neuron of another layer", "probes", "`enc`", "lif2", net=Deep,
-    cells={"enc": CellSpec("fc", "lif2")}, hosts=HOSTED)
+mistake("the neuron of another layer", "probes", "`enc`", "lif2", net=p.Deep,
+    cells={"enc": CellSpec("fc", "lif2")}, hosts=p.HOSTED)
 
 
 # ====================================================================== trained
-mistake("a readout that nothing trains", "trained", "readout.weight", net=Errors, rule=eprop,
-    step=erring, inputs=("error",), hosts=HOSTED)
+mistake("a readout that nothing trains", "trained", "readout.weight", net=p.Errors, rule=p.eprop,
+    step=p.erring, inputs=("error",), hosts=p.HOSTED)
 
 
-class Below(Net):
+class Below(p.Net):
     """An optimizer trains what is below neurons that pass no gradient."""
 
     def __init__(self):
         super().__init__(
-            SurrogateLIF(OUTPUTS, time_dim=0),
-            below=nn.Linear(INPUTS, INPUTS),
-            first=SurrogateLIF(INPUTS, v_threshold=0.2, time_dim=0),
-            head=nn.Linear(OUTPUTS, 2),
+            SurrogateLIF(p.OUTPUTS, time_dim=0),
+            below=nn.Linear(p.INPUTS, p.INPUTS),
+            first=SurrogateLIF(p.INPUTS, v_threshold=0.2, time_dim=0),
+            head=nn.Linear(p.OUTPUTS, 2),
         )
 
     def loss(self, x):
-        spikes = self.lif(self.fc(self.first(self.below(x.transpose(0, 1)))))
-        return self.head(spikes.mean(0)).square().mean()
+        fired = self.lif(self.fc(self.first(self.below(x.transpose(0, 1)))))
+        return self.head(fired.mean(0)).square().mean()
 
 
 def backward(net, x, i):
@@ -420,41 +388,38 @@ def backward(net, x, i):
 mistake("an optimizer below neurons that pass no gradient", "trained", "below.weight", "gradient",
     net=Below, step=backward,
     optimizer=lambda net: torch.optim.SGD([*net.below.parameters(), *net.head.parameters()], 0.1),
-    hosts=HOSTED, epochs=10)
+    hosts=p.HOSTED, epochs=10)
 
 
 # ====================================================================== errors
-mistake("a rule without cells", "error", "STDP", "cell", error=Exception, alone=lambda: stdp()(),
-    hosts=(HAND,))
+mistake("a rule without cells", "error", "STDP", "cell", alone=lambda: p.stdp()(), hosts=(p.HAND,))
 
 
 def constrained_export():
-    module = Lit(step_exported, lambda module: torch.optim.SGD(module.fc.parameters(), lr=1.0))
-    constrained(Clamp(0.0, 1.0))(module, None)
-    fit(module, learner())
+    module = p.Lit(p.step_exported, lambda module: torch.optim.SGD(module.fc.parameters(), lr=1.0))
+    p.constrained(Clamp(0.0, 1.0))(module, None)
+    p.fit(module, p.learner())
 
 
-mistake("constraints of exported changes", "error", "constraint", "gradients", error=Exception,
-    alone=constrained_export, hosts=(CALLBACK,))
-mistake("another number of batches than between the steps of the module's own optimizer", "error",
-    "apply_every_n_batches", error=Exception,
-    alone=lambda: fit(own(), learner(apply_every_n_batches=3)), hosts=(CALLBACK,))
+in_fit("constraints of exported changes", "error", "constraint", "gradients",
+    alone=constrained_export)
+in_fit("another number of batches than between the steps of the module's own optimizer", "error",
+    "apply_every_n_batches", alone=lambda: p.fit(own(), p.learner(apply_every_n_batches=3)))
 
 
-mistake("terms that are a tensor", "error", "terms", error=Exception,
-    rule=lambda net: Wrong(empty=False))
-mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1", error=Exception,
-    net=lambda: Net(nn.Identity()))
+mistake("terms that are a tensor", "error", "terms", rule=lambda net: Wrong(empty=False))
+mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1",
+    net=lambda: p.Net(nn.Identity()))
 
 
 def never_set_up():
-    use = FabricCellTrainer(stdp(), ENC)
+    use = FabricCellTrainer(p.stdp(), p.ENC)
     with use.batch():
-        Net()(spikes()[0])
+        p.Net()(p.spikes()[0])
 
 
 mistake("a learner that is never set up", "error", "setup", error=RuntimeError, alone=never_set_up,
-    hosts=(FABRIC,))
+    hosts=(p.FABRIC,))
 
 
 # ====================================================================== more of each link
@@ -463,13 +428,13 @@ mistake("only the neurons are in evaluation mode", "error", "`enc`", "evaluation
 
 
 mistake("a kernel of nothing", "moved", "`weight`", "kernel",
-    rule=lambda net: la.KernelSTDP(torch.zeros_like, time_dim=0))
+    rule=p.of(la.KernelSTDP, torch.zeros_like))
 
 
 def biased():
-    fc = uniform(nn.Linear(INPUTS, OUTPUTS))
+    fc = p.uniform(nn.Linear(p.INPUTS, p.OUTPUTS))
     nn.init.constant_(fc.bias, NAN)
-    return Net(fc=fc)
+    return p.Net(fc=fc)
 
 
 mistake("a bias that is NaN", ("active", "finite"), "nan", net=biased)
@@ -478,13 +443,13 @@ mistake("a bias that is NaN", ("active", "finite"), "nan", net=biased)
 def pruned():
     from lightning.pytorch.callbacks import ModelPruning
 
-    net = Lit()
+    net = p.Lit()
     prune = ModelPruning("l1_unstructured", [(net.fc, "weight")], amount=0.3)
-    fit(net, prune, learner())
+    p.fit(net, prune, p.learner())
 
 
-mistake("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelPruning",
-    alone=pruned, hosts=(CALLBACK,))
+in_fit("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelPruning",
+    alone=pruned)
 
 
 def in_a_list():
@@ -493,40 +458,38 @@ def in_a_list():
         neuron.reset()
         neuron(connection(x.transpose(0, 1)))
 
-    net, rule = Lit(step), stdp()
-    net.layers = [*second().values()]
+    net, rule = p.Lit(step), p.stdp()
+    net.layers = [*p.second().values()]
     rule.register_cell("hidden", Cell(*net.layers))
-    fit(net, learner(rule, {}))
+    p.fit(net, p.learner(rule, {}))
 
 
-mistake("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model", alone=in_a_list,
-    hosts=(CALLBACK,))
+in_fit("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model", alone=in_a_list)
 
 
 def hybrid():
     """Adam and a rule change the same weights."""
-    module = Lit(
+    module = p.Lit(
         lambda module, x, i: (module(x).mean() - 0.2).square(),
         lambda module: torch.optim.Adam(module.fc.parameters(), 1e-3),
         automatic=True,
     )
-    module.lif = SurrogateLIF(OUTPUTS, gradient="time", time_dim=0)
-    fit(module, learner())
+    module.lif = SurrogateLIF(p.OUTPUTS, gradient="time", time_dim=0)
+    p.fit(module, p.learner())
 
 
-mistake("Adam and a rule on the same weights", "trained", "enc.weight", alone=hybrid,
-    hosts=(CALLBACK,))
+in_fit("Adam and a rule on the same weights", "trained", "enc.weight", alone=hybrid)
 
 
 def hidden():
     """A neuron of snnTorch, which keeps its state."""
     import pytest
 
-    return Net(pytest.importorskip("snntorch").Leaky(beta=0.9, init_hidden=True))
+    return p.Net(pytest.importorskip("snntorch").Leaky(beta=0.9, init_hidden=True))
 
 
 mistake("a neuron of another library is never reset", "probes", "rest", net=hidden,
-    rule=pairs(0.01, -0.008, time_dim=None), step=by_steps, hosts=HOSTED)
+    rule=p.pairs(0.01, -0.008, time_dim=None), step=p.by_steps, hosts=p.HOSTED)
 
 
 class Passed(nn.Module):
@@ -538,21 +501,22 @@ class Passed(nn.Module):
 
 
 def passes(net, x, i):
-    state = vars(net).setdefault("state", torch.zeros(BATCH, OUTPUTS))
+    state = vars(net).setdefault("state", torch.zeros(p.BATCH, p.OUTPUTS))
     for each in x.transpose(0, 1):
         _, state = net.lif(net.fc(each), state)
     vars(net)["state"] = state.detach()
 
 
 mistake("a neuron is given the state of the batch before", "probes", "given the state", "pass none",
-    net=lambda: Net(Passed()), rule=pairs(0.01, -0.008, time_dim=None), step=passes, hosts=HOSTED)
+    net=lambda: p.Net(Passed()), rule=p.pairs(0.01, -0.008, time_dim=None), step=passes,
+    hosts=p.HOSTED)
 
 
 def learned_feedback(net):
     from lightning_accum.rules import LearnedFeedback
 
-    return eprop(net, feedback=LearnedFeedback(net.readout, 2, OUTPUTS))
+    return p.eprop(net, feedback=LearnedFeedback(net.readout, 2, p.OUTPUTS))
 
 
-mistake("learned feedback of a readout that nothing trains", "trained", "readout", net=Errors,
-    rule=learned_feedback, step=erring, inputs=("error",), hosts=HOSTED, **FROZEN)
+mistake("learned feedback of a readout that nothing trains", "trained", "readout", net=p.Errors,
+    rule=learned_feedback, step=p.erring, inputs=("error",), hosts=p.HOSTED, **FROZEN)

@@ -64,6 +64,16 @@ class Net(nn.Module):
         return self.lif(self.fc(x.transpose(0, 1)))
 
 
+def lif(kind=LIF, **options):
+    """Makes a layer of neurons with these options."""
+    return lambda: Net(kind(OUTPUTS, **{"time_dim": 0, **options}))
+
+
+def weights(value):
+    """Returns a preparation that sets all weights to a value."""
+    return lambda net, rule: nn.init.constant_(net.fc.weight, value)
+
+
 def spikes(batches=8, rate=0.2, steps=STEPS, batch=BATCH):
     """Batches of spikes ``[B, T, inputs]``."""
     generator = torch.Generator().manual_seed(0)
@@ -89,23 +99,23 @@ def stepwise(net, x, i):
     by_steps(net, x, i)
 
 
+def of(kind, *args, **options):
+    """Makes a rule of sequences."""
+    return lambda net: kind(*args, **{"time_dim": 0, **options})
+
+
 def stdp(net=None):
     """Returns STDP of sequences."""
     return STDP(0.01, -0.008, time_dim=0)
 
 
-def pairs(pos, neg, **options):
-    """Makes STDP of sequences, with these rates."""
-    return lambda net: STDP(pos, neg, **{"time_dim": 0, **options})
+pairs = partial(of, STDP)
+mstdp = of(MSTDP, 0.01, -0.008)
 
 
 def rewarded(value, run=whole):
     """Runs a batch, and returns a reward."""
     return lambda net, x, i: (run(net, x, i), {"reward": value(i)})[1]
-
-
-def mstdp(net):
-    return MSTDP(0.01, -0.008, time_dim=0)
 
 
 class Errors(Net):

@@ -19,6 +19,10 @@ def middle(stacked, dim):
     return stacked.median(dim).values
 
 
+def last(stacked, dim):
+    return stacked.select(dim, -1)
+
+
 def doubled(param, update, limit, /, share=1.0):
     return 2 * share * update
 
@@ -27,7 +31,8 @@ def taken(param, pos, neg, max, min, /):
     return pos  # which may be the memory of what is pending
 
 
-REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, middle: middle}
+NAMED = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
+REDUCTIONS = {**NAMED, middle: middle, last: last}
 LIMITS = {"full": (0.8, 0.1), "upper": (0.8,), "lower": (0.1,)}
 
 
@@ -98,7 +103,7 @@ CALLS = {
     "copy": (2, COPIES),
     "delete": (1, NAMES, PARTS),
     "clear": (1, NAMES),
-    "reduce": (1, NAMES, ("sum", "sum", "mean", "amax", middle)),
+    "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
     "bound": (
         3,
         NAMES,
@@ -174,6 +179,7 @@ class Run:
             torch.testing.assert_close(found, naive.value, rtol=self.near, atol=self.near)
 
     def clear(self, name):
+        getattr(self.updater, name).neg = torch.full(SHAPES[name], math.nan)
         getattr(self.updater, name).clear()
         self.naive[name].clear()
 
