@@ -30,26 +30,34 @@ def learned(module, weight=None):
     return not torch.equal(module.weight, before)
 
 
-@pytest.mark.parametrize("make", [parametrizations.weight_norm, parametrizations.spectral_norm])
-def test_a_parametrized_weight_is_trained_by_what_the_message_says(make):
-    fc = make(linear())
-    with pytest.raises(AttributeError, match=r"computed .*remove_parametrizations\(module, 'wei"):
-        attach_updater(fc, "weight")
-    assert get_updater(fc) is None
-    parametrize.remove_parametrizations(fc, "weight")
-    attach_updater(fc, "weight").register_constraint(Normalize(2.0, order=2.0))
-    assert learned(fc)
-    torch.testing.assert_close(fc.weight.norm(dim=1), torch.full((2,), 2.0))
+NORMS, ROW = ("weight_norm", "spectral_norm"), torch.full((1, 3), 0.5).expand(2, 3)
+MENDED = [
+    *((getattr(parametrizations, name), AttributeError,
+       r"computed .*remove_parametrizations\(module, 'wei", parametrize.remove_parametrizations)
+      for name in NORMS),
+    *((getattr(nn.utils, name), AttributeError, rf"`torch.nn.utils.remove_{name}\(module, 'weight'",
+       getattr(nn.utils, f"remove_{name}")) for name in NORMS),
+    (lambda _: nn.LazyLinear(2, bias=False), ValueError,
+     "Found `weight` of `LazyLinear`, which waits for its fir", lambda fc, _: fc(torch.ones(1, 3))),
+    (lambda fc: setattr(fc, "weight", nn.Parameter(ROW)) or fc, ValueError,
+     r"Found `weight` of `Linear`.* `expand`.* `clone\(\)`",
+     lambda fc, _: setattr(fc, "weight", nn.Parameter(ROW.clone()))),
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:FutureWarning")
-@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm"])
-def test_what_a_hook_computes_is_trained_by_what_the_message_says(name):
-    fc = getattr(nn.utils, name)(linear())
-    with pytest.raises(AttributeError, match=rf"`torch.nn.utils.remove_{name}\(module, 'weight'"):
+@pytest.mark.parametrize(("make", "error", "words", "mend"), MENDED)
+def test_a_weight_that_cannot_be_updated_is_trained_by_what_the_message_says(
+    make, error, words, mend
+):
+    fc = make(linear())
+    with pytest.raises(error, match=words):
         attach_updater(fc, "weight")
-    getattr(nn.utils, f"remove_{name}")(fc, "weight")
+    assert get_updater(fc) is None
+    mend(fc, "weight")
+    attach_updater(fc, "weight").register_constraint(Normalize(2.0, order=2.0))
     assert learned(fc)
+    torch.testing.assert_close(fc.weight.norm(dim=1), torch.full((2,), 2.0))
 
 
 def test_of_what_is_pruned_the_original_is_updated():
@@ -74,20 +82,9 @@ def test_what_is_compiled_is_the_module_itself():
     compiled = torch.compile(fc, backend="eager")
     updater = attach_updater(compiled, "weight")
     assert get_updater(fc) is get_updater(compiled) is updater
-    updater.weight = torch.ones(2, 3)
-    updater()
-    assert (fc.weight == 2).all()
     set_updater(compiled, None)
     assert get_updater(fc) is None
-    assert learned(torch.compile(linear(), backend="eager"))
-
-
-def test_a_parameter_without_a_shape_is_refused_until_it_has_one():
-    fc = nn.LazyLinear(2, bias=False)
-    with pytest.raises(ValueError, match="Found `weight` of `LazyLinear`, which waits for its fir"):
-        attach_updater(fc, "weight")
-    fc(torch.ones(1, 3))
-    attach_updater(fc, "weight")
+    assert learned(compiled)
 
 
 @pytest.mark.parametrize("dtype", [torch.long, torch.uint8, torch.bool])
@@ -122,20 +119,22 @@ def test_an_assignment_to_what_is_not_updated_is_refused():
 
 
 # ---------------------------------------------------------------------------- keywords
-def test_keywords_that_nothing_takes_are_rejected_and_change_nothing():
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda updater: Updater(linear(), nonfinit="skip"), "`nonfinit`, .*: did you mean"),
+        (lambda updater: Updater(linear(), lr=1e-3), "`lr`, which nothing takes: leave it out"),
+        (lambda updater: updater(clera=False), "`clera`, .*: did you mean `clear`"),
+        (lambda updater: updater("weight", lr=1e-3), "`lr`, .*: pass `scale`, a factor"),
+        (lambda updater: updater.weight.update(torch.ones(2, 3), lr=1e-3), "`lr`, .*: leave it"),
+    ],
+)
+def test_keywords_that_nothing_takes_are_rejected_and_change_nothing(call, words):
     fc = linear()
-    with pytest.raises(TypeError, match="Found `nonfinit`, which nothing takes: did you mean"):
-        Updater(fc, "weight", nonfinit="skip")
-    with pytest.raises(TypeError, match="Found `lr`, which nothing takes: leave it out"):
-        Updater(fc, "weight", lr=1e-3)
     updater = attach_updater(fc, "weight")
     updater.weight = torch.ones(2, 3)
-    with pytest.raises(TypeError, match="Found `clera`, which nothing takes: did you mean `clear`"):
-        updater(clera=False)
-    with pytest.raises(TypeError, match="Found `lr`, which nothing takes: pass `scale`, a factor"):
-        updater("weight", lr=1e-3)
-    with pytest.raises(TypeError, match="Found `lr`, which nothing takes: leave it out"):
-        updater.weight.update(fc.weight, lr=1e-3)
+    with pytest.raises(TypeError, match=f"Found {words}"):
+        call(updater)
     assert (fc.weight == 1).all()
     updater("weight", scale=0.5)
     assert (fc.weight == 1.5).all()
@@ -203,20 +202,6 @@ def test_a_shallow_copy_has_an_updater_of_its_own():
     updater()
     assert (fc.weight == 2).all()
     assert twin.weight is fc.weight
-
-
-def test_a_parameter_that_is_expanded_is_refused_and_its_clone_is_not():
-    fc = nn.Linear(2, 3)
-    row = torch.full((1, 2), 0.5).expand(3, 2)
-    fc.weight = nn.Parameter(row)
-    with pytest.raises(ValueError, match=r"Found `weight` of `Linear`.* `expand`.* `clone\(\)`"):
-        attach_updater(fc, "weight")
-    assert get_updater(fc) is None
-    fc.weight = nn.Parameter(row.clone())
-    updater = attach_updater(fc, "weight")
-    updater.weight = torch.ones(3, 2)
-    updater()
-    assert fc.weight.tolist() == [[1.5, 1.5]] * 3
 
 
 @pytest.mark.parametrize("weight", [torch.ones(1, 2).expand(1, 2), torch.ones(2, 3).t()])
