@@ -9,17 +9,27 @@ from hypothesis import strategies as st
 from optimizer_cases import CASES, give_gradients, parameters
 from turns import turns
 
-from lightning_accum.optim import AdamWarmup
+from lightning_accum.optim import AdamWarmup, WeightDecay
 from lightning_accum.optim._moments import rectification
 
 STEPS = 25
 
 
-def adam_like(slopes, weight, rate, betas, eps, *, belief=False, amsgrad=False, eps_beside=False):
+def begin(decay, g, weight, rate):
+    """The slope with its penalty, and the weight after its decay."""
+    if not decay.weight_decouple:
+        return g + decay.weight_decay * weight, weight
+    return g, weight * (1 - decay.weight_decay * (1 if decay.absolute else rate))
+
+
+def adam_like(
+    slopes, weight, rate, betas, eps, decay, *, belief=False, amsgrad=False, eps_beside=False
+):
     """Adam and its kin on one number, from the papers' algorithms; yields the weight."""
     m = v = top = 0.0
     beta1, beta2 = betas
-    for t, g in enumerate(slopes, 1):
+    for t, slope in enumerate(slopes, 1):
+        g, weight = begin(decay, slope, weight, rate(t))
         m = beta1 * m + (1 - beta1) * g
         if belief:
             v = beta2 * v + (1 - beta2) * (g - m) ** 2 + eps
@@ -35,12 +45,13 @@ def adam_like(slopes, weight, rate, betas, eps, *, belief=False, amsgrad=False, 
         yield weight
 
 
-def rectified(slopes, weight, rate, betas, eps, *, belief=False, momentum=True):
+def rectified(slopes, weight, rate, betas, eps, decay, *, belief=False, momentum=True):
     """RAdam's algorithm on one number, the second moment AdaBelief's if so asked."""
     m = v = 0.0
     beta1, beta2 = betas
     rho_inf = 2 / (1 - beta2) - 1
-    for t, g in enumerate(slopes, 1):
+    for t, slope in enumerate(slopes, 1):
+        g, weight = begin(decay, slope, weight, rate(t))
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * ((g - m) ** 2 if belief else g**2) + (eps if belief else 0)
         m_hat = m / (1 - beta1**t)
@@ -84,14 +95,21 @@ REFERENCES = {
 }  # fmt: skip
 
 
-@turns("way", ["auto", "listed", "capturable"])
-@turns("name", REFERENCES)
-def test_every_number_goes_as_the_papers_say(name, way):
+DECAYS = [
+    (False, WeightDecay()),
+    (True, WeightDecay(0.1)),
+    (True, WeightDecay(0.1, weight_decouple=False)),
+    (False, WeightDecay(0.001, absolute=True)),
+]
+
+
+@turns("way", [{}, {"foreach": True}, {"foreach": False}, {"capturable": True}])
+@turns("maximize, decay", DECAYS)
+@pytest.mark.parametrize("name", REFERENCES)
+def test_every_number_goes_as_the_papers_say(name, maximize, decay, way):
     reference, rate, betas, eps, options = REFERENCES[name]
     params = parameters()
-    optimizer = CASES[name](
-        params, **{"auto": {}, "listed": {"foreach": True}, "capturable": {"capturable": True}}[way]
-    )
+    optimizer = CASES[name](params, maximize=maximize, weight_decay=decay, **way)
     follow = [(i, j) for i, p in enumerate(params) for j in {0, p.numel() // 2, p.numel() - 1}]
     begun = {(i, j): params[i].detach().reshape(-1)[j].item() for i, j in follow}
     slopes = {key: [] for key in follow}
@@ -99,14 +117,14 @@ def test_every_number_goes_as_the_papers_say(name, way):
     for step in range(STEPS):
         give_gradients(params, step)
         for i, j in follow:
-            slopes[i, j].append(params[i].grad.reshape(-1)[j].item())
+            slopes[i, j].append((1 - 2 * maximize) * params[i].grad.reshape(-1)[j].item())
         optimizer.step()
         for i, j in follow:
             found[i, j].append(params[i].detach().reshape(-1)[j].item())
     for key in follow:
-        expected = list(reference(slopes[key], begun[key], rate, betas, eps, **options))
+        expected = list(reference(slopes[key], begun[key], rate, betas, eps, decay, **options))
         assert found[key] == pytest.approx(expected, rel=1e-12, abs=1e-12)
-        assert abs(expected[-1] - begun[key]) > 1e-4
+        assert abs(expected[-1] - begun[key]) > 1e-5
 
 
 def both(function, step, *args):

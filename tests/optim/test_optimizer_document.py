@@ -57,27 +57,6 @@ def test_a_decay_survives_copies_and_checkpoints(decay):
         same(run(other, others, 3, 3), run(optimizer, params, 3, 3))
 
 
-def test_a_decay_by_hand():
-    param, grad = nn.Parameter(torch.tensor([2.0, -4.0])), torch.ones(2)
-    group = {"lr": 0.5, "weight_decay": 0.1}
-    for decay, moved, found in [
-        (WeightDecay(0.1), [1.9, -3.8], [1.0, 1.0]),
-        (WeightDecay(0.1, absolute=True), [1.8, -3.6], [1.0, 1.0]),
-        (WeightDecay(0.1, weight_decouple=False), [2.0, -4.0], [1.2, 0.6]),
-    ]:
-        param.data = torch.tensor([2.0, -4.0])
-        result = decay(param, grad, group)
-        assert param.tolist() == pytest.approx(moved)
-        assert result.tolist() == pytest.approx(found)
-        assert grad.tolist() == [1.0, 1.0]
-        assert not result.requires_grad
-        assert next(iter(decay.defaults())) == "weight_decay"
-    # what the group says counts, a number of zero too
-    assert decay(param, grad, {"lr": 0.5, "weight_decay": 0.0}) is grad
-    decay(param, grad, {"lr": 0.5, "weight_decay": 0.5, "weight_decouple": True})
-    assert param.tolist() == pytest.approx([1.5, -3.0])
-
-
 def test_a_decay_gets_the_rate_of_the_step():
     class Recorded(WeightDecay):
         def __call__(self, param, grad, group):

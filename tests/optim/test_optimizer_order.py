@@ -42,7 +42,7 @@ class Pair:
         # What autograd may follow is stepped by plain operations; none of these requires grad.
         self.plain = [param.detach().clone() for param in self.params]
         self.other = self.make(self.plain[:3], differentiable=True)
-        self.fused = name in ADAM
+        self.fused, self.beside = name in ADAM, []
 
     def groups(self):
         """The same group of both."""
@@ -123,6 +123,7 @@ class Pair:
         tensor = self.draw.choice(moved)
         values, wide = tensor.detach().clone(), tensor.detach().new_zeros(*tensor.shape, 2)
         wide[..., 0] = values
+        self.beside.append(wide[..., 1])
         tensor.data = self.draw.choice([values, turned(values), wide[..., 0]])
 
     def exchange(self):
@@ -140,6 +141,7 @@ class Pair:
 
     def check(self):
         close([p.detach() for p in self.params], self.plain, 1e-10)
+        assert not any(each.any() for each in self.beside)  # memory that is nobody's
         for param, plain in zip(self.params, self.plain, strict=True):
             state, other = self.optimizer.state.get(param, {}), self.other.state.get(plain, {})
             assert state.keys() == other.keys()

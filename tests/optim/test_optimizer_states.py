@@ -134,19 +134,23 @@ def test_a_gradient_is_of_its_parameters_shape():
         assert (param < 1).all()
 
 
-def test_complex_moments_of_torchs_are_taken():
-    values = torch.randn(5, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+@turns("make", [Adam, AMSGrad, RAdam])
+@turns("before", [0, 1])
+def test_complex_parameters_go_as_pairs_also_with_moments_of_torchs(make, before):
+    theirs = getattr(torch.optim, make.__name__, torch.optim.Adam)
+    extra = {"amsgrad": True} if make is AMSGrad else {}
+    values = torch.randn(2, 5, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     left, right = nn.Parameter(values.clone()), nn.Parameter(values.clone())
-    ours, theirs = Adam([left], lr=0.1), torch.optim.Adam([right], lr=0.1)
-    right.grad = values * 2j
-    theirs.step()
-    left.data.copy_(right.data)
-    ours.load_state_dict(theirs.state_dict())
-    ours.param_groups[0]["weight_decouple"] = False
-    for factor in (1.0, -0.5j):
+    one, two = make([left], lr=0.1), theirs([right], lr=0.1, **extra)
+    for factor in (2j,) * before:
+        right.grad = values * factor
+        two.step()
+        left.data.copy_(right.data)
+        one.load_state_dict(two.state_dict())
+    for factor in (1.0, -0.5j, -0.5):
         left.grad, right.grad = values * factor, values * factor
-        ours.step()
-        theirs.step()
+        one.step()
+        two.step()
     close([left], [right])
 
 

@@ -18,7 +18,6 @@ from turns import turns
 from lightning_accum.optim import (
     AdaBelief,
     Adam,
-    AMSGrad,
     GenericAdaptiveOptimizer,
     RAdam,
     WeightDecay,
@@ -88,20 +87,6 @@ def test_it_is_made_once_for_shapes_of_any_kind(make):
 
 # ---------------------------------------------------------------------- layouts
 @pytest.mark.parametrize("name", OWN)
-def test_parameters_may_be_slices(name):
-    whole = torch.zeros(4, 6, dtype=torch.float64)
-    expected = [nn.Parameter(torch.ones(4, 3, dtype=torch.float64))]
-    run(CASES[name](expected), expected, 6)
-    for options in ({}, {"foreach": True}):
-        whole.zero_()
-        part = whole[:, ::2]
-        part.fill_(1.0)
-        run(CASES[name]([part], **options), [part], 6)
-        close([part], expected)
-        assert not whole[:, 1::2].any()
-
-
-@pytest.mark.parametrize("name", OWN)
 def test_a_module_may_be_converted_between_steps(name):
     def conversions(module):
         yield module
@@ -122,22 +107,6 @@ def test_a_module_may_be_converted_between_steps(name):
         moments = [state["exp_avg"] for state in optimizer.state.values()]
         assert all(map(same_layout, moments, converted.parameters()))
     close([p.detach().float() for p in module.parameters()], list(other.parameters()), 1e-4)
-
-
-def test_complex_parameters_go_as_pairs():
-    for make in (Adam, AMSGrad, RAdam):
-        theirs = getattr(torch.optim, make.__name__, torch.optim.Adam)
-        extra = {"amsgrad": True} if make is AMSGrad else {}
-        values = torch.randn(
-            2, 5, dtype=torch.complex128, generator=torch.Generator().manual_seed(0)
-        )
-        left, right = nn.Parameter(values.clone()), nn.Parameter(values.clone())
-        one, two = make([left], lr=0.1), theirs([right], lr=0.1, **extra)
-        for factor in (1.0, 2j, -0.5):
-            left.grad, right.grad = values * factor, values * factor
-            one.step()
-            two.step()
-        close([left], [right])
 
 
 @pytest.mark.parametrize("foreach", [None, True])
