@@ -21,8 +21,12 @@ def stream(count, shape=(), seed=0):
 
 
 def ema(values, decay=0.9):
-    weights = decay ** torch.arange(len(values) - 1, -1, -1, dtype=values.dtype)
+    weights = (decay ** torch.arange(len(values) - 1, -1, -1, dtype=torch.float64)).to(values)
     return torch.tensordot(weights, values, 1) / weights.sum()
+
+
+def variance(values, correction=1):
+    return (values - values.mean(0)).abs().square().sum(0) / (len(values) - correction)
 
 
 def stacked(found):
@@ -87,8 +91,8 @@ CASES = {
     "Mean": Case(acc.Mean, lambda x: x.mean(0)),
     "Max": Case(acc.Max, lambda x: x.amax(0)),
     "Min": Case(acc.Min, lambda x: x.amin(0)),
-    "Variance": Case(acc.Variance, lambda x: ((x - x.mean(0)) ** 2).sum(0) / (len(x) - 1)),
-    "Variance0": Case(lambda: acc.Variance(correction=0), lambda x: ((x - x.mean(0)) ** 2).mean(0)),
+    "Variance": Case(acc.Variance, variance),
+    "Variance0": Case(lambda: acc.Variance(correction=0), lambda x: variance(x, correction=0)),
     "EMA": Case(acc.EMA, ema),
     "Window": Case(lambda: acc.Window(3), lambda x: x[-3:].mean(0)),
     "List": Case(acc.List, lambda x: x),

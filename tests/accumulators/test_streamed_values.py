@@ -30,10 +30,11 @@ class Stream:
     def reset(self):
         self.accumulator.reset()
         self.values, self.shape = [], self.draw.choice(SHAPES)
+        self.unit = self.draw.choice([1, 1 + 2j][: 1 if self.name in ("Max", "Min") else 2])
 
     def more(self, count):
         self.seed += 1
-        return stream(count, self.shape, self.seed)
+        return [value * self.unit for value in stream(count, self.shape, self.seed)]
 
     def add(self):
         for value in self.more(self.draw.choice([1, 1, 3])):
