@@ -189,27 +189,17 @@ def test_pipes_log_through_the_module_when_the_epoch_ends(tmp_path):
     assert_close(float(checkpoint.best_model_score), max(accuracies))
 
 
-def test_training_resumes_where_its_pipes_were(tmp_path):
-    whole, part, resumed = (Pipes(tmp_path / name) for name in ("whole", "part", "resumed"))
+def test_training_of_copies_resumes_where_its_pipes_were(tmp_path):
+    net = Pipes(tmp_path / "own")
+    whole, part, resumed = (copy.deepcopy(net) for _ in range(3))
     logging_trainer(tmp_path / "a").fit(whole, loader(), loader())
     run = logging_trainer(tmp_path / "b", max_epochs=1)
     run.fit(part, loader(), loader())
-    run.save_checkpoint(tmp_path / "part.ckpt")
-    logging_trainer(tmp_path / "c").fit(
-        resumed, loader(), loader(), ckpt_path=tmp_path / "part.ckpt"
-    )
+    run.save_checkpoint(path := tmp_path / "part.ckpt")
+    logging_trainer(tmp_path / "c").fit(resumed, loader(), loader(), ckpt_path=path)
     expected, found = (events(tmp_path / name / "version_0") for name in "ac")
     for tag in ("acc", "best", "loss", "val"):
         assert_close(found[tag], expected[tag][1:])
-
-
-def test_a_copied_module_logs_through_itself(tmp_path):
-    net = Pipes(tmp_path / "own")
-    run = logging_trainer(tmp_path)
-    other = copy.deepcopy(net)
-    run.fit(other, loader(), loader())
-    assert "acc" in events(tmp_path / "version_0")
-    assert all(source._owner[0] is other for source in (other.train_steps, other.val_steps))
     assert net.train_steps._owner[0] is net
 
 
