@@ -143,15 +143,6 @@ def test_parts_are_float32_at_least(dtype):
     assert (product.pos > 1).all()
 
 
-def test_limits():
-    acc = Accumulator()
-    assert acc.limits == (None, None)
-    acc.fullbound("power", 1.0, -1.0, power=2.0)
-    assert acc.limits == (-1.0, 1.0)
-    acc.upperbound("multiplicative", 5.0)
-    assert acc.limits == (None, 5.0)
-
-
 def test_moving_keeps_the_wide_dtype():
     acc = Accumulator()
     acc.pos = torch.full((2,), 1 + 2**-20)
