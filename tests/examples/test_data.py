@@ -6,20 +6,7 @@ from pathlib import Path
 import _data as data
 import pytest
 import torch
-
-NAMES = {
-    "train_images": "train-images-idx3-ubyte",
-    "train_labels": "train-labels-idx1-ubyte",
-    "test_images": "t10k-images-idx3-ubyte",
-    "test_labels": "t10k-labels-idx1-ubyte",
-}
-
-
-def idx(array):
-    """The format, written from its description: magic 2051 for images, 2049 for labels."""
-    magic = {3: 2051, 1: 2049}[array.ndim]
-    header = struct.pack(f">{1 + array.ndim}i", magic, *array.shape)
-    return header + bytes(array.flatten().tolist())
+from mnist_files import NAMES, idx
 
 
 @pytest.fixture

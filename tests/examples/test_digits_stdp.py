@@ -2,13 +2,12 @@
 
 import logging
 import re
-import struct
 
 import _data as data
 import digits_stdp as demo
-import numpy as np
 import pytest
 import torch
+from mnist_files import write_patterns
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 
@@ -60,16 +59,7 @@ def test_on_digits(run, tmp_path):
 
 
 def test_on_files_in_mnists_format(run, tmp_path):
-    generator = np.random.default_rng(0)
-    labels = np.arange(160, dtype=np.uint8) % 10
-    prototypes = generator.integers(0, 256, (10, 28, 28)) * (generator.random((10, 28, 28)) < 0.2)
-    images = prototypes[labels] * generator.uniform(0.8, 1.0, (160, 28, 28))
-    images = images.astype(np.uint8)
-    for name, count in (("train", 160), ("t10k", 40)):
-        head = struct.pack(">IIII", 2051, count, 28, 28)
-        (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(head + images[:count].tobytes())
-        head = struct.pack(">II", 2049, count)
-        (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(head + labels[:count].tobytes())
+    write_patterns(tmp_path, 160, 40, least=0.8)
     printed, _ = run("--data", "mnist", "--data-dir", str(tmp_path), "--neurons", "40")
     found = re.search(r"^result: ([\d.]+) %", printed, re.MULTILINE)
     assert found

@@ -11,19 +11,7 @@ from optimizer_cases import ADAM, CASES, OWN, close, parameters, run, same
 from torch import nn
 from turns import turns
 
-from lightning_accum.optim import (
-    AdaBelief,
-    Adam,
-    AdamOptions,
-    AdamWarmup,
-    AdamWarmupCosineDecay,
-    AMSGrad,
-    GenericAdaptiveOptimizer,
-    MomentOptions,
-    Noam,
-    RAdam,
-    WeightDecay,
-)
+from lightning_accum import optim
 
 NAN = float("nan")
 SHARED = {
@@ -33,16 +21,18 @@ SHARED = {
 }  # fmt: skip
 FUSED = {**SHARED, "fused": None, "amsgrad": False, "optimized_update": False}
 DEFAULTS = {
-    Adam: FUSED,
-    AMSGrad: {**FUSED, "amsgrad": True},
-    AdamWarmup: {**FUSED, "warmup": 0},
-    Noam: {**FUSED, "lr": 1.0, "betas": (0.9, 0.98), "eps": 1e-9, "warmup": 4000, "d_model": 512},
-    AdamWarmupCosineDecay: {**FUSED, "warmup": 0, "total_steps": 10_000},
-    RAdam: {
+    optim.Adam: FUSED,
+    optim.AMSGrad: {**FUSED, "amsgrad": True},
+    optim.AdamWarmup: {**FUSED, "warmup": 0},
+    optim.Noam: {
+        **FUSED, "lr": 1.0, "betas": (0.9, 0.98), "eps": 1e-9, "warmup": 4000, "d_model": 512
+    },
+    optim.AdamWarmupCosineDecay: {**FUSED, "warmup": 0, "total_steps": 10_000},
+    optim.RAdam: {
         **SHARED, "amsgrad": False, "optimized_update": True, "degenerate_to_sgd": True,
         "compile": False,
     },
-    AdaBelief: {
+    optim.AdaBelief: {
         **SHARED, "eps": 1e-16, "amsgrad": False, "rectify": False, "degenerate_to_sgd": True,
         "compile": False,
     },
@@ -50,11 +40,17 @@ DEFAULTS = {
 
 
 # ---------------------------------------------------------------------- what is taken
+def test_every_optimizer_is_in_the_table():
+    base, public = optim.GenericAdaptiveOptimizer, {getattr(optim, name) for name in optim.__all__}
+    kinds = {each for each in public if isinstance(each, type) and issubclass(each, base)}
+    assert kinds == {*DEFAULTS, base}
+
+
 @turns("make", DEFAULTS)
 def test_every_default(make):
     (group,) = make(parameters()).param_groups
     assert {key: value for key, value in group.items() if key != "params"} == DEFAULTS[make]
-    shared = MomentOptions if make in (RAdam, AdaBelief) else AdamOptions
+    shared = optim.MomentOptions if make in (optim.RAdam, optim.AdaBelief) else optim.AdamOptions
     options = {*inspect.signature(make).parameters, *shared.__annotations__}
     assert options - {"params", "defaults", "options"} <= set(group)
 
@@ -72,8 +68,8 @@ def test_further_defaults_reach_every_group(make):
 def test_radams_eps_beside_either_root(options):
     params, others = parameters(), parameters()
     eps, betas = 0.1, (0.9, 0.9)
-    one = RAdam(params, lr=0.01, eps=eps, betas=betas, optimized_update=False, **options)
-    other = RAdam(others, lr=0.01, betas=betas, **options)
+    one = optim.RAdam(params, lr=0.01, eps=eps, betas=betas, optimized_update=False, **options)
+    other = optim.RAdam(others, lr=0.01, betas=betas, **options)
     for step in range(30):
         # the same step, where ε is multiplied by the correction of the second moment
         other.param_groups[0]["eps"] = eps * (1 - betas[1] ** (step + 1)) ** 0.5
@@ -97,12 +93,12 @@ def test_options_on_the_edge_of_their_range_are_taken(name):
 
 
 def test_weight_decay_says_what_groups_hold():
-    decay = WeightDecay(0.1, weight_decouple=False, absolute=True)
+    decay = optim.WeightDecay(0.1, weight_decouple=False, absolute=True)
     assert decay.defaults() == {"weight_decay": 0.1, "weight_decouple": False, "absolute": True}
     params = parameters()
-    groups = [{"params": params[:1], "weight_decay": WeightDecay(0.2, absolute=True)},
+    groups = [{"params": params[:1], "weight_decay": optim.WeightDecay(0.2, absolute=True)},
               {"params": params[1:2], "weight_decay": 0.3}, {"params": params[2:]}]  # fmt: skip
-    found = Adam(groups, weight_decay=decay).param_groups
+    found = optim.Adam(groups, weight_decay=decay).param_groups
     assert [g["weight_decay"] for g in found] == [0.2, 0.3, 0.1]
     assert [g["weight_decouple"] for g in found] == [True, False, False]
     assert [g["absolute"] for g in found] == [True, True, True]
@@ -131,7 +127,7 @@ def test_options_out_of_range_are_named_with_their_value(name, option, value):
 
 
 def rectifying(params, **options):
-    return AdaBelief(params, rectify=True, **options)
+    return optim.AdaBelief(params, rectify=True, **options)
 
 
 NEVER = {"betas": (0.9, 0.5), "degenerate_to_sgd": False}
@@ -146,24 +142,24 @@ REFUSED = [
     *((CASES[name], {"differentiable": True, "foreach": True}, ValueError, "`foreach = True`")
       for name in ADAM),
     *((make, {"compile": True, other: True}, ValueError, "`compile = True`")
-      for make in (RAdam, AdaBelief) for other in ("foreach", "differentiable")),
-    (AdamWarmup, {"warmup": -1}, ValueError, r"0, or a number of steps of .* `warmup = -1`"),
-    (AdamWarmup, {"warmup": 0.1}, ValueError, r"of at least 1. Found `warmup = 0.1`"),
-    (Noam, {"warmup": 0}, ValueError, "be a number of steps of at least 1. Found `warmup = 0`"),
-    (Noam, {"warmup": NAN}, ValueError, "Found `warmup = nan`"),
-    (Noam, {"d_model": 0}, ValueError, "be a width of at least 1. Found `d_model = 0`"),
-    (AdamWarmupCosineDecay, {"warmup": -1}, ValueError, "Found `warmup = -1`"),
-    (AdamWarmupCosineDecay, {"warmup": 0.1}, ValueError, "Found `warmup = 0.1`"),
-    (AdamWarmupCosineDecay, {"warmup": 10_000}, ValueError,
+      for make in (optim.RAdam, optim.AdaBelief) for other in ("foreach", "differentiable")),
+    (optim.AdamWarmup, {"warmup": -1}, ValueError, r"0, or a number of steps of .* `warmup = -1`"),
+    (optim.AdamWarmup, {"warmup": 0.1}, ValueError, r"of at least 1. Found `warmup = 0.1`"),
+    (optim.Noam, {"warmup": 0}, ValueError, "a number of steps of at least 1. Found `warmup = 0`"),
+    (optim.Noam, {"warmup": NAN}, ValueError, "Found `warmup = nan`"),
+    (optim.Noam, {"d_model": 0}, ValueError, "be a width of at least 1. Found `d_model = 0`"),
+    (optim.AdamWarmupCosineDecay, {"warmup": -1}, ValueError, "Found `warmup = -1`"),
+    (optim.AdamWarmupCosineDecay, {"warmup": 0.1}, ValueError, "Found `warmup = 0.1`"),
+    (optim.AdamWarmupCosineDecay, {"warmup": 10_000}, ValueError,
      "above `warmup = 10000`. Found `total_steps = 10000`"),
-    (AdamWarmupCosineDecay, {"total_steps": 0}, ValueError, "Found `total_steps = 0`"),
+    (optim.AdamWarmupCosineDecay, {"total_steps": 0}, ValueError, "Found `total_steps = 0`"),
     *((make, NEVER, ValueError, r"above 2 / 3 .* Found `betas = \(0.9, 0.5\)`")
-      for make in (RAdam, rectifying)),
-    (Adam, {"weight_decay": WeightDecay(1.5, absolute=True)}, ValueError,
+      for make in (optim.RAdam, rectifying)),
+    (optim.Adam, {"weight_decay": optim.WeightDecay(1.5, absolute=True)}, ValueError,
      r"below 1 .* 1.5`, which flips their signs"),
-    (Adam, {"weight_decay": WeightDecay(1.0, absolute=True)}, ValueError,
+    (optim.Adam, {"weight_decay": optim.WeightDecay(1.0, absolute=True)}, ValueError,
      r"Found `weight_decay = 1.0`, which sets them to 0"),
-    (lambda _: WeightDecay(-0.1), {}, ValueError, r"`weight_decay = -0\.1`"),
+    (lambda _: optim.WeightDecay(-0.1), {}, ValueError, r"`weight_decay = -0\.1`"),
 ]  # fmt: skip
 
 
@@ -175,15 +171,15 @@ def test_options_that_cannot_be(make, options, kind, words):
 
 def test_options_that_are_not_far_from_wrong_are_taken():
     params = [nn.Parameter(torch.ones(2))]
-    for make in (AdamWarmup, AdamWarmupCosineDecay):
+    for make in (optim.AdamWarmup, optim.AdamWarmupCosineDecay):
         make(params, warmup=0), make(params, warmup=10)
-    AdaBelief(params, **NEVER)  # which does not rectify
-    Adam(params, weight_decay=WeightDecay(1.5))
-    Adam(params, weight_decay=WeightDecay(1.5, weight_decouple=False, absolute=True))
-    optimizer = Adam(params, weight_decay=WeightDecay(0.9, absolute=True))
+    optim.AdaBelief(params, **NEVER)  # which does not rectify
+    optim.Adam(params, weight_decay=optim.WeightDecay(1.5))
+    optim.Adam(params, weight_decay=optim.WeightDecay(1.5, weight_decouple=False, absolute=True))
+    optimizer = optim.Adam(params, weight_decay=optim.WeightDecay(0.9, absolute=True))
     with pytest.raises(ValueError, match="below 1"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "weight_decay": 2.0})
-    for make in (RAdam, rectifying):
+    for make in (optim.RAdam, rectifying):
         make(params, betas=(0.9, 0.5))
         weight = nn.Parameter(torch.ones(2))
         optimizer = make([weight], betas=(0.9, 0.7), degenerate_to_sgd=False)
@@ -193,7 +189,7 @@ def test_options_that_are_not_far_from_wrong_are_taken():
         assert (weight < 1).all()
 
 
-class Returning(GenericAdaptiveOptimizer):
+class Returning(optim.GenericAdaptiveOptimizer):
     """Returns what the template says to write in place."""
 
     def __init__(self, params, step=False, state=False):
@@ -207,7 +203,7 @@ class Returning(GenericAdaptiveOptimizer):
         return param - grad if self.returns[0] else None
 
 
-class InPlaceOnly(WeightDecay):
+class InPlaceOnly(optim.WeightDecay):
     """Decays the parameter, and forgets the gradient."""
 
     def __call__(self, param, grad, group):
@@ -216,8 +212,8 @@ class InPlaceOnly(WeightDecay):
 
 def late(foreach):
     def make(params):
-        optimizer = Adam(params, foreach=foreach)
-        optimizer.param_groups[0]["weight_decay"] = WeightDecay(0.5)
+        optimizer = optim.Adam(params, foreach=foreach)
+        optimizer.param_groups[0]["weight_decay"] = optim.WeightDecay(0.5)
         return optimizer
 
     return make
@@ -226,14 +222,14 @@ def late(foreach):
 def complex_fused(params):
     params[0].data, params[0].grad = params[0].data.to(torch.cfloat), None
     params[0].grad = torch.ones_like(params[0])
-    return Adam(params, fused=True)
+    return optim.Adam(params, fused=True)
 
 
 @turns(
     "make, kind, words",
     [
         (
-            lambda p: GenericAdaptiveOptimizer(p, {}, 0.1, (0.9, 0.9), 0.0),
+            lambda p: optim.GenericAdaptiveOptimizer(p, {}, 0.1, (0.9, 0.9), 0.0),
             NotImplementedError,
             r"define `step_param\(state, group",
         ),
@@ -242,12 +238,12 @@ def complex_fused(params):
         (late(None), TypeError, r"of a group .* should be a number. Found a `WeightDecay`"),
         (late(False), TypeError, r"of a group .* should be a number. Found a `WeightDecay`"),
         (
-            lambda p: Adam(p, weight_decay=InPlaceOnly(0.1)),
+            lambda p: optim.Adam(p, weight_decay=InPlaceOnly(0.1)),
             TypeError,
             r"Found a `NoneType` from `InPlaceOnly.__call__",
         ),
         (complex_fused, ValueError, "`fused = True` for a `Parameter`"),
-        (lambda p: Noam(p, fused=True, capturable=True), ValueError, "capturable"),
+        (lambda p: optim.Noam(p, fused=True, capturable=True), ValueError, "capturable"),
     ],
 )
 def test_steps_that_cannot_be(make, kind, words):
@@ -276,13 +272,13 @@ def test_sparse_gradients_are_refused_before_anything_changes(name):
 
 
 # ---------------------------------------------------------------------- what is told
-@turns("kind", [torch.optim.Adam, Adam])
+@turns("kind", [torch.optim.Adam, optim.Adam])
 def test_a_state_without_the_maximum(kind):
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
     saver = kind([weight], lr=0.1)
     saver.step()
-    optimizer = AMSGrad([weight], lr=0.1)
+    optimizer = optim.AMSGrad([weight], lr=0.1)
     with pytest.warns(UserWarning, match=r"`AMSGrad` .* Found `amsgrad = False` in groups \[0\]"):
         optimizer.load_state_dict(saver.state_dict())
     optimizer.param_groups[0]["amsgrad"] = True
@@ -291,45 +287,45 @@ def test_a_state_without_the_maximum(kind):
         optimizer.step()
     state = optimizer.state[weight]
     assert (state["max_exp_avg_sq"] > state["exp_avg_sq"]).all()
-    for make in (lambda: AMSGrad([weight]), lambda: torch.optim.Adam([weight], amsgrad=True)):
+    for make in (lambda: optim.AMSGrad([weight]), lambda: torch.optim.Adam([weight], amsgrad=True)):
         optimizer.load_state_dict(make().state_dict())
-    AMSGrad([weight], amsgrad=False).load_state_dict(saver.state_dict())
+    optim.AMSGrad([weight], amsgrad=False).load_state_dict(saver.state_dict())
 
 
 def test_rates_of_adam_given_to_noam():
     weight = nn.Parameter(torch.ones(2))
     with pytest.warns(UserWarning, match=r"about 1\. Found 0\.001.*7\.0e-07 at most.*`lr=1\.4`"):
-        Noam([weight], lr=1e-3)
+        optim.Noam([weight], lr=1e-3)
     for lr, more in [(1.0, {}), (0.0, {}), (0.1, {}), (1e-3, {"warmup": 10, "d_model": 16})]:
-        Noam([weight], lr=lr, **more)
+        optim.Noam([weight], lr=lr, **more)
     saved = torch.optim.Adam([weight], lr=1e-3).state_dict()
-    optimizer = Noam([weight])
+    optimizer = optim.Noam([weight])
     with pytest.warns(UserWarning, match=r"Found 0.001, .*`group\['lr'\] = 1.4`"):
         optimizer.load_state_dict(saved)
     optimizer.load_state_dict(saved)  # it was as low before
     optimizer.param_groups[0]["lr"] = 1.4
-    optimizer.load_state_dict(Noam([weight]).state_dict())
+    optimizer.load_state_dict(optim.Noam([weight]).state_dict())
 
 
 def test_a_decay_that_flips_weights_in_a_step():
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.zeros(2)
     with pytest.warns(UserWarning, match=r"Found 0, .* = 5`, which sets them to 0: lower"):
-        Adam([weight], lr=0.2, weight_decay=5.0).step()
-    optimizer = Adam([weight], lr=0.1, weight_decay=5.0)  # the factor is 0.5
+        optim.Adam([weight], lr=0.2, weight_decay=5.0).step()
+    optimizer = optim.Adam([weight], lr=0.1, weight_decay=5.0)  # the factor is 0.5
     optimizer.step()
     optimizer.param_groups[0]["lr"] = 1.0
     with pytest.warns(UserWarning, match=r"Found -4, with a learning rate of 1 and .* = 5`"):
         optimizer.step()
     optimizer.step()  # told once
-    Noam([weight], lr=1.0, weight_decay=5.0, warmup=4, d_model=16).step()  # its rate is low
+    optim.Noam([weight], lr=1.0, weight_decay=5.0, warmup=4, d_model=16).step()  # its rate is low
 
 
 @turns("options", [{}, {"fused": False}, {"foreach": False}])
 def test_steps_long_after_the_end_of_a_schedule_are_told_once(options):
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
-    optimizer = AdamWarmupCosineDecay([weight], total_steps=100, **options)
+    optimizer = optim.AdamWarmupCosineDecay([weight], total_steps=100, **options)
     for _ in range(120):  # a few more than planned may be meant
         optimizer.step()
     with pytest.warns(UserWarning, match=r"`total_steps` of .*Found 100 and step 121: the"):
