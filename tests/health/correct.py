@@ -1,7 +1,6 @@
 """Correct programs, of which nothing is warned."""
 
 import contextlib
-import copy
 import tempfile
 from functools import partial
 
@@ -303,21 +302,6 @@ correct("a rest before each task, and traces are cleared", step=by_task, carry=T
     on={"batch": lambda net, rule, i: i % 4 or rule.clear()})
 
 
-def meta_reset(net, rule, i):
-    if i % 4 == 0:
-        net.rest()
-        rule.clear()
-
-
-def learned_in_tasks():
-    """The weights of each task begin as the first ones, as in meta-learning."""
-    program = p.restores("batch", every=4)
-    load = program["on"]["batch"]
-    both = lambda *given: (load(*given), meta_reset(*given))  # noqa: E731
-    return {**program, "on": {"batch": both}}
-
-
-correct("weights and neurons begin anew in each task", **learned_in_tasks())
 correct("one long stream, step by step", alone=lambda: online(update_every=1), hosts=(p.HAND,))
 correct("updates every few steps", alone=lambda: online(update_every=5), hosts=(p.HAND,))
 
@@ -341,21 +325,10 @@ correct("a single batch", data=lambda: p.spikes(1), epochs=1)
 correct("sparse activity", data=lambda: p.spikes(24, rate=0.02), net=p.lif(v_threshold=0.3))
 
 
-def blank(rate):
-    """Some batches, or some inputs, are empty."""
-
-    def data():
-        batches = p.spikes(24)
-        for i, x in enumerate(batches):
-            x *= float(i % 3 == 0) if rate else 1.0
-            x[..., : p.INPUTS // 2] = 0
-        return batches
-
-    return data
-
-
-correct("half of the inputs are always dark", data=blank(0.0))
-correct("two of three batches are blank", data=blank(1.0))
+correct("half of the inputs are always dark",
+    data=lambda: [x * (torch.arange(p.INPUTS) % 2) for x in p.spikes(24)])
+correct("two of three batches are blank",
+    data=lambda: [x * float(i % 3 == 0) for i, x in enumerate(p.spikes(24))])
 correct("neurons that begin to fire late", net=p.lif(v_threshold=2.0), data=lambda: p.spikes(24),
     rule=p.of(la.Homeostasis, 0.01, target=100.0))
 
@@ -411,23 +384,6 @@ correct("another part of the program keeps the norm after each batch",
     on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())})
 
 
-def averaged():
-    """Weights become an average after each epoch."""
-    before = {}
-
-    def begin(net, rule):
-        before["weight"] = net.fc.weight.detach().clone()
-
-    def average(net, rule, i):
-        net.fc.weight.data.lerp_(before["weight"], 0.5)
-        before["weight"] = net.fc.weight.detach().clone()
-
-    return {"prepare": begin, "on": {"epoch": average}, "epochs": 4}
-
-
-correct("weights are averaged after each epoch", **averaged())
-
-
 def cycle(rate, *factors):
     """Three batches again and again, whose updates cancel each other in each epoch."""
 
@@ -449,23 +405,6 @@ correct("weights settle in a cycle", **cycle(2**-8, 1.0, 1.0, -2.0))
 correct("weights settle in a cycle up to rounding", **cycle(0.0123, 1.1, 0.9, -2.0))
 correct("weights in such a cycle are rounded after each epoch", **cycle(0.0123, 1.1, 0.9, -2.0),
     on={"epoch": lambda net, rule, i: net.fc.weight.data.mul_(256).round_().div_(256)})
-
-
-def best():
-    """The best weights are loaded again when all is over."""
-    kept = {}
-
-    def keep(net, rule, i):
-        if i == 9:
-            kept.update(copy.deepcopy(net.state_dict()))
-
-    def load(net, rule, i):
-        net.load_state_dict(kept)
-
-    return {"on": {"updated": keep, "end": load}}
-
-
-correct("the best weights are loaded at the end", **best())
 
 
 # ====================================================================== parts that rest

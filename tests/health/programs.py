@@ -423,16 +423,15 @@ def delayed(**options):
     return net
 
 
-def restores(event, every=1):
-    """Loads the first weights again at an event, of every so many batches."""
+def restores(event):
+    """Loads the first weights again at an event."""
     first = {}
 
     def keep(net, rule):
         first.update(copy.deepcopy(net.fc.state_dict()))
 
     def load(net, rule, i):
-        if i % every == 0:
-            net.fc.load_state_dict(first)
+        net.fc.load_state_dict(first)
 
     return {"prepare": keep, "on": {event: load}}
 

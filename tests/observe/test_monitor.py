@@ -123,38 +123,29 @@ one, two, three, four = torch.arange(1.0, 5.0).unbind()
 second = operator.itemgetter(1)
 
 
+IN, OUT = InputMonitor, OutputMonitor
+
+
 @turns(
-    "args, kwargs, picker, expected",
+    "kind, args, kwargs, picker, expected",
     [
-        ((one, two), {}, first_tensor, one),
-        ((one, two), {}, second, two),
-        (((None, three),), {}, first_tensor, three),
-        (({"a": "text", "b": [four]},), {}, first_tensor, four),
-        ((), {"x": one, "y": two}, first_tensor, one),
-        ((), {"x": one, "y": two}, operator.itemgetter("y"), two),
+        (IN, (one, two), {}, first_tensor, one),
+        (IN, (one, two), {}, second, two),
+        (IN, ((None, three),), {}, first_tensor, three),
+        (IN, ({"a": "text", "b": [four]},), {}, first_tensor, four),
+        (IN, (), {"x": one, "y": two}, first_tensor, one),
+        (IN, (), {"x": one, "y": two}, operator.itemgetter("y"), two),
+        (OUT, ((one, two),), {}, first_tensor, one),
+        (OUT, ((one, two),), {}, second, two),
+        (OUT, ([None, {"s": three}],), {}, first_tensor, three),
+        (OUT, (OrderedDict(z=three, s=four),), {}, operator.itemgetter("s"), four),
+        (OUT, (one,), {}, second, one),
     ],
 )
-def test_finds_its_tensor_among_the_arguments(args, kwargs, picker, expected):
+def test_finds_its_tensor(kind, args, kwargs, picker, expected):
     echo = Echo()
-    monitor = InputMonitor(echo, picker=picker)
+    monitor = kind(echo, picker=picker)
     echo(*args, **kwargs)
-    assert torch.equal(monitor.peek(), expected)
-
-
-@turns(
-    "result, picker, expected",
-    [
-        ((one, two), first_tensor, one),
-        ((one, two), second, two),
-        ([None, {"s": three}], first_tensor, three),
-        (OrderedDict(z=three, s=four), operator.itemgetter("s"), four),
-        (one, second, one),
-    ],
-)
-def test_finds_its_tensor_in_the_result(result, picker, expected):
-    echo = Echo()
-    monitor = OutputMonitor(echo, picker=picker)
-    echo(result)
     assert torch.equal(monitor.peek(), expected)
 
 

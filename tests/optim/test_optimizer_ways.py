@@ -3,7 +3,6 @@
 import pytest
 import torch
 from optimizer_cases import (
-    ADAM,
     CASES,
     OWN,
     assert_raises_as_stale,
@@ -13,7 +12,6 @@ from optimizer_cases import (
     run,
 )
 from torch import nn
-from turns import turns
 
 from lightning_accum.optim import (
     AdaBelief,
@@ -24,24 +22,6 @@ from lightning_accum.optim import (
 )
 from lightning_accum.optim._kernels import COMPILED
 from lightning_accum.sparse.tensor_lists import same_layout
-
-# Small ones, and some on which threads work together.
-SIZES = ((5,), (2, 3), (8192,), (8191,), (3, 65537), ())
-
-
-def reference(make, **options):
-    """A run by plain operations, one parameter at a time."""
-    params = [param.detach().clone() for param in parameters(shapes=SIZES)]
-    return run(make(params, differentiable=True, **options), params, 8)
-
-
-@turns("name", OWN)
-def test_all_ways_agree(name):
-    expected = reference(CASES[name])
-    fused = [{"fused": fused} for fused in (True, False) if name in ADAM]
-    for options in ({}, {"foreach": True}, {"foreach": False}, *fused):
-        params = parameters(shapes=SIZES)
-        close(run(CASES[name](params, **options), params, 8), expected)
 
 
 @pytest.mark.parametrize("make", [RAdam, AdaBelief])
