@@ -1,10 +1,12 @@
 import math
+from functools import partial
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from lightning_accum.functional.update_statistics import AVERAGED
-from lightning_accum.metrics import FiringStatistics, UpdateStatistics
+from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
 
 
 def update_batches():
@@ -27,8 +29,17 @@ def spike_batches():
         yield {"spikes": torch.rand(5, batch, 2, 3, generator=generator) < 0.05}
 
 
+def rate_batches():
+    generator = torch.Generator().manual_seed(2)
+    for batch in (4, 4, 4, 1):
+        labels = torch.randint(0, 3, (batch,), generator=generator)
+        yield {"rates": torch.rand(batch, 4, generator=generator), "labels": labels}
+
+
 METRICS = [(UpdateStatistics, update_batches), (FiringStatistics, spike_batches)]
-both = pytest.mark.parametrize(("cls", "batches"), METRICS)
+every = pytest.mark.parametrize(
+    ("cls", "batches"), [*METRICS, (partial(MaxRateClassifier, 4, 3), rate_batches)]
+)
 
 
 def fed(cls, batches):
@@ -42,11 +53,11 @@ def assert_same(found, expected):
     torch.testing.assert_close(found.compute(), expected.compute())
 
 
-@both
+@every
 def test_two_processes_merge_to_one(cls, batches):
-    every = list(batches())
-    whole = fed(cls, every)
-    first, second = fed(cls, every[:1]), fed(cls, every[1:])
+    both = list(batches())
+    whole = fed(cls, both)
+    first, second = fed(cls, both[:1]), fed(cls, both[1:])
     first.compute()  # A cached result must not outlive the merge.
     first.merge_state(second)
     assert_same(first, whole)
@@ -55,15 +66,21 @@ def test_two_processes_merge_to_one(cls, batches):
     assert_same(empty, whole)
 
 
-@both
-def test_forward_returns_the_batch_and_accumulates(cls, batches):
+@every
+def test_forward_returns_the_batch_and_accumulates_without_a_graph(cls, batches):
     metric = cls()
     for batch in batches():
-        torch.testing.assert_close(metric(**batch), fed(cls, [batch]).compute())
+        for value in batch.values():
+            if torch.is_tensor(value) and value.is_floating_point():
+                value.requires_grad_()
+        found = metric(**batch)
+        torch.testing.assert_close(found, fed(cls, [batch]).compute())
     assert_same(metric, fed(cls, batches()))
+    held = tree_leaves([found, metric.compute(), metric.metric_state])
+    assert not any(each.requires_grad for each in held if torch.is_tensor(each))
 
 
-@both
+@every
 def test_a_model_cast_to_low_precision_does_not_round_the_sums(cls, batches):
     metric = cls().to(torch.bfloat16)
     for batch in list(batches()) * 100:
@@ -71,7 +88,7 @@ def test_a_model_cast_to_low_precision_does_not_round_the_sums(cls, batches):
     assert_same(metric, fed(cls, list(batches()) * 100))
 
 
-@both
+@every
 def test_update_reads_nothing_on_the_host(cls, batches):
     metric = cls().to("meta")
     for batch in batches():
@@ -80,25 +97,11 @@ def test_update_reads_nothing_on_the_host(cls, batches):
     metric.compute()
 
 
-@both
-def test_results_are_detached_float_scalars(cls, batches):
-    metric = cls()
-    for batch in batches():
-        for value in batch.values():
-            if torch.is_tensor(value) and value.is_floating_point():
-                value.requires_grad_()
-        metric(**batch)
-    for value in metric.compute().values():
-        assert value.shape == ()
-        assert value.dtype == torch.float32
-        assert not value.requires_grad
-
-
 def bars_of(ax):
     return zip(ax.get_xticklabels(), ax.patches, strict=True)
 
 
-@both
+@pytest.mark.parametrize(("cls", "batches"), METRICS)
 def test_plot(cls, batches):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("Agg")
@@ -123,6 +126,7 @@ def test_update_statistics_average_and_count():
     w = torch.tensor([3.0, 4.0])
     metric.update(w, w + torch.tensor([0.0, 1.0]), pos=torch.tensor([0.0, math.nan]))
     metric.update(w, w + torch.tensor([3.0, 4.0]), neg=torch.tensor([math.inf, 2.0]), upper=6.0)
+    assert {(each.shape, each.dtype) for each in metric.compute().values()} == {((), torch.float32)}
     found = {name: float(value) for name, value in metric.compute().items()}
     assert found == pytest.approx(
         {
@@ -149,6 +153,7 @@ def test_firing_statistics_by_hand():
     spikes = torch.zeros(2, 3, 4, dtype=torch.bool)
     spikes[0, 0, 0] = spikes[1, 2, 0] = spikes[1, 1, 3] = True
     metric.update(spikes)
+    assert {(each.shape, each.dtype) for each in metric.compute().values()} == {((), torch.float32)}
     assert metric.compute()["firing_rate"] == 3 / 24
     assert metric.compute()["silent_share"] == 0.5
     # One more batch, of another size: a neuron that fired once is never silent again.

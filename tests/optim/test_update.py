@@ -1,6 +1,7 @@
 """UpdateOptimizer alone: rates, groups, schedulers, closures, copies."""
 
 import copy
+import random
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from turns import turns
 from values import by_pickle
 
-from lightning_accum import Clamp, NonFiniteUpdateError, attach_updater
+from lightning_accum import Clamp, NonFiniteUpdateError, attach_updater, get_updater
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -32,18 +33,95 @@ def value(param):
     return float(first)
 
 
-@turns(
-    "lr, pos, neg, start",
-    [(1.0, 1.0, 0.25, 0.5), (0.0, 3.0, 1.0, -1.0), (7.3, 0.0, 9.1, 0.3), (0.01, 4.2, 0.0, 0.0)],
-)
-def test_the_rate_scales_the_change(lr, pos, neg, start):
-    fc, updater = layer(value=start)
-    optimizer = UpdateOptimizer(fc.parameters(), lr, [updater])
-    pend(updater, pos, neg)
-    for _ in range(2):  # in the second step nothing is pending any more
-        optimizer.step()
-        for param in fc.parameters():
-            assert value(param) == pytest.approx(start + lr * (pos - neg), abs=1e-12)
+class Run:
+    """An UpdateOptimizer of two layers, and by hand what each parameter holds and waits for."""
+
+    def __init__(self, draw):
+        self.draw, self.attached, self.groups = draw, set(), []
+        self.layers = [layer()[0], layer("weight")[0]]
+        self.values = {(0, "weight"): 0.5, (0, "bias"): 0.5, (1, "weight"): 0.5}
+        self.pending = {}
+        self.optimizer = UpdateOptimizer([self.param(0, "weight")], 0.5)
+        self.groups.append(([(0, "weight")], 0.5))
+
+    def param(self, i, name):
+        return getattr(self.layers[i], name)
+
+    def updater(self, i):
+        return get_updater(self.layers[i])
+
+    def pend(self):
+        i, pos, neg = self.draw.randrange(2), self.draw.random(), self.draw.random()
+        pend(self.updater(i), pos, neg)
+        for name in self.updater(i).names:
+            self.pending[i, name] = self.pending.get((i, name), 0.0) + pos - neg
+
+    def step(self):
+        applied = {key: rate for keys, rate in self.groups for key in keys}
+        applied = {key: rate for key, rate in applied.items() if key[0] in self.attached}
+        if not applied:
+            words = "updaters, none of them of" if self.attached else "Found none"
+            with pytest.raises(RuntimeError, match=words):
+                self.optimizer.step()
+        else:
+            self.optimizer.step()
+        for key, rate in applied.items():  # at a rate of zero too, nothing stays pending
+            self.values[key] += rate * self.pending.pop(key, 0.0)
+
+    def attach(self):
+        i = self.draw.randrange(2)
+        self.optimizer.attach([self.updater(i)] * self.draw.choice([1, 2]))
+        self.attached.add(i)
+
+    def detach(self):
+        i = self.draw.randrange(2)
+        self.optimizer.detach([self.updater(i)])
+        self.attached.discard(i)
+
+    def change(self):
+        at, rate = self.draw.randrange(len(self.groups)), self.draw.choice([0.0, 0.01, 1.0, 7.25])
+        given = self.draw.choice([float, torch.tensor])(rate)  # a tensor, as torch allows it
+        self.optimizer.param_groups[at]["lr"] = given
+        self.groups[at] = self.groups[at][0], rate
+
+    def grow(self):
+        known = [key for keys, _ in self.groups for key in keys]
+        for key in self.values.keys() - known:
+            self.optimizer.add_param_group({"params": [self.param(*key)], "lr": 2.0})
+            self.groups.append(([key], 2.0))
+            return
+
+    def replace(self):
+        """Puts another parameter in the place of one, which the optimizer follows by its name."""
+        for i in self.attached:
+            for name in self.updater(i).names:
+                param = self.param(i, name)
+                setattr(self.layers[i], name, nn.Parameter(param.detach().clone()))
+
+    def copy(self):
+        original = self.layers, self.optimizer
+        self.layers, self.optimizer = self.draw.choice([copy.deepcopy, by_pickle])(original)
+        for fc in original[0]:
+            pend(get_updater(fc))  # goes on apart
+        self.attached.clear()
+
+    def check(self):
+        for (i, name), expected in self.values.items():
+            assert value(self.param(i, name)) == pytest.approx(expected, abs=1e-9)
+            assert getattr(self.updater(i), name).empty == ((i, name) not in self.pending)
+        found = [[id(p) for p in group["params"]] for group in self.optimizer.param_groups]
+        assert found == [[id(self.param(*key)) for key in keys] for keys, _ in self.groups]
+
+
+@turns("seed", range(40))
+def test_calls_in_any_order(seed):
+    run = Run(random.Random(seed))
+    names = ["pend", "step", "attach", "detach", "change", "grow", "replace", "copy"]
+    for name in run.draw.choices(names, [6, 8, 4, 1, 3, 1, 1, 1], k=40):
+        print(name)  # which a failure shows
+        getattr(run, name)()
+        run.optimizer.idle  # noqa: B018 -- follows what was replaced
+        run.check()
 
 
 def test_a_closure_runs_first_then_what_is_outstanding_is_called_for():
@@ -71,27 +149,6 @@ def test_a_closure_runs_first_then_what_is_outstanding_is_called_for():
     with pytest.raises(RuntimeError, match="Found none"):
         optimizer.step()
     assert len(called) == 2
-
-
-@turns(
-    "schedule",
-    [
-        lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5),
-        lambda o: torch.optim.lr_scheduler.LinearLR(o, 0.5, total_iters=2),
-        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 4),
-    ],
-)
-def test_a_scheduler_reaches_the_rate(schedule):
-    fc, updater = layer("weight", value=0.0)
-    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
-    scheduler, rates = schedule(optimizer), []
-    for _ in range(5):
-        rates.append(optimizer.param_groups[0]["lr"])
-        pend(updater)
-        optimizer.step()
-        scheduler.step()
-        assert value(fc.weight) == pytest.approx(0.75 * sum(rates), abs=1e-12)
-    assert len({*rates}) > 2
 
 
 FACTOR = r"`lr` should be a non-negative factor. Found `lr = "
@@ -144,67 +201,6 @@ def test_bounds_come_before_the_rate_and_constraints_after_it():
     pend(updater)
     optimizer.step()
     assert value(fc.weight) == pytest.approx(0.7)
-
-
-def test_every_group_has_its_rate():
-    fc, updater = layer()
-    groups = [{"params": [fc.weight], "lr": 2.0}, {"params": [fc.bias]}]
-    optimizer = UpdateOptimizer(groups, 0.5, [updater])
-    pend(updater)
-    optimizer.step()
-    assert value(fc.weight) == 0.5 + 2 * 0.75
-    assert value(fc.bias) == 0.5 + 0.5 * 0.75
-    optimizer.param_groups[0]["lr"] = torch.tensor(0.0)  # as torch allows it
-    pend(updater)
-    optimizer.step()
-    assert value(fc.weight) == 0.5 + 2 * 0.75
-    assert updater.weight.empty  # a rate of zero consumes what was pending
-
-
-def test_an_updater_counts_once_however_often_it_is_attached():
-    fc, updater = layer("weight")
-    optimizer = UpdateOptimizer([fc.weight], updaters=[updater, updater])
-    optimizer.attach([updater])
-    pend(updater)
-    optimizer.step()
-    assert value(fc.weight) == 1.25
-    optimizer.detach([updater])
-    pend(updater)
-    with pytest.raises(RuntimeError, match="Found none"):
-        optimizer.step()
-    assert value(fc.weight) == 1.25
-
-
-@turns("copied", [copy.deepcopy, by_pickle])
-def test_a_copy_is_of_other_parameters_and_attached_anew(copied):
-    fc, updater = layer("weight")
-    optimizer = UpdateOptimizer([fc.weight], 0.5, [updater])
-    twin, other = copied((fc, optimizer))
-    pend(updater)
-    with pytest.raises(RuntimeError, match="Found none, so"):
-        other.step()
-    mine = attach_updater(twin, "weight")
-    other.attach([mine])
-    pend(mine)
-    other.step()
-    assert (value(fc.weight), value(twin.weight)) == (0.5, 0.875)
-    optimizer.step()
-    assert (value(fc.weight), value(twin.weight)) == (0.875, 0.875)
-
-
-def test_what_stands_in_no_group_stays_pending():
-    fc, updater = layer()
-    optimizer = UpdateOptimizer([nn.Parameter(fc.weight.detach())], updaters=[updater])
-    pend(updater)
-    with pytest.raises(RuntimeError, match="Found 1 updaters, none of them of"):
-        optimizer.step()
-    optimizer.add_param_group({"params": [fc.weight]})
-    fc.bias = nn.Parameter(torch.full_like(fc.bias, 0.5))
-    optimizer.step()
-    assert (value(fc.weight), value(fc.bias)) == (1.25, 0.5)
-    optimizer.add_param_group({"params": [fc.bias], "lr": 0.1})
-    optimizer.step()
-    assert value(fc.bias) == pytest.approx(0.575)
 
 
 def test_it_follows_parameters_by_their_names():
