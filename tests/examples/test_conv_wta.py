@@ -1,9 +1,10 @@
-"""Filters that compete at each place of a convolution approach what they win."""
+"""Filters that compete approach what they win: at each place of a convolution, and in a stack."""
 
 import _data as data
 import _readout
-import conv_wta as example
+import conv_wta as wta
 import pytest
+import softhebb_stack as stack
 import torch
 from torch.nn.functional import normalize, one_hot, unfold
 
@@ -24,7 +25,7 @@ def alike(layer, images):
 
 def test_filters_approach_what_they_win(images):
     torch.manual_seed(0)
-    layer = example.Layer(images, 32, 7)
+    layer = wta.Layer(images, 32, 7)
     before = alike(layer, images)
     layer.learn(images)
     filters = layer.conv.weight.flatten(1)
@@ -35,9 +36,7 @@ def test_filters_approach_what_they_win(images):
 
 def test_noise_has_the_mean_and_length_of_patches_but_not_their_shape(images):
     torch.manual_seed(0)
-    patches, noise = (
-        example.Layer(images, 64, 7, noise=noise).conv.weight for noise in (False, True)
-    )
+    patches, noise = (wta.Layer(images, 64, 7, noise=noise).conv.weight for noise in (False, True))
     for filters in (patches, noise):
         torch.testing.assert_close(filters.flatten(1).norm(dim=1), torch.ones(64))
         torch.testing.assert_close(filters.sum((1, 2, 3)), torch.zeros(64), atol=1e-5, rtol=0)
@@ -46,7 +45,7 @@ def test_noise_has_the_mean_and_length_of_patches_but_not_their_shape(images):
 
 
 def test_features_are_the_largest_answers_in_windows_that_overlap(images):
-    layer = example.Layer(images, 8, 7)
+    layer = wta.Layer(images, 8, 7)
     found = layer.features(images[:150]).view(150, 8, 4, 4)
     answers = layer.conv(images[:150])
     for row, column in ((0, 0), (1, 2), (3, 3)):
@@ -58,7 +57,7 @@ def test_features_are_the_largest_answers_in_windows_that_overlap(images):
 def test_shifted_images_keep_their_labels(images):
     train = torch.zeros(20, 1, 28, 28)
     train[..., 1:-1, 1:-1] = images[:20, :, 1:-1, 1:-1]
-    more = example.shifted(train)
+    more = wta.shifted(train)
     assert torch.equal(more[:20], train)
     moved = ((0, 1), (0, -1), (1, 0), (-1, 0))  # down and to the right, in pixels
     for (down, right), copy in zip(moved, more[20:].split(20), strict=True):
@@ -67,3 +66,57 @@ def test_shifted_images_keep_their_labels(images):
     labels = torch.arange(20) % 10
     split = data.Split(train[:, 0], labels, train[:, 0], labels)
     assert _readout.linear_accuracy(split, more.flatten(1), train.flatten(1)) == 100
+
+
+# ---------------------------------------------------------------------------- a stack
+def alike_patches(layer, patches):
+    """Mean cosine of each filter with the mean of the patches that it answers most."""
+    filters = layer.filters.weight
+    won = one_hot((patches @ filters.T).argmax(1), len(filters)).float()
+    return (normalize(won.T @ patches) * normalize(filters)).sum(1).mean().item()
+
+
+def test_patches_are_of_the_images_without_their_mean_and_length(images):
+    torch.manual_seed(0)
+    some = images[:7]
+    found = stack.patches(some, 5)
+    assert found.shape == (35, 25)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(35))
+    torch.testing.assert_close(found.sum(1), torch.zeros(35), atol=1e-5, rtol=0)
+    for number, patch in enumerate(found):
+        every = some[number // 5, 0].unfold(0, 5, 1).unfold(1, 5, 1).reshape(-1, 25)
+        every = normalize(every - every.mean(1, keepdim=True))
+        assert (every @ patch).max() > 1 - 1e-5
+
+
+def test_filters_of_a_stack_approach_what_they_win(images):
+    torch.manual_seed(0)
+    layer = stack.Layer(images, 32, 5, noise=False)
+    patches = stack.patches(images, 5)
+    before = alike_patches(layer, patches)
+    layer.learn(images)
+    torch.testing.assert_close(layer.filters.weight.norm(dim=1), torch.ones(32), atol=0.05, rtol=0)
+    assert 1 - alike_patches(layer, patches) < 0.4 * (1 - before)
+
+
+def test_a_layer_answers_as_its_filters_do_to_the_patches_of_an_image(images):
+    torch.manual_seed(0)
+    below = stack.Layer(images, 8, 5, noise=False)
+    for layer, seen in (
+        (below, images[:250]),
+        (stack.Layer(below.answer(images)[1], 6, 5, noise=False), below.answer(images[:250])[1]),
+    ):
+        size = seen.shape[-1]
+        at_each = unfold(seen, 5, padding=2).transpose(1, 2)
+        answers = layer(at_each)
+        excess = (answers - answers.mean(2, keepdim=True)).clamp(min=0)
+        excess = excess.transpose(1, 2).reshape(250, -1, size, size)
+        windows, places = layer.answer(seen)
+        windows = windows.view(250, -1, 4, 4)
+        assert places.shape == (250, excess.shape[1], size // 2, size // 2)
+        torch.testing.assert_close(places[..., 3, 1], excess[..., 6:8, 2:4].amax((2, 3)))
+        step, side = (6, 10) if size == 28 else (3, 5)
+        for row, column in ((0, 0), (1, 2), (3, 3)):
+            top, left = step * row, step * column
+            window = excess[..., top : top + side, left : left + side]
+            torch.testing.assert_close(windows[..., row, column], window.amax((2, 3)))

@@ -1,0 +1,350 @@
+import copy
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+from turns import turns
+
+from lightning_accum.functional.update_statistics import AVERAGED
+from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
+
+
+def update_batches():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        w, pos, neg = (torch.rand(3, 4, generator=generator) for _ in range(3))
+        yield {
+            "before": w,
+            "after": (w + pos - neg).clamp(0, 1),
+            "pos": pos,
+            "neg": neg,
+            "lower": 0.0,
+            "upper": 1.0,
+        }
+
+
+def spike_batches():
+    generator = torch.Generator().manual_seed(1)
+    for batch in (4, 4, 4, 1):
+        yield {"spikes": torch.rand(5, batch, 2, 3, generator=generator) < 0.05}
+
+
+def rate_batches():
+    generator = torch.Generator().manual_seed(2)
+    for batch in (4, 4, 4, 1):
+        labels = torch.randint(0, 3, (batch,), generator=generator)
+        yield {"rates": torch.rand(batch, 4, generator=generator), "labels": labels}
+
+
+METRICS = [(UpdateStatistics, update_batches), (FiringStatistics, spike_batches)]
+every = pytest.mark.parametrize(
+    ("cls", "batches"), [*METRICS, (partial(MaxRateClassifier, 4, 3), rate_batches)]
+)
+
+
+def fed(cls, batches):
+    metric = cls()
+    for batch in batches:
+        metric.update(**batch)
+    return metric
+
+
+def assert_same(found, expected):
+    torch.testing.assert_close(found.compute(), expected.compute())
+
+
+@every
+def test_two_processes_merge_to_one(cls, batches):
+    both = list(batches())
+    whole = fed(cls, both)
+    first, second = fed(cls, both[:1]), fed(cls, both[1:])
+    first.compute()  # A cached result must not outlive the merge.
+    first.merge_state(second)
+    assert_same(first, whole)
+    empty = cls()
+    empty.merge_state(whole)
+    assert_same(empty, whole)
+
+
+@every
+def test_forward_returns_the_batch_and_accumulates_without_a_graph(cls, batches):
+    metric = cls()
+    for batch in batches():
+        for value in batch.values():
+            if torch.is_tensor(value) and value.is_floating_point():
+                value.requires_grad_()
+        found = metric(**batch)
+        torch.testing.assert_close(found, fed(cls, [batch]).compute())
+    assert_same(metric, fed(cls, batches()))
+    held = tree_leaves([found, metric.compute(), metric.metric_state])
+    assert not any(each.requires_grad for each in held if torch.is_tensor(each))
+
+
+@every
+def test_a_model_cast_to_low_precision_does_not_round_the_sums(cls, batches):
+    metric = cls().to(torch.bfloat16)
+    for batch in list(batches()) * 100:
+        metric.update(**batch)
+    assert_same(metric, fed(cls, list(batches()) * 100))
+
+
+@every
+def test_update_reads_nothing_on_the_host(cls, batches):
+    metric = cls().to("meta")
+    for batch in batches():
+        there = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
+        metric.update(**there)
+    metric.compute()
+
+
+def bars_of(ax):
+    return zip(ax.get_xticklabels(), ax.patches, strict=True)
+
+
+@pytest.mark.parametrize(("cls", "batches"), METRICS)
+def test_plot(cls, batches):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    metric = cls()
+    values = [metric(**batch) for batch in batches()]
+    figure, axes = metric.plot()
+    bars = {tick.get_text(): bar.get_height() for ax in axes for tick, bar in bars_of(ax)}
+    assert bars == {name: pytest.approx(float(v)) for name, v in metric.compute().items()}
+    _, axes = metric.plot(values)
+    curves = [line for ax in axes for line in ax.lines]
+    assert sorted(list(line.get_ydata()) for line in curves) == sorted(
+        [float(value[name]) for value in values] for name in values[0]
+    )
+    _, again = metric.plot(values, ax=pyplot.figure().add_subplot())
+    assert [len(line.get_ydata()) for line in again.lines] == [len(values)] * len(values[0])
+    pyplot.close("all")
+    assert figure is not None
+
+
+def test_update_statistics_average_and_count():
+    metric = UpdateStatistics()
+    w = torch.tensor([3.0, 4.0])
+    metric.update(w, w + torch.tensor([0.0, 1.0]), pos=torch.tensor([0.0, math.nan]))
+    metric.update(w, w + torch.tensor([3.0, 4.0]), neg=torch.tensor([math.inf, 2.0]), upper=6.0)
+    assert {(each.shape, each.dtype) for each in metric.compute().values()} == {((), torch.float32)}
+    found = {name: float(value) for name, value in metric.compute().items()}
+    assert found == pytest.approx(
+        {
+            "update_norm": 3.0,
+            "weight_norm": (math.hypot(3, 5) + 10) / 2,
+            "ratio": 0.6,
+            "pos_norm": 0.0,
+            "neg_norm": 1.0,
+            "balance": -0.5,
+            "at_lower": 0.0,
+            "at_upper": 0.5,
+            "at_bound": 0.5,
+            "zero_share": 0.25,
+            "nonfinite": 1.0,
+        }
+    )
+    bare = UpdateStatistics()
+    bare.update(torch.ones(1), torch.ones(1))
+    assert list(bare.compute()) == list(found) == [*AVERAGED, "nonfinite"]
+
+
+def test_firing_statistics_by_hand():
+    metric = FiringStatistics()
+    spikes = torch.zeros(2, 3, 4, dtype=torch.bool)
+    spikes[0, 0, 0] = spikes[1, 2, 0] = spikes[1, 1, 3] = True
+    metric.update(spikes)
+    assert {(each.shape, each.dtype) for each in metric.compute().values()} == {((), torch.float32)}
+    assert metric.compute()["firing_rate"] == 3 / 24
+    assert metric.compute()["silent_share"] == 0.5
+    # One more batch, of another size: a neuron that fired once is never silent again.
+    metric.update(torch.tensor([[[0.0, 1.0, 0.0, 0.0]]]))
+    assert float(metric.compute()["firing_rate"]) == pytest.approx(4 / 28)
+    assert metric.compute()["silent_share"] == 0.25
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, 2.0, float("nan")])
+def test_firing_statistics_reject_graded_activity(value):
+    metric = FiringStatistics()
+    metric.update(torch.eye(4)[None])
+    graded = torch.eye(4)[None].clone()
+    graded[0, 1, 2] = value
+    with pytest.raises(ValueError, match=r"`spikes` should be 0 or 1.*Found values from"):
+        metric.update(graded)
+    assert metric.compute()["firing_rate"] == 0.25
+    metric.update(torch.eye(4, dtype=torch.int64)[None])
+
+
+def test_firing_statistics_refuse_another_layer():
+    metric = FiringStatistics()
+    metric.update(torch.ones(1, 1, 4))
+    with pytest.raises(ValueError, match=r"should have 4 neurons, as before\. Found 5"):
+        metric.update(torch.ones(1, 1, 5))
+    metric.reset()
+    metric.update(torch.ones(1, 1, 5))
+    assert metric.compute()["firing_rate"] == 1.0
+
+
+def test_before_that_is_no_copy():
+    stats, weight = UpdateStatistics(), torch.ones(3)
+    before = weight.detach()
+    weight.add_(1.0)
+    with pytest.raises(ValueError, match=r"`before = param.detach\(\).clone\(\)`"):
+        stats.update(before, weight)
+    assert stats.updates == 0
+
+
+# ---------------------------------------------------------------------------- classes by rates
+RATES = torch.tensor([[4, 1, 0, 0], [6, 0, 0, 2], [1, 3, 0, 2], [0, 5, 0, 2]])
+LABELS = torch.tensor([0, 0, 2, 2])
+# Means: class 0 [5, .5, 0, 1], class 1 unseen, class 2 [.5, 4, 0, 2].
+ASSIGNED = [0, 2, -1, 2]
+VOTES = ["assigned", "proportional", "bayes"]
+
+
+def fitted(vote="assigned", rates=RATES, labels=LABELS):
+    readout = MaxRateClassifier(4, 3, vote=vote)
+    readout.update(rates, labels)
+    return readout
+
+
+def test_assignments_by_hand():
+    readout = fitted()
+    assert readout.assignments.tolist() == ASSIGNED
+    assert readout.compute().tolist() == ASSIGNED
+
+
+def test_a_rare_class_counts_by_its_mean():
+    # Class 0 answers more in sum, class 2 on average.
+    readout = MaxRateClassifier(1, 3)
+    readout.update(torch.tensor([[2.0], [2.0], [3.0]]), torch.tensor([0, 0, 2]))
+    assert readout.assignments.tolist() == [2]
+
+
+def test_predictions_by_hand():
+    rates = torch.tensor([[3, 2, 9, 2], [2, 5, 9, 0], [0, 0, 0, 0]])
+    # Assigned means: 3 to (2+2)/2, 2 to (5+0)/2; a silent sample is a tie of classes 0 and 2.
+    assert fitted().predict(rates).tolist() == [0, 2, 0]
+    # Shares of class 0 are 10/11, 1/9, 0, 1/3, of class 2 1/11, 8/9, 0, 2/3.
+    share = torch.tensor([[10 / 11, 1 / 9, 0, 1 / 3], [0, 0, 0, 0], [1 / 11, 8 / 9, 0, 2 / 3]])
+    scores = (rates.float() @ share.T) / share.sum(1)
+    expected = scores.nan_to_num(-torch.inf).argmax(1)
+    assert fitted("proportional").predict(rates).tolist() == expected.tolist()
+    assert (expected != 1).all()
+    # With one sample more, means are [4.25, 13/12, 0, 7/6] in class 0, [1.25, 41/12, 0, 11/6] in 2.
+    rate = torch.tensor([[4.25, 13 / 12, 7 / 6], [1.25, 41 / 12, 11 / 6]]).double()
+    scores = rates[:2, [0, 1, 3]].double() @ rate.log().T - rate.sum(1)
+    assert fitted("bayes").predict(rates[:2]).tolist() == (2 * scores.argmax(1)).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("vote", VOTES)
+def test_classes_that_no_neuron_stands_for_never_win(vote):
+    readout = fitted(vote)
+    predicted = readout.predict(torch.rand(50, 4, generator=torch.Generator().manual_seed(0)))
+    assert set(predicted.tolist()) == {0, 2}
+    silent = fitted(vote, rates=torch.zeros(4, 4))
+    assert silent.assignments.tolist() == [-1] * 4
+    assert silent.predict(torch.ones(2, 4)).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("vote", VOTES)
+def test_separable_data_are_classified(vote):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 5, (400,), generator=generator)
+    preferred = torch.arange(40) % 5
+    mean = torch.where(labels[:, None] == preferred, 12.0, 4.0)
+    rates = torch.poisson(mean, generator=generator)
+    readout = MaxRateClassifier(40, 5, vote=vote)
+    for start in range(0, 200, 64):  # The last batch is smaller.
+        batch = slice(start, min(start + 64, 200))
+        readout.update(rates[batch], labels[batch])
+    assert readout.assignments.tolist() == preferred.tolist()
+    accuracy = (readout.predict(rates[200:]) == labels[200:]).float().mean()
+    assert accuracy > 0.98
+
+
+def test_predictions_follow_updates_merges_loads_and_resets():
+    readout = fitted()
+    sample = torch.tensor([[1, 0, 0, 0]])
+    assert readout.predict(sample).tolist() == [0]
+    flip = fitted(labels=2 - LABELS, rates=10 * RATES)
+    updated, merged, loaded = (copy.deepcopy(readout) for _ in range(3))
+    updated.update(10 * RATES, 2 - LABELS)
+    merged.merge_state(flip)
+    loaded.load_state_dict(flip.state_dict())
+    for other in (updated, merged, loaded):
+        assert other.predict(sample).tolist() == [2]
+    readout.reset()
+    readout.update(10 * RATES, 2 - LABELS)
+    assert readout.predict(sample).tolist() == [2]
+
+
+def test_a_state_of_another_size_is_refused():
+    with pytest.raises(RuntimeError, match=r"of shape \(3, 5\).* as `rate_sums`.*\(3, 4\)"):
+        MaxRateClassifier(5, 3).load_state_dict(fitted().state_dict())
+
+
+@pytest.mark.parametrize("vote", VOTES)
+def test_predictions_read_nothing_on_the_host(vote):
+    readout = MaxRateClassifier(4, 3, vote=vote).to("meta")
+    readout.update(RATES.to("meta"), LABELS.to("meta"))
+    assert readout.predict(RATES.to("meta")).shape == (4,)
+
+
+def test_an_empty_batch_changes_nothing():
+    readout = fitted()
+    readout.update(RATES[:0], LABELS[:0])
+    assert readout.assignments.tolist() == ASSIGNED
+
+
+TWO, NO_RATES = torch.ones(2, 4), r"`rates` should be finite and not negative.*Found"
+
+
+def with_one(value):
+    rates = RATES.float()
+    rates[1, 2] = value
+    return rates
+
+
+@turns(
+    "call, error, match",
+    [
+        (lambda readout: readout.update(torch.ones(2, 3), LABELS[:2]), ValueError,
+         r"`rates` should have shape \[B, 4\]"),
+        (lambda readout: readout.update(torch.ones(5, 2, 4), LABELS[:2]), ValueError,
+         "sum or average spikes over time"),
+        (lambda readout: readout.update(TWO, LABELS), ValueError,
+         r"`labels` should have shape \[2\]"),
+        *((lambda readout, wrong=wrong: readout.update(TWO, torch.tensor(wrong)), TypeError,
+           "`labels` should be integers") for wrong in ([0.0, 1.0], [True, False])),
+        *((lambda readout, wrong=wrong: readout.update(TWO, torch.tensor(wrong)), ValueError,
+           f"between 0 and 2. Found .* {wrong[0]} to {wrong[1]}") for wrong in ([0, 3], [-1, 0])),
+        *((lambda readout, wrong=wrong: readout.update(with_one(wrong), LABELS), ValueError,
+           NO_RATES) for wrong in (float("nan"), float("inf"), -0.5)),
+        *((lambda readout, wrong=wrong: readout.predict(with_one(wrong)), ValueError,
+           NO_RATES) for wrong in (float("nan"), float("inf"), -0.5)),
+        (lambda _: MaxRateClassifier(0, 3), ValueError, "`num_neurons = 0`"),
+        (lambda _: MaxRateClassifier(4, -1), ValueError, "`num_classes = -1`"),
+        (lambda _: MaxRateClassifier(4, 3, vote="loudest"), ValueError, "`vote = 'loudest'`"),
+        (lambda readout: readout.predict(torch.ones(4)), ValueError, "`rates` should have shape"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(call, error, match):
+    readout = fitted()
+    with pytest.raises(error, match=match):
+        call(readout)
+    assert readout.assignments.tolist() == ASSIGNED
+
+
+def test_plot_draws_the_neurons_of_each_class():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    figure, axes = fitted().plot()
+    assert [bar.get_height() for bar in axes.patches] == [1, 0, 2, 1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2", "none"]
+    assert axes.figure is figure
+    given = pyplot.figure().add_subplot()
+    assert fitted().plot(torch.tensor([1, 1, 1, 1]), ax=given) == (given.figure, given)
+    assert [bar.get_height() for bar in given.patches] == [0, 4, 0, 0]
+    pyplot.close("all")
