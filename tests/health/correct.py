@@ -35,6 +35,14 @@ def advise(name, *words, **program):
     correct(f"advice: {name}", advice=words, **{"hosts": p.HOSTED, **program})
 
 
+def alone(host):
+    """Makes a decorator of programs that run in one host, by their names."""
+    return lambda name: lambda program: correct(name, alone=program, hosts=(host,))
+
+
+in_loop, in_callback, in_fabric = map(alone, (p.HAND, p.CALLBACK, p.FABRIC))
+
+
 # ====================================================================== rules of spikes
 correct("STDP of sequences", advice=())
 correct("STDP of steps", net=p.lif(time_dim=None), rule=p.pairs(0.01, -0.008, time_dim=None),
@@ -94,22 +102,8 @@ def against_baseline(net, x, i):
 
 correct("a reward against its baseline", net=lambda: p.Net(baseline=lann.RewardBaseline(0.9)),
     rule=p.mstdp, step=against_baseline, inputs=("reward",))
-
-
-def trained_readout(net):
-    return torch.optim.SGD(net.readout.parameters(), 0.1)
-
-
-def erring_with_loss(net, x, i):
-    net.rest()
-    y = net(x).mean(0)
-    label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
-    error = (y.softmax(-1) - nn.functional.one_hot(label, 2)).detach()
-    return {"error": error, "loss": nn.functional.cross_entropy(y, label)}
-
-
-correct("e-prop, and an optimizer of the readout", net=p.Errors, rule=p.eprop,
-    step=erring_with_loss, inputs=("error",), optimizer=trained_readout)
+correct("e-prop, and an optimizer of the readout", net=p.Errors, rule=p.eprop, step=p.erring,
+    inputs=("error",), optimizer=lambda net: torch.optim.SGD(net.readout.parameters(), 0.1))
 correct("e-prop below a readout that is frozen", net=p.Errors, rule=p.eprop, step=p.erring,
     inputs=("error",), prepare=lambda net, rule: net.readout.requires_grad_(False))
 
@@ -300,8 +294,6 @@ def by_task(net, x, i):
 correct("a rest before each task of a stream", step=by_task, carry=True)
 correct("a rest before each task, and traces are cleared", step=by_task, carry=True,
     on={"batch": lambda net, rule, i: i % 4 or rule.clear()})
-
-
 correct("one long stream, step by step", alone=lambda: online(update_every=1), hosts=(p.HAND,))
 correct("updates every few steps", alone=lambda: online(update_every=5), hosts=(p.HAND,))
 
@@ -323,8 +315,6 @@ correct("batches of different size",
     data=lambda: [p.spikes(1, batch=size)[0] for size in (4, 1, 7, 3, 4, 4, 2, 5, 1, 1)])
 correct("a single batch", data=lambda: p.spikes(1), epochs=1)
 correct("sparse activity", data=lambda: p.spikes(24, rate=0.02), net=p.lif(v_threshold=0.3))
-
-
 correct("half of the inputs are always dark",
     data=lambda: [x * (torch.arange(p.INPUTS) % 2) for x in p.spikes(24)])
 correct("two of three batches are blank",
@@ -337,8 +327,6 @@ correct("rates of 0 for a control", rule=p.pairs(0.0, 0.0))
 correct("a schedule that ends at 0",
     callback={"lr_scheduler": partial(lr_scheduler.CosineAnnealingLR, T_max=16)},
     hosts=(p.CALLBACK,))
-
-
 correct("a scale that goes down to 0", scale=lambda i: max(0.0, 1 - i / 8),
     hosts=(p.HAND, p.FABRIC))
 correct("small rates, few updates", rule=p.pairs(1e-5, -1e-5), epochs=1)
@@ -488,6 +476,7 @@ class ByLoss(p.Lit):
         return torch.optim.Adam(self.head.parameters())
 
 
+@in_fabric("updates as gradients under Fabric")
 def exported_in_fabric():
     net, use = p.set_up()
     sgd = torch.optim.SGD(net.fc.parameters(), lr=1.0)
@@ -498,26 +487,22 @@ def exported_in_fabric():
     use.release()
 
 
-def in_callback(name, program, **more):
-    """Adds a program with a Trainer of its own."""
-    correct(name, alone=program, hosts=(p.CALLBACK,), **more)
-
-
-def in_loop(name, program, **more):
-    """Adds a program that calls its rule by hand."""
-    correct(name, alone=program, hosts=(p.HAND,), **more)
-
-
-in_callback("the module's own optimizer steps rarely",
+in_callback("the module's own optimizer steps rarely")(
     lambda: p.fit(p.Lit(rarely, p.local), p.learner()))
-in_callback("automatic optimization without a loss",
+in_callback("automatic optimization without a loss")(
     lambda: p.fit(p.Lit(automatic=True), p.learner()))
-in_callback("updates as gradients in a fit", lambda: p.fit(p.Lit(p.step_exported,
-    lambda module: torch.optim.SGD(module.fc.parameters(), 1.0, 0.5)), p.learner()))
-in_loop("updates as gradients, by hand", lambda: p.exported(torch.optim.Adam, lr=1e-3))
-correct("updates as gradients under Fabric", alone=exported_in_fabric, hosts=(p.FABRIC,))
 
 
+@in_callback("updates as gradients in a fit")
+def exported_in_a_fit():
+    sgd = partial(torch.optim.SGD, lr=1.0, momentum=0.5)
+    p.fit(p.Lit(p.step_exported, lambda module: sgd(module.fc.parameters())), p.learner())
+
+
+in_loop("updates as gradients, by hand")(lambda: p.exported(torch.optim.Adam, lr=1e-3))
+
+
+@in_loop("an UpdateOptimizer, by hand")
 def by_optimizer():
     net, rule = p.registered()
     optimizer = UpdateOptimizer(net.fc.parameters(), updaters=[rule.updater_of("enc")])
@@ -525,10 +510,8 @@ def by_optimizer():
         optimizer.step()
 
 
-in_loop("an UpdateOptimizer, by hand", by_optimizer)
-
-
 # ====================================================================== fits
+@in_callback("a control run that never fits its learner")
 def control():
     """A control run makes its learner, and leaves it out."""
     p.learner()
@@ -545,6 +528,7 @@ def always(thing):
     return lambda: thing
 
 
+@in_callback("a fit that is saved and resumed, twice")
 def resumed():
     """A fit is saved, and goes on in another process."""
     with tempfile.TemporaryDirectory() as folder:
@@ -562,6 +546,7 @@ def interrupted(at):
         p.fit(net, p.learner())
 
 
+@in_callback("validation, test and prediction")
 def validated():
     trainer = p.quiet_trainer(p.learner(), max_epochs=2, num_sanity_val_steps=2)
     net = ByLoss()
@@ -570,6 +555,7 @@ def validated():
     trainer.predict(net, p.loader())
 
 
+@in_callback("layer by layer")
 def layer_by_layer():
     """The second layer learns when the first one has."""
     top = p.second(p.OUTPUTS, 0.2, 0.9)
@@ -578,37 +564,35 @@ def layer_by_layer():
     p.fit(net, p.learner(cells=TOP))
 
 
+@in_callback("stochastic weight averaging")
 def swa():
     average = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1)
     p.fit(ByLoss(), p.learner(), average, max_epochs=3)
 
 
+@in_callback("two learners in one fit")
 def both_networks():
     """Two learners, of two layers, in one fit."""
     pair = p.Lit(lambda module, x, i: p.run_second(module, x.transpose(0, 1)), **p.second())
     p.fit(pair, p.learner(), p.learner(TRIPLETS(None), TOP))
 
 
-in_callback("a control run that never fits its learner", control)
-in_callback("several fits with one learner", lambda: again(always(p.Lit()), always(p.learner())))
-in_callback("one learner for several modules", lambda: again(p.Lit, always(p.learner())))
-in_callback("a fit that is saved and resumed, twice", resumed)
-in_callback("a fit that fails and is begun again", lambda: interrupted(5))
-in_callback("a fit that fails in its first batch", lambda: interrupted(0))
-in_callback("validation, test and prediction", validated)
-in_callback("layer by layer", layer_by_layer)
-in_callback("stochastic weight averaging", swa)
-in_callback("two learners in one fit", both_networks)
-in_callback("fast_dev_run", lambda: p.fit(p.Lit(), p.learner(), fast_dev_run=True))
-in_callback("no logs and no summary", lambda: p.fit(p.Lit(), p.learner(log=False, summary=False)))
+in_callback("several fits with one learner")(lambda: again(always(p.Lit()), always(p.learner())))
+in_callback("one learner for several modules")(lambda: again(p.Lit, always(p.learner())))
+in_callback("a fit that fails and is begun again")(lambda: interrupted(5))
+in_callback("a fit that fails in its first batch")(lambda: interrupted(0))
+in_callback("fast_dev_run")(lambda: p.fit(p.Lit(), p.learner(), fast_dev_run=True))
+in_callback("no logs and no summary")(lambda: p.fit(p.Lit(), p.learner(log=False, summary=False)))
 
 
 # ====================================================================== loops and notebooks
+@in_loop("a rule that is looked at")
 def looked_at():
     """A rule that is made, and never used."""
     repr(STDP(0.01, -0.008)), repr(p.registered()), repr(p.learner())
 
 
+@in_loop("a network that runs while a rule records it")
 def ran_only():
     """A network that runs a few times while a rule records it."""
     net, _rule = p.registered()
@@ -624,6 +608,7 @@ def apply_and_drop(net, rule, i):
     weight.clear()
 
 
+@in_loop("trials that are not learned")
 def rejected_now_and_then():
     """Trials that failed are not learned."""
     net, rule = p.registered()
@@ -643,6 +628,7 @@ def half_of_the_time(net, rule, i):
     nn.ModuleList([net, rule]).train(i % 4 < 2)
 
 
+@in_loop("changes of one's own")
 def plain_updater():
     """Assigns changes of its own, and applies them."""
     fc = nn.Linear(p.INPUTS, p.OUTPUTS)
@@ -652,11 +638,7 @@ def plain_updater():
         updater()
 
 
-in_loop("a rule that is looked at", looked_at)
-in_loop("a network that runs while a rule records it", ran_only)
-in_loop("trials that are not learned", rejected_now_and_then)
-in_loop("changes of one's own", plain_updater)
-in_loop("many short runs", lambda: [p.by_hand(p.Program(name="one", epochs=1)) for _ in range(4)])
+in_loop("many short runs")(lambda: [p.by_hand(p.Program(name="one", epochs=1)) for _ in range(4)])
 BY_HAND = {"hosts": (p.HAND,), "epochs": 3}
 correct("a few windows whose change is read", **{**BY_HAND, "epochs": 1}, update=False,
     data=lambda: p.spikes(4),
@@ -675,6 +657,7 @@ correct("an update that is dropped", **BY_HAND, rule=p.mstdp,
 correct("parts of a batch under Fabric", every=3, hosts=(p.FABRIC,))
 
 
+@in_fabric("a loop under Fabric that is not released")
 def left():
     """A loop that is not released."""
     net, use = p.set_up()
@@ -682,17 +665,21 @@ def left():
         use.step()
 
 
+@in_fabric("a learner that is set up and released")
 def set_up_only():
     use = FabricCellTrainer(p.stdp(), p.ENC)
     use.setup(p.Net())
     use.release()
 
 
-correct("a loop under Fabric that is not released", alone=left, hosts=(p.FABRIC,))
-correct("a learner that is set up and released", alone=set_up_only, hosts=(p.FABRIC,))
-
-
 # ====================================================================== advice, and no warning
+def crawls():
+    adam = partial(torch.optim.Adam, lr=1e-8)
+    p.fit(p.Lit(p.step_exported, lambda module: adam(module.fc.parameters())), p.learner())
+
+
+advise("an optimizer that hardly moves weights", "enc", "by a share of", "rate of its optimizer",
+    alone=crawls, hosts=(p.CALLBACK,))
 advise("neurons that spike in most steps", "`enc`", "spike in", "of the steps",
     net=p.lif(v_threshold=0.05))
 advise("an input that spikes in most steps", "input of `enc`", "spikes in",
@@ -702,12 +689,6 @@ advise("neurons that fall silent", "`enc`", "fired at first", rule=p.pairs(0.001
 advise("single steps", "`enc`", "single step", data=lambda: p.spikes(40, steps=1, rate=0.8),
     prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6))
 advise("a rate of 0", "enc", "unchanged", "0", rule=p.pairs(0.0, 0.0))
-def crawls():
-    return p.Lit(p.step_exported, lambda module: torch.optim.Adam(module.fc.parameters(), lr=1e-8))
-
-
-advise("an optimizer that hardly moves weights", "enc", "by a share of", "rate of its optimizer",
-    alone=lambda: p.fit(crawls(), p.learner()), hosts=(p.CALLBACK,))
 advise("weights hardly moved", "enc", "by a share of", rule=p.pairs(1e-8, -0.8e-8), epochs=3)
 advise("weights that grow", "norm", "enc", "grew", rule=p.pairs(0.5, 0.0), epochs=4)
 advise("a reward that is always the same", "`reward`", "was 1", rule=p.mstdp, inputs=("reward",),

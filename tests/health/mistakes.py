@@ -25,9 +25,15 @@ def mistake(name, link, *words, **program):
     MISTAKES.append(p.Program(name=name, link=link, words=words, **{"error": error, **program}))
 
 
-def in_fit(name, link, *words, **program):
-    """Adds a program of a fit."""
-    mistake(name, link, *words, hosts=(p.CALLBACK,), **program)
+def alone(host):
+    """Makes a decorator of programs that run in one host."""
+    def of(name, link, *words, **more):
+        return lambda program: mistake(name, link, *words, alone=program, hosts=(host,), **more)
+
+    return of
+
+
+in_loop, in_fit, in_fabric = map(alone, (p.HAND, p.CALLBACK, p.FABRIC))
 
 
 # ====================================================================== recorded
@@ -141,6 +147,7 @@ mistake("the feedback is 0", "active", "`enc`", "feedback", net=p.Errors, rule=p
 
 
 # ====================================================================== applied
+@in_loop("a new rule in each batch", "applied", "`weight`", "no update")
 def new_rule_in_each_batch():
     net = p.Net()
     for i, x in enumerate(p.spikes(60)):
@@ -155,13 +162,13 @@ mistake("never updated", "applied", "`enc`", "none applied", "update()", update=
 mistake("changes are cleared", "applied", "`weight`", "cleared", update=False, epochs=12,
     on={"updated": lambda net, rule, i: (rule.updater_of("enc").clear(), rule.update())},
     hosts=(p.HAND,))
-mistake("a new rule in each batch", "applied", "`weight`", "no update",
-    alone=new_rule_in_each_batch, hosts=(p.HAND,))
 mistake("step() is never called", "applied", "`enc`", "step()", update=False, hosts=(p.FABRIC,))
 mistake("batches that are never evaluated", ("evaluated", "applied"), "step()", call=False,
     update=False, hosts=(p.FABRIC,))
 
 
+@in_fit("exported changes that the optimizer of a fit does not step", "applied", "gradients",
+    "step()")
 def not_stepped():
     """Hands changes of a rule that follows an error over to an optimizer, and stops there."""
     error = torch.ones(p.BATCH, 2)
@@ -174,6 +181,7 @@ def not_stepped():
     p.fit(module, p.learner(p.eprop(module)))
 
 
+@in_fit("a cell that is registered during the fit", "applied", "`late`", "optimizer")
 def late_cell():
     """Registers a cell in the midst of a fit."""
     rule = p.stdp()
@@ -186,6 +194,7 @@ def late_cell():
     p.fit(p.Lit(step, **p.second()), p.learner(rule))
 
 
+@in_fit("a fit that stops before its first update", "applied", "`enc`", "none applied")
 def interrupted():
     """A fit that ends before its first update is due."""
     with contextlib.suppress(OSError):
@@ -203,19 +212,13 @@ def of_another(module):
 
 
 in_fit("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
-    "not stepped", alone=lambda: p.fit(p.Lit(optimizers=p.local), p.learner()))
+    "not stepped")(lambda: p.fit(p.Lit(optimizers=p.local), p.learner()))
 in_fit("the module's own optimizer holds another layer", "error", "UpdateOptimizer", "parameters",
-    alone=lambda: p.fit(own(of_another, head=nn.Linear(2, 2)), p.learner()), error=RuntimeError)
+    error=RuntimeError)(lambda: p.fit(own(of_another, head=nn.Linear(2, 2)), p.learner()))
 in_fit("an UpdateOptimizer without a callback", "error", "UpdateOptimizer", "updaters",
-    alone=lambda: p.fit(own()), error=RuntimeError)
-in_fit("a cell that is registered during the fit", "applied", "`late`", "optimizer",
-    alone=late_cell)
-in_fit("a fit that stops before its first update", "applied", "`enc`", "none applied",
-    alone=interrupted)
+    error=RuntimeError)(lambda: p.fit(own()))
 mistake("exported changes that no optimizer steps", "applied", "`weight`", "gradients",
     alone=lambda: p.exported(step=False), hosts=(p.HAND,))
-in_fit("exported changes that the optimizer of a fit does not step", "applied", "gradients",
-    "step()", alone=not_stepped)
 mistake("exported changes that are emptied before the step", "applied", "`weight`", "zero_grad()",
     alone=lambda: p.exported(early=True), hosts=(p.HAND,))
 mistake("gradients that are never emptied", ("applied", "trained"), "gradients", "zero_grad()",
@@ -240,12 +243,8 @@ def at_limit(net, rule):
 
 mistake("all weights are at a limit", "moved", "`weight`", "at a limit", rule=p.pairs(0.01, 0.01),
     prepare=at_limit)
-
-
 mistake("rates that are lost in rounding", "moved", "`weight`", "raise",
     rule=p.pairs(1e-12, -1e-12))
-
-
 
 
 def keeps_first(net, rule):
@@ -284,11 +283,12 @@ def initialize(net, x, i):
 mistake("an initialization in forward", "lasting", "`enc`", "set", step=initialize, hosts=p.HOSTED)
 mistake("the first weights are loaded after each update", "lasting", "`enc`", "set", hosts=p.HOSTED,
     **p.restores("updated"))
-in_fit("the first weights are loaded after each epoch", "lasting", "`enc`", "training began",
-    **p.restores("epoch"))
+mistake("the first weights are loaded after each epoch", "lasting", "`enc`", "training began",
+    **p.restores("epoch"), hosts=(p.CALLBACK,))
 
 
 # ====================================================================== shared
+@in_loop("processes that update apart", "shared", "processes")
 def apart():
     """A loop by hand in one of two processes."""
     import torch.distributed as dist
@@ -299,9 +299,6 @@ def apart():
         p.by_hand(p.Program(name="one of two"))
     finally:
         dist.destroy_process_group()
-
-
-mistake("processes that update apart", "shared", "processes", alone=apart, hosts=(p.HAND,))
 
 
 # ====================================================================== delays, streams
@@ -334,24 +331,23 @@ mistake("a readout of a derived class keeps its state", "probes", "leak`", "rest
 
 
 # ====================================================================== set-up
-in_fit("time and batch are exchanged", "setup", "`enc`", "time", "first", step=exchanged)
+mistake("time and batch are exchanged", "setup", "`enc`", "time", "first", step=exchanged,
+    hosts=(p.CALLBACK,))
 mistake("an encoder with another dt", "setup", "`dt`",
     net=lambda: p.Net(leak=LeakyIntegrator(p.OUTPUTS, dt=0.1, time_dim=0)), step=leaking,
     hosts=p.HOSTED)
-in_fit("the same cell in two callbacks", "setup", "twice",
-    alone=lambda: p.fit(p.Lit(), p.learner(), p.learner(name="again")))
+in_fit("the same cell in two callbacks", "setup", "twice")(
+    lambda: p.fit(p.Lit(), p.learner(), p.learner(name="again")))
 mistake("the same cell twice in a rule", "setup", "twice",
     cells={"enc": CellSpec("fc", "lif"), "again": CellSpec("fc", "lif")})
 mistake("an input that the rule does not read", "setup", "`reward`",
     step=p.rewarded(lambda i: (-1.0) ** i), inputs=("reward",))
 
 
+@in_fit("updates by hand beside a callback", "setup", "STDP", "callback")
 def by_hand_beside():
     rule = p.stdp()
     p.fit(p.Lit(lambda module, x, i: (rule(carry=False), rule.update())[1]), p.learner(rule))
-
-
-in_fit("updates by hand beside a callback", "setup", "STDP", "callback", alone=by_hand_beside)
 
 
 # ====================================================================== probes
@@ -395,38 +391,30 @@ mistake("an optimizer below neurons that pass no gradient", "trained", "below.we
 mistake("a rule without cells", "error", "STDP", "cell", alone=lambda: p.stdp()(), hosts=(p.HAND,))
 
 
+@in_fit("constraints of exported changes", "error", "constraint", "gradients")
 def constrained_export():
     module = p.Lit(p.step_exported, lambda module: torch.optim.SGD(module.fc.parameters(), lr=1.0))
     p.constrained(Clamp(0.0, 1.0))(module, None)
     p.fit(module, p.learner())
 
 
-in_fit("constraints of exported changes", "error", "constraint", "gradients",
-    alone=constrained_export)
 in_fit("another number of batches than between the steps of the module's own optimizer", "error",
-    "apply_every_n_batches", alone=lambda: p.fit(own(), p.learner(apply_every_n_batches=3)))
-
-
+    "apply_every_n_batches")(lambda: p.fit(own(), p.learner(apply_every_n_batches=3)))
 mistake("terms that are a tensor", "error", "terms", rule=lambda net: Wrong(empty=False))
 mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1",
     net=lambda: p.Net(nn.Identity()))
 
 
+@in_fabric("a learner that is never set up", "error", "setup", error=RuntimeError)
 def never_set_up():
     use = FabricCellTrainer(p.stdp(), p.ENC)
     with use.batch():
         p.Net()(p.spikes()[0])
 
 
-mistake("a learner that is never set up", "error", "setup", error=RuntimeError, alone=never_set_up,
-    hosts=(p.FABRIC,))
-
-
 # ====================================================================== more of each link
 mistake("only the neurons are in evaluation mode", "error", "`enc`", "evaluation mode",
     error=ValueError, prepare=lambda net, rule: net.lif.eval())
-
-
 mistake("a kernel of nothing", "moved", "`weight`", "kernel",
     rule=p.of(la.KernelSTDP, torch.zeros_like))
 
@@ -440,6 +428,7 @@ def biased():
 mistake("a bias that is NaN", ("active", "finite"), "nan", net=biased)
 
 
+@in_fit("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelPruning")
 def pruned():
     from lightning.pytorch.callbacks import ModelPruning
 
@@ -448,10 +437,7 @@ def pruned():
     p.fit(net, prune, p.learner())
 
 
-in_fit("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelPruning",
-    alone=pruned)
-
-
+@in_fit("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model")
 def in_a_list():
     def step(module, x, i):
         connection, neuron = module.layers
@@ -464,9 +450,7 @@ def in_a_list():
     p.fit(net, p.learner(rule, {}))
 
 
-in_fit("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model", alone=in_a_list)
-
-
+@in_fit("Adam and a rule on the same weights", "trained", "enc.weight")
 def hybrid():
     """Adam and a rule change the same weights."""
     module = p.Lit(
@@ -476,9 +460,6 @@ def hybrid():
     )
     module.lif = SurrogateLIF(p.OUTPUTS, gradient="time", time_dim=0)
     p.fit(module, p.learner())
-
-
-in_fit("Adam and a rule on the same weights", "trained", "enc.weight", alone=hybrid)
 
 
 def hidden():

@@ -137,7 +137,8 @@ def erring(net, x, i):
     net.rest()
     y = net(x).mean(0)
     label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
-    return {"error": (y.softmax(-1) - nn.functional.one_hot(label, 2)).detach()}
+    error = (y.softmax(-1) - nn.functional.one_hot(label, 2)).detach()
+    return {"error": error, "loss": nn.functional.cross_entropy(y, label)}
 
 
 def eprop(net, **options):
