@@ -5,23 +5,14 @@ import functools
 import pytest
 import torch
 
-from lightning_accum.optim import (
-    AdaBelief,
-    Adam,
-    AdamWarmup,
-    AdamWarmupCosineDecay,
-    AMSGrad,
-    GenericAdaptiveOptimizer,
-    Noam,
-    RAdam,
-)
+from lightning_accum import optim
 
 # A vector, a matrix, an image kernel in channels_last, a scalar, and one that is cut in pieces
 # where the chunks are small.
 SHAPES = ((7,), (3, 5), (2, 3, 4, 4), (), (300,))
 
 
-class OneAtATime(GenericAdaptiveOptimizer):
+class OneAtATime(optim.GenericAdaptiveOptimizer):
     """What a user writes: momentum by `step_param` alone, with a count and a decay."""
 
     def __init__(self, params, lr=1e-3, beta=0.9, **defaults):
@@ -39,19 +30,19 @@ class OneAtATime(GenericAdaptiveOptimizer):
 
 
 CASES = {
-    "adam": functools.partial(Adam, lr=0.01),
-    "adamw": functools.partial(Adam, lr=0.01, weight_decay=0.1),
-    "adam-optimized": functools.partial(Adam, lr=0.01, optimized_update=True),
-    "amsgrad": functools.partial(AMSGrad, lr=0.01),
-    "warmup": functools.partial(AdamWarmup, lr=0.01, warmup=7),
-    "warmup-amsgrad": functools.partial(AdamWarmup, lr=0.01, warmup=7, amsgrad=True),
-    "noam": functools.partial(Noam, lr=0.5, warmup=7, d_model=16),
-    "cosine": functools.partial(AdamWarmupCosineDecay, lr=0.01, warmup=3, total_steps=20),
-    "radam": functools.partial(RAdam, lr=0.01),
-    "radam-still": functools.partial(RAdam, lr=0.01, degenerate_to_sgd=False),
-    "adabelief": functools.partial(AdaBelief, lr=0.01),
-    "adabelief-amsgrad": functools.partial(AdaBelief, lr=0.01, eps=1e-8, amsgrad=True),
-    "adabelief-rectified": functools.partial(AdaBelief, lr=0.01, rectify=True),
+    "adam": functools.partial(optim.Adam, lr=0.01),
+    "adamw": functools.partial(optim.Adam, lr=0.01, weight_decay=0.1),
+    "adam-optimized": functools.partial(optim.Adam, lr=0.01, optimized_update=True),
+    "amsgrad": functools.partial(optim.AMSGrad, lr=0.01),
+    "warmup": functools.partial(optim.AdamWarmup, lr=0.01, warmup=7),
+    "warmup-amsgrad": functools.partial(optim.AdamWarmup, lr=0.01, warmup=7, amsgrad=True),
+    "noam": functools.partial(optim.Noam, lr=0.5, warmup=7, d_model=16),
+    "cosine": functools.partial(optim.AdamWarmupCosineDecay, lr=0.01, warmup=3, total_steps=20),
+    "radam": functools.partial(optim.RAdam, lr=0.01),
+    "radam-still": functools.partial(optim.RAdam, lr=0.01, degenerate_to_sgd=False),
+    "adabelief": functools.partial(optim.AdaBelief, lr=0.01),
+    "adabelief-amsgrad": functools.partial(optim.AdaBelief, lr=0.01, eps=1e-8, amsgrad=True),
+    "adabelief-rectified": functools.partial(optim.AdaBelief, lr=0.01, rectify=True),
     "one-at-a-time": functools.partial(OneAtATime, lr=0.01),
 }
 ADAM = [name for name in CASES if name.startswith(("adam", "amsgrad", "warmup", "noam", "cosine"))]

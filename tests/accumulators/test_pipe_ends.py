@@ -16,26 +16,15 @@ from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import SumMetric
 from values import by_pickle
 
-from lightning_accum.accumulators import (
-    Except,
-    Log,
-    Max,
-    Mean,
-    Pipe,
-    Scalar,
-    Select,
-    Source,
-    Split,
-    Sum,
-)
+from lightning_accum import accumulators as acc
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_logger_that_fails_in_one_pipe_fails_for_no_other(position):
     module = Logging()
-    source = Source(module)
+    source = acc.Source(module)
     for i in range(3):
-        source ** (lambda x, i=i: x * (13 if i == position else 1)) ** Sum() ** Log(str(i))
+        source ** (lambda x, i=i: x * (13 if i == position else 1)) ** acc.Sum() ** acc.Log(str(i))
     source(1)
     with pytest.raises(OSError, match="the disk is full"):
         source.end()
@@ -50,11 +39,15 @@ def test_the_first_of_several_failures_is_raised():
     def fail(what):
         raise ValueError(what)
 
-    pipes = Split(Sum() ** fail, Sum() ** (lambda value: fail(value + 1))) ** Sum() ** fail
+    pipes = (
+        acc.Split(acc.Sum() ** fail, acc.Sum() ** (lambda value: fail(value + 1)))
+        ** acc.Sum()
+        ** fail
+    )
     pipes(1)
     with pytest.raises(ValueError, match=r"^1$|tensor\(1\)"):
         pipes.end()
-    assert all(m.update_count == 0 for m in pipes.modules() if isinstance(m, Sum))
+    assert all(m.update_count == 0 for m in pipes.modules() if isinstance(m, acc.Sum))
 
 
 def test_an_interrupt_in_a_logger_leaves_nothing_for_the_next_iteration():
@@ -63,9 +56,9 @@ def test_an_interrupt_in_a_logger_leaves_nothing_for_the_next_iteration():
             raise KeyboardInterrupt
 
     kept = []
-    source = Source()
-    source ** Sum() ** interrupt
-    source ** Sum() ** kept.append
+    source = acc.Source()
+    source ** acc.Sum() ** interrupt
+    source ** acc.Sum() ** kept.append
     source(1)
     with pytest.raises(KeyboardInterrupt):
         source.end()
@@ -75,13 +68,13 @@ def test_an_interrupt_in_a_logger_leaves_nothing_for_the_next_iteration():
 
 def test_a_pipe_whose_result_fails_is_reset():
     kept = []
-    source = Source()
-    broken = Sum()
+    source = acc.Source()
+    broken = acc.Sum()
     broken.process_group = broken  # no group: combining with others fails
     broken.distributed_available_fn = lambda: bool(broken.update_count)
     broken._to_sync, broken.sync_on_compute = True, False
     source**broken**kept.append
-    source ** Sum() ** kept.append
+    source ** acc.Sum() ** kept.append
     source(1)
     with pytest.raises(Exception):  # noqa: B017, PT011 -- torch's own
         source.end()
@@ -99,14 +92,14 @@ def test_a_run_that_is_cut_off_counts_for_nothing(error, kind):
 
     kept = []
     flow = {
-        "pipe": lambda: Mean() ** kept.append,
-        "split": lambda: Split(Mean() ** kept.append) ** SumMetric() ** Max(),
-        "source": Source,
-        "except": lambda: Except(Mean(), begin=1, period=3) ** kept.append,
-        "iterations": lambda: Sum() ** Max() ** kept.append,
+        "pipe": lambda: acc.Mean() ** kept.append,
+        "split": lambda: acc.Split(acc.Mean() ** kept.append) ** SumMetric() ** acc.Max(),
+        "source": acc.Source,
+        "except": lambda: acc.Except(acc.Mean(), begin=1, period=3) ** kept.append,
+        "iterations": lambda: acc.Sum() ** acc.Max() ** kept.append,
     }[kind]()
     if kind == "source":
-        flow ** Mean() ** kept.append
+        flow ** acc.Mean() ** kept.append
     flow.run([4.0])
     with pytest.raises(error):
         flow.run(cut())
@@ -117,8 +110,8 @@ def test_a_run_that_is_cut_off_counts_for_nothing(error, kind):
 # ---------------------------------------------------------------------------- what is said
 def beside(*last):
     """A source with a pipe, and with others."""
-    source = Source()
-    source ** Mean() ** [].append
+    source = acc.Source()
+    source ** acc.Mean() ** [].append
     for each in last:
         source**each
     return source
@@ -129,24 +122,24 @@ def in_two_pipes(mean):
 
 
 LOGS = [
-    lambda: Mean() ** Log("loss"),
-    lambda: beside(Mean() ** Log("loss")),
-    lambda: Split(Mean() ** Log("loss")) ** Sum(),
-    lambda: Select(value=0) ** Log("loss"),
-    lambda: Mean() ** Split(Max() ** Log("loss")),
+    lambda: acc.Mean() ** acc.Log("loss"),
+    lambda: beside(acc.Mean() ** acc.Log("loss")),
+    lambda: acc.Split(acc.Mean() ** acc.Log("loss")) ** acc.Sum(),
+    lambda: acc.Select(value=0) ** acc.Log("loss"),
+    lambda: acc.Mean() ** acc.Split(acc.Max() ** acc.Log("loss")),
 ]
 LOST = {
-    "Mean()": Mean(),
-    "Select(value=0)": Select(value=0),
+    "Mean()": acc.Mean(),
+    "Select(value=0)": acc.Select(value=0),
     "SumMetric()": SumMetric(),
-    "Max()": Mean() ** Max(),
+    "Max()": acc.Mean() ** acc.Max(),
 }
 SAID = [
     *((build, r"`Log('loss')` should be bound to a LightningModule. Found none") for build in LOGS),
     *((lambda last=last: beside(last), f"Found `{name}`, so that nothing is logged: put a `Log`")
       for name, last in LOST.items()),
-    (lambda: in_two_pipes(Mean()), "Found the same `Mean` in two pipes"),
-    (Source, "A source should have a pipe"),
+    (lambda: in_two_pipes(acc.Mean()), "Found the same `Mean` in two pipes"),
+    (acc.Source, "A source should have a pipe"),
 ]  # fmt: skip
 
 
@@ -163,19 +156,19 @@ def test_what_would_be_lost_is_told_once_with_the_first_item(build, words):
 
 
 def test_a_fork_behind_an_accumulator_is_no_second_pipe_with_it():
-    found, source = [], Source()
-    first = source ** Mean()
+    found, source = [], acc.Source()
+    first = source ** acc.Mean()
     first**found.append
-    first ** Max() ** found.append
+    first ** acc.Max() ** found.append
     source.run([1.0])
     assert found == [1.0, 1.0]
 
 
 def test_what_is_used_for_its_result_is_not_warned_of():
-    assert (Select(a=0) ** Mean()).run([(1.0,)]) == 1.0
-    assert (Select(a=0) ** SumMetric())((2.0,)) == 2.0
-    loss = (source := Source()) ** Select(a=0)
-    loss ** Mean() ** float
+    assert (acc.Select(a=0) ** acc.Mean()).run([(1.0,)]) == 1.0
+    assert (acc.Select(a=0) ** SumMetric())((2.0,)) == 2.0
+    loss = (source := acc.Source()) ** acc.Select(a=0)
+    loss ** acc.Mean() ** float
     source.run([(1.0,)])
 
 
@@ -188,8 +181,8 @@ def test_what_is_used_for_its_result_is_not_warned_of():
 )
 def test_a_source_with_items_of_two_epochs_or_stages_says_so(now, words):
     module = Logging()
-    source = Source(module)
-    source ** Mean() ** Log("loss")
+    source = acc.Source(module)
+    source ** acc.Mean() ** acc.Log("loss")
     for epoch in range(3):  # one after the other is fine
         module.current_epoch = epoch
         for module.training in (False, True):
@@ -206,15 +199,15 @@ def test_a_source_with_items_of_two_epochs_or_stages_says_so(now, words):
 
 def filled(kind, items=10):
     """A pipe or a source that has accumulated items."""
-    flow = Source() if kind == "source" else Pipe(Mean(), print)
+    flow = acc.Source() if kind == "source" else acc.Pipe(acc.Mean(), print)
     if kind == "source":
-        flow ** Mean() ** print
+        flow ** acc.Mean() ** print
     if kind == "split":
-        flow = Split(Mean() ** print, Max() ** print) ** print
+        flow = acc.Split(acc.Mean() ** print, acc.Max() ** print) ** print
     if kind == "two means":
-        fuller = Mean()
+        fuller = acc.Mean()
         fuller.update(0.0)
-        flow = Split(fuller**print, Mean() ** print) ** print
+        flow = acc.Split(fuller**print, acc.Mean() ** print) ** print
     for i in range(items):
         flow(float(i))
     return flow
@@ -244,7 +237,7 @@ def test_a_pipe_without_anything_to_lose_goes_in_silence(kind, capsys):
         ended.end()
         ended(1.0)
         reset.reset()
-        passing, read = Pipe(SumMetric(), print), Pipe(mean := Mean(), print)
+        passing, read = acc.Pipe(SumMetric(), print), acc.Pipe(mean := acc.Mean(), print)
         for i in range(10):
             passing(float(i))
             read(float(i))
@@ -272,7 +265,7 @@ other.end()
 # ---------------------------------------------------------------------------- sinks
 def test_log_goes_through_the_module_with_its_options():
     module = Logging()
-    pipe = (Select(loss=0) ** Mean() ** Log("loss", prog_bar=True)).bind(module)
+    pipe = (acc.Select(loss=0) ** acc.Mean() ** acc.Log("loss", prog_bar=True)).bind(module)
     assert pipe.run([(1.0,), (2.0,)]) == 1.5
     assert (module.logged, module.options) == ([("loss", 1.5)], {"prog_bar": True})
 
@@ -280,9 +273,9 @@ def test_log_goes_through_the_module_with_its_options():
 @pytest.mark.parametrize("first", ["bind", "build"])
 def test_every_log_of_a_source_is_bound_whenever_it_is_put_there(first):
     module = Logging()
-    source = Source(module) if first == "bind" else Source()
-    pipe = source ** Mean() ** Split(Log("a"), Pipe(Log("b")))
-    pipe ** Log("c")
+    source = acc.Source(module) if first == "bind" else acc.Source()
+    pipe = source ** acc.Mean() ** acc.Split(acc.Log("a"), acc.Pipe(acc.Log("b")))
+    pipe ** acc.Log("c")
     if first == "build":
         source.bind(module)
     source.run([1.0, 2.0])
@@ -291,27 +284,27 @@ def test_every_log_of_a_source_is_bound_whenever_it_is_put_there(first):
 
 def test_a_pipe_that_grows_stays_bound():
     module = Logging()
-    pipe = (Mean() ** Log("a")).bind(module)
-    (torch.as_tensor ** (pipe ** Log("b"))).run([1.0])
+    pipe = (acc.Mean() ** acc.Log("a")).bind(module)
+    (torch.as_tensor ** (pipe ** acc.Log("b"))).run([1.0])
     assert module.logged == [("a", 1.0), ("b", 1.0)]
 
 
 def test_integers_are_logged_as_floats():
     module = Logging()
-    (Sum() ** Log("count")).bind(module).run([1, 2])
+    (acc.Sum() ** acc.Log("count")).bind(module).run([1, 2])
     assert module.logged[0][1].dtype == torch.float32
 
 
 def test_alone_log_is_a_line_of_the_package_s_logger(caplog):
     with caplog.at_level(logging.INFO, logger="lightning_accum"):
-        (Mean() ** Log("loss")).run([1.0, 2.0])
+        (acc.Mean() ** acc.Log("loss")).run([1.0, 2.0])
     assert [(r.name, r.getMessage()) for r in caplog.records] == [("lightning_accum", "loss: 1.5")]
 
 
 def test_a_module_and_its_source_are_copied_together():
     bound = Logging()
-    bound.source = Source(bound)
-    bound.source ** Mean() ** Log("loss")
+    bound.source = acc.Source(bound)
+    bound.source ** acc.Mean() ** acc.Log("loss")
     for other in (copy.deepcopy(bound), pickle.loads(pickle.dumps(bound))):
         other.source.run([3.0])
         assert other.logged == [("loss", 3.0)]
@@ -322,7 +315,7 @@ def test_a_module_and_its_source_are_copied_together():
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
 def test_a_copy_writes_into_the_same_folder_with_a_writer_of_its_own(tmp_path, copied):
     writer = SummaryWriter(str(tmp_path))
-    pipe = Mean() ** Scalar(writer, "loss")
+    pipe = acc.Mean() ** acc.Scalar(writer, "loss")
     pipe.run([1.0])
     other = copied(copied(pipe))
     assert len(list(tmp_path.iterdir())) == 1

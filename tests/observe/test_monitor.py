@@ -10,13 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from turns import turns
 from watching import COPIES, hooks, pickled
 
-from lightning_accum.observe import (
-    GradientMonitor,
-    InputMonitor,
-    OutputMonitor,
-    StateMonitor,
-    WindowRecorder,
-)
+from lightning_accum import observe
 from lightning_accum.observe.monitor import first_tensor
 from lightning_accum.observe.reducer import Latest
 
@@ -37,9 +31,9 @@ class Echo(nn.Module):
 
 
 KINDS = {
-    "input": InputMonitor,
-    "output": OutputMonitor,
-    "state": lambda module, **rest: StateMonitor(module, "seen", **rest),
+    "input": observe.InputMonitor,
+    "output": observe.OutputMonitor,
+    "state": lambda module, **rest: observe.StateMonitor(module, "seen", **rest),
 }
 each = turns("make", KINDS.values())
 
@@ -129,7 +123,7 @@ one, two, three, four = torch.arange(1.0, 5.0).unbind()
 second = operator.itemgetter(1)
 
 
-IN, OUT = InputMonitor, OutputMonitor
+IN, OUT = observe.InputMonitor, observe.OutputMonitor
 
 
 @turns(
@@ -158,9 +152,9 @@ def test_finds_its_tensor(kind, args, kwargs, picker, expected):
 def test_filters_and_maps_see_no_graph():
     fc = nn.Linear(1, 1, bias=False)
     nn.init.ones_(fc.weight)
-    monitor = OutputMonitor(
+    monitor = observe.OutputMonitor(
         fc,
-        reducer=WindowRecorder(),
+        reducer=observe.WindowRecorder(),
         filter_=lambda x: positive(x) and not x.requires_grad,
         map_=lambda x: x.sqrt() if not x.requires_grad else None,
     )
@@ -171,7 +165,7 @@ def test_filters_and_maps_see_no_graph():
 
 def test_states_by_dotted_path():
     norms = nn.Sequential(nn.BatchNorm1d(1, momentum=1.0), nn.BatchNorm1d(1, momentum=1.0))
-    one = StateMonitor(norms, "0.running_mean")
+    one = observe.StateMonitor(norms, "0.running_mean")
     for _ in range(2):
         norms(torch.tensor([[1.0], [3.0]]))
     assert one.peek().tolist() == [2.0]
@@ -179,14 +173,14 @@ def test_states_by_dotted_path():
 
 def test_a_partial_constructor_copies_its_reducer():
     echo, reducer = Echo(), Latest()
-    make = InputMonitor.partialconstructor(reducer=reducer, eval_update=True)
+    make = observe.InputMonitor.partialconstructor(reducer=reducer, eval_update=True)
     one, two = make(echo, ""), pickled(make)(echo, "")
     assert len({id(one.reducer), id(two.reducer), id(reducer)}) == 3
     assert one.eval_update is two.eval_update is True
 
 
 def test_records_by_hand():
-    monitor = OutputMonitor(Echo(), register=False)
+    monitor = observe.OutputMonitor(Echo(), register=False)
     monitor(torch.ones(1))
     assert monitor.peek().item() == 1.0
     assert list(monitor.parameters()) == []
@@ -194,7 +188,10 @@ def test_records_by_hand():
 
 def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():
     fc, relu = nn.Linear(2, 2), nn.ReLU()
-    monitors = [InputMonitor(fc, "", WindowRecorder()), OutputMonitor(relu, "", WindowRecorder())]
+    monitors = [
+        observe.InputMonitor(fc, "", observe.WindowRecorder()),
+        observe.OutputMonitor(relu, "", observe.WindowRecorder()),
+    ]
     for reentrant in (True, False):
         x = torch.rand(3, 2, requires_grad=True)
         out = checkpoint(lambda x: relu(fc(x)), x, use_reentrant=reentrant)
@@ -206,7 +203,7 @@ def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():
 def watched():
     torch.manual_seed(0)
     fc, relu = nn.Linear(3, 2), nn.Sigmoid()
-    return fc, relu, GradientMonitor(relu, reducer=WindowRecorder())
+    return fc, relu, observe.GradientMonitor(relu, reducer=observe.WindowRecorder())
 
 
 def steps():

@@ -2,57 +2,42 @@
 
 import sys
 
+import optimizer_cases as cases
 import pytest
 import torch
-from optimizer_cases import (
-    CASES,
-    OWN,
-    assert_raises_as_stale,
-    close,
-    give_gradients,
-    parameters,
-    run,
-    same,
-)
 from torch import nn
 
-from lightning_accum.optim import (
-    AdaBelief,
-    Adam,
-    GenericAdaptiveOptimizer,
-    RAdam,
-    WeightDecay,
-)
+from lightning_accum import optim
 from lightning_accum.optim._kernels import COMPILED
 from lightning_accum.sparse.tensor_lists import same_layout
 
 
-@pytest.mark.parametrize("make", [RAdam, AdaBelief])
+@pytest.mark.parametrize("make", [optim.RAdam, optim.AdaBelief])
 def test_a_compiled_pass_is_made_once(make):
     sizes = ((COMPILED,), (129, 200), (64, 4, 8, 9), (7,))
-    extra = {"amsgrad": True, "eps": 1e-8} if make is AdaBelief else {}
-    params, others = parameters(shapes=sizes), parameters(shapes=sizes)
-    decay = WeightDecay(0.1, weight_decouple=False)
+    extra = {"amsgrad": True, "eps": 1e-8} if make is optim.AdaBelief else {}
+    params, others = cases.parameters(shapes=sizes), cases.parameters(shapes=sizes)
+    decay = optim.WeightDecay(0.1, weight_decouple=False)
     compiled = make(params, compile=True, maximize=True, weight_decay=decay, **extra)
     plain = make(others, maximize=True, weight_decay=decay, **extra)
-    run(compiled, params, 1)
-    run(plain, others, 1)
+    cases.run(compiled, params, 1)
+    cases.run(plain, others, 1)
     # from momentum to the adaptive step, by other rates, of other sizes: the code stays
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert graphs > 0
     for step in range(1, 9):
         compiled.param_groups[0]["lr"] = plain.param_groups[0]["lr"] = 1e-3 / step
-        run(compiled, params, 1, step)
-        run(plain, others, 1, step)
-    more = [parameters(seed=3, shapes=((2 * COMPILED + 5,),)) for _ in range(2)]
+        cases.run(compiled, params, 1, step)
+        cases.run(plain, others, 1, step)
+    more = [cases.parameters(seed=3, shapes=((2 * COMPILED + 5,),)) for _ in range(2)]
     compiled.add_param_group({"params": more[0]})
     plain.add_param_group({"params": more[1]})
-    close(run(compiled, more[0], 2), run(plain, more[1], 2))
-    close(params, others)
+    cases.close(cases.run(compiled, more[0], 2), cases.run(plain, more[1], 2))
+    cases.close(params, others)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
 
 
-@pytest.mark.parametrize("make", [RAdam, AdaBelief])
+@pytest.mark.parametrize("make", [optim.RAdam, optim.AdaBelief])
 def test_it_is_made_once_for_shapes_of_any_kind(make):
     torch.compiler.reset()
     big = 2 * COMPILED
@@ -60,16 +45,18 @@ def test_it_is_made_once_for_shapes_of_any_kind(make):
         (big,), (big, 2), (big, 1), (1, big), (2, big, 1), (big, 2, 3), (big, 1, 1, 1),
         (big, 2, 3, 3), (2, big, 1, 1), (1, 1, 1, 1, big), (big, 1, 2, 1, 2),
     ]  # fmt: skip
-    params, others = parameters(shapes=shapes), parameters(shapes=shapes)
+    params, others = cases.parameters(shapes=shapes), cases.parameters(shapes=shapes)
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     versions = [param._version for param in params]
-    close(run(make(params, compile=True), params, 7), run(make(others), others, 7))
+    cases.close(
+        cases.run(make(params, compile=True), params, 7), cases.run(make(others), others, 7)
+    )
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 1
     assert all(p._version > v for p, v in zip(params, versions, strict=True))
 
 
 # ---------------------------------------------------------------------- layouts
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", cases.OWN)
 def test_a_module_may_be_converted_between_steps(name):
     def conversions(module):
         yield module
@@ -81,23 +68,23 @@ def test_a_module_may_be_converted_between_steps(name):
     torch.manual_seed(0)
     module, other = nn.Conv2d(3, 2, 3), nn.Conv2d(3, 2, 3)
     other.load_state_dict(module.state_dict())
-    optimizer, fixed = CASES[name](module.parameters()), CASES[name](other.parameters())
+    optimizer, fixed = cases.CASES[name](module.parameters()), cases.CASES[name](other.parameters())
     for step, converted in enumerate(conversions(module)):
         for each, by in ((converted, optimizer), (other, fixed)):
             params = list(each.parameters())
-            give_gradients(params, step)
+            cases.give_gradients(params, step)
             by.step()
         moments = [state["exp_avg"] for state in optimizer.state.values()]
         assert all(map(same_layout, moments, converted.parameters()))
-    close([p.detach().float() for p in module.parameters()], list(other.parameters()), 1e-4)
+    cases.close([p.detach().float() for p in module.parameters()], list(other.parameters()), 1e-4)
 
 
 @pytest.mark.parametrize("foreach", [None, True])
-@pytest.mark.parametrize("make", [Adam, AdaBelief])
+@pytest.mark.parametrize("make", [optim.Adam, optim.AdaBelief])
 def test_the_maximum_may_be_switched_on_later(make, foreach):
-    params = parameters()
+    params = cases.parameters()
     optimizer = make(params, foreach=foreach)
-    run(optimizer, params, 3)
+    cases.run(optimizer, params, 3)
     optimizer.param_groups[0]["amsgrad"] = True
     before = {p: {k: v for k, v in s.items() if k != "step"} for p, s in optimizer.state.items()}
     seconds = {p: list(s.values())[1].clone() for p, s in before.items()}
@@ -107,10 +94,12 @@ def test_the_maximum_may_be_switched_on_later(make, foreach):
     for param in params:
         *_, maxima = optimizer.state[param].values()
         eps = optimizer.param_groups[0]["eps"]
-        assert ((maxima - seconds[param]).abs() <= eps + (make is AdaBelief) * seconds[param]).all()
+        assert (
+            (maxima - seconds[param]).abs() <= eps + (make is optim.AdaBelief) * seconds[param]
+        ).all()
 
 
-class Descent(GenericAdaptiveOptimizer):
+class Descent(optim.GenericAdaptiveOptimizer):
     """Writes through ``.data``."""
 
     def step_param(self, state, group, grad, param):
@@ -118,17 +107,17 @@ class Descent(GenericAdaptiveOptimizer):
 
 
 def test_complex_parameters_and_an_optimizer_that_writes_through_data():
-    params = parameters(torch.complex64)
-    assert_raises_as_stale(params, Adam(params).step)
-    params = parameters()
-    assert_raises_as_stale(params, Descent(params, {}, 0.1, (0.0, 0.0), 0.0).step)
+    params = cases.parameters(torch.complex64)
+    cases.assert_raises_as_stale(params, optim.Adam(params).step)
+    params = cases.parameters()
+    cases.assert_raises_as_stale(params, Descent(params, {}, 0.1, (0.0, 0.0), 0.0).step)
 
 
 # ---------------------------------------------------------------------------- steps that break off
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_first_step_without_memory_can_be_taken_again(name, monkeypatch):
-    params, others = parameters(), parameters()
-    optimizer = CASES[name](params)
+    params, others = cases.parameters(), cases.parameters()
+    optimizer = cases.CASES[name](params)
     zeros, calls = torch.zeros_like, []
 
     def scarce(*args, **kwargs):
@@ -138,12 +127,12 @@ def test_a_first_step_without_memory_can_be_taken_again(name, monkeypatch):
         return zeros(*args, **kwargs)
 
     monkeypatch.setattr(torch, "zeros_like", scarce)
-    give_gradients(params, 0)
+    cases.give_gradients(params, 0)
     with pytest.raises(MemoryError):
         optimizer.step()
     monkeypatch.undo()
     assert all("exp_avg" in s or "mean" in s for s in optimizer.state.values())
-    same(run(optimizer, params, 3), run(CASES[name](others), others, 3))
+    cases.same(cases.run(optimizer, params, 3), cases.run(cases.CASES[name](others), others, 3))
 
 
 def interrupted(call, at):
@@ -176,20 +165,20 @@ def test_an_interrupt_leaves_an_optimizer_that_goes_on(name):
     came, at = True, 0
     while came:
         at += 1
-        params = parameters(shapes=((5,), (2, 3)))
-        optimizer = CASES[name](params)
-        give_gradients(params, 0)
+        params = cases.parameters(shapes=((5,), (2, 3)))
+        optimizer = cases.CASES[name](params)
+        cases.give_gradients(params, 0)
         came = interrupted(optimizer.step, at)
         kept = [p.detach().clone() for p in params]
-        run(optimizer, params, 1, 1)
+        cases.run(optimizer, params, 1, 1)
         assert not any(map(torch.equal, params, kept))
     assert at > 30
 
 
 def test_a_parameter_of_another_dtype_takes_moments_of_its_own():
-    params = parameters()
-    optimizer = Adam(params)
-    run(optimizer, params, 2)
+    params = cases.parameters()
+    optimizer = optim.Adam(params)
+    cases.run(optimizer, params, 2)
     params[1].data = params[1].data.float()
     params[1].grad = None
     params[1].grad = torch.ones(3, 5)

@@ -10,14 +10,7 @@ from torch.utils.hooks import RemovableHandle
 from turns import turns
 from values import by_pickle
 
-from lightning_accum import (
-    Accumulator,
-    Clamp,
-    NonFiniteUpdateError,
-    Normalize,
-    Updater,
-    attach_updater,
-)
+import lightning_accum as la
 
 
 def linear():
@@ -30,9 +23,9 @@ def linear():
 
 def test_run_after_applying_on_what_was_applied_and_on_the_named_parameters_alone():
     fc = linear()
-    updater = Updater(fc)
-    updater.register_constraint(Clamp(max=0.1))
-    updater.register_constraint(Clamp(0.0, 0.05), "weight")
+    updater = la.Updater(fc)
+    updater.register_constraint(la.Clamp(max=0.1))
+    updater.register_constraint(la.Clamp(0.0, 0.05), "weight")
     updater()
     updater.bias = torch.ones(2)
     updater()
@@ -46,9 +39,9 @@ def test_run_after_applying_on_what_was_applied_and_on_the_named_parameters_alon
 
 def test_run_in_the_order_of_their_registration_until_removed():
     fc = linear()
-    updater = Updater(fc, "weight")
-    first = updater.register_constraint(Clamp(0.0, 0.75))
-    updater.register_constraint(Normalize(1.0, order=1))
+    updater = la.Updater(fc, "weight")
+    first = updater.register_constraint(la.Clamp(0.0, 0.75))
+    updater.register_constraint(la.Normalize(1.0, order=1))
     updater.weight = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
     updater()
     assert fc.weight[0].tolist() == pytest.approx([0.4, 0.6])
@@ -60,8 +53,8 @@ def test_run_in_the_order_of_their_registration_until_removed():
 
 def test_one_that_raises_does_not_apply_the_update_again():
     fc = linear()
-    updater = Updater(fc)
-    updater.register_constraint(Normalize())
+    updater = la.Updater(fc)
+    updater.register_constraint(la.Normalize())
     updater.bias = torch.ones(2)
     with pytest.raises(
         ValueError, match=r'incoming dimensions.*`register_constraint\(fn, "weight"\)`'
@@ -73,14 +66,14 @@ def test_one_that_raises_does_not_apply_the_update_again():
 
 @pytest.mark.parametrize("through", [copy.deepcopy, by_pickle])
 def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypatch):
-    updater = Updater(linear(), "weight")
+    updater = la.Updater(linear(), "weight")
     monkeypatch.setattr(RemovableHandle, "next_id", 0)
-    updater.register_constraint(Clamp(max=0.75))
+    updater.register_constraint(la.Clamp(max=0.75))
     # Another process counts from zero again.
     monkeypatch.setattr(RemovableHandle, "next_id", 0)
     twin, fc = through(updater), linear()
     twin.bind(fc)
-    twin.register_constraint(Clamp(min=0.6), "weight")
+    twin.register_constraint(la.Clamp(min=0.6), "weight")
     twin.weight = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     twin()
     assert fc.weight.tolist() == [[0.75, pytest.approx(0.6)], [pytest.approx(0.6)] * 2]
@@ -92,10 +85,10 @@ def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypat
     "call, error, words",
     [
         (lambda u: u.register_constraint(0.5), TypeError, r"Argument `fn`.*Found `float`"),
-        (lambda u: u.register_constraint(Clamp), TypeError,
+        (lambda u: u.register_constraint(la.Clamp), TypeError,
          r"Found the class `Clamp`: pass .* `Clamp\(0.0, 1.0\)`"),
-        (lambda u: u.register_constraint(Clamp(0.0), "bias"), AttributeError, "Found `bias`"),
-        (lambda u: u.register_constraint(Clamp(0.0, 0.0)), ValueError,
+        (lambda u: u.register_constraint(la.Clamp(0.0), "bias"), AttributeError, "Found `bias`"),
+        (lambda u: u.register_constraint(la.Clamp(0.0, 0.0)), ValueError,
          r"Found `Clamp\(min=0.0, max=0.0\)`, which sets all"),
         (lambda u: u.register_constraint(lambda w: w.clamp(max=0.1)), TypeError,
          "should change the parameter in place"),
@@ -104,7 +97,7 @@ def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypat
 )  # fmt: skip
 def test_what_is_refused_changes_nothing(call, error, words):
     fc = linear()
-    updater = Updater(fc, "weight")
+    updater = la.Updater(fc, "weight")
     with pytest.raises(error, match=words):
         call(updater)
     assert updater.constraints_of("weight") == []
@@ -113,23 +106,23 @@ def test_what_is_refused_changes_nothing(call, error, words):
     assert fc.weight.tolist() == [[1.5, 1.5]] * 2
 
 
-@pytest.mark.parametrize("other", [Clamp(2.0, 3.0), Clamp(min=1.0), Clamp(max=0.0)])
+@pytest.mark.parametrize("other", [la.Clamp(2.0, 3.0), la.Clamp(min=1.0), la.Clamp(max=0.0)])
 @pytest.mark.parametrize("name", [(), ("weight",)])
 def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
-    updater = Updater(linear())
-    first = updater.register_constraint(Clamp(0.0, 1.0), "weight")
+    updater = la.Updater(linear())
+    first = updater.register_constraint(la.Clamp(0.0, 1.0), "weight")
     with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` and `Clamp\(min=0.0, max=1.0"):
         updater.register_constraint(other, *name)
-    assert updater.constraints_of("weight") == [Clamp(0.0, 1.0)]
+    assert updater.constraints_of("weight") == [la.Clamp(0.0, 1.0)]
     updater.register_constraint(other, "bias")
     first.remove()
     updater.register_constraint(other, "weight")
 
 
-@pytest.mark.parametrize("clamp", [Clamp(0.5, 2.0), Clamp(max=0.0), Clamp(min=0.7)])
+@pytest.mark.parametrize("clamp", [la.Clamp(0.5, 2.0), la.Clamp(max=0.0), la.Clamp(min=0.7)])
 def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
     fc = linear()
-    updater = Updater(fc)
+    updater = la.Updater(fc)
     updater.weight.fullbound("power", 0.5, 0.0, power=1.0)
     with pytest.raises(ValueError, match=r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"):
         updater.register_constraint(clamp)
@@ -137,10 +130,12 @@ def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
     updater.register_constraint(clamp, "bias")
 
 
-@pytest.mark.parametrize("clamp", [Clamp(0.0, 1.0), Clamp(-1.0, 0.2), Clamp(min=0.2), Clamp(max=9)])
+@pytest.mark.parametrize(
+    "clamp", [la.Clamp(0.0, 1.0), la.Clamp(-1.0, 0.2), la.Clamp(min=0.2), la.Clamp(max=9)]
+)
 def test_limits_that_overlap_with_those_of_a_bound_are_fine(clamp):
     fc = linear()
-    updater = Updater(fc, "weight")
+    updater = la.Updater(fc, "weight")
     updater.weight.fullbound("power", 0.5, 0.0, power=1.0)
     updater.register_constraint(clamp)
     updater.weight = torch.ones(2, 2)
@@ -152,8 +147,8 @@ def test_limits_that_overlap_with_those_of_a_bound_are_fine(clamp):
 
 def test_a_bound_that_was_set_after_the_constraint_is_rejected_before_anything_changes():
     fc = linear()
-    updater = Updater(fc, "weight")
-    updater.register_constraint(Clamp(0.6, 1.0))
+    updater = la.Updater(fc, "weight")
+    updater.register_constraint(la.Clamp(0.6, 1.0))
     updater.weight.upperbound("power", 0.6, power=1.0)
     updater.weight = torch.ones(2, 2)
     with pytest.raises(ValueError, match=r"bounds of `weight` that keep it from -inf to 0.6: corr"):
@@ -166,7 +161,7 @@ def test_a_bound_that_was_set_after_the_constraint_is_rejected_before_anything_c
 
 def test_one_that_returns_the_part_that_it_changed():
     fc = linear()
-    updater = Updater(fc, "weight")
+    updater = la.Updater(fc, "weight")
     updater.register_constraint(lambda p: p[1:].clamp_(max=1.0))
     updater.weight = torch.ones(2, 2)
     updater()
@@ -174,9 +169,9 @@ def test_one_that_returns_the_part_that_it_changed():
 
 
 def test_settings_are_values():
-    assert Clamp(0.0, 1.0) == Clamp(0.0, 1.0)
-    assert len({Clamp(0.0), Clamp(0.0), Normalize(1.0), Normalize(2.0)}) == 3
-    assert pickle.loads(pickle.dumps(Normalize(2.0, 2.0))) == Normalize(2.0, 2.0)
+    assert la.Clamp(0.0, 1.0) == la.Clamp(0.0, 1.0)
+    assert len({la.Clamp(0.0), la.Clamp(0.0), la.Normalize(1.0), la.Normalize(2.0)}) == 3
+    assert pickle.loads(pickle.dumps(la.Normalize(2.0, 2.0))) == la.Normalize(2.0, 2.0)
 
 
 def test_limits_of_a_constraint_of_the_users_own():
@@ -186,18 +181,18 @@ def test_limits_of_a_constraint_of_the_users_own():
         def __call__(self, param):
             param.mul_(0.5)
 
-    updater = Updater(linear(), "weight")
+    updater = la.Updater(linear(), "weight")
     updater.register_constraint(lambda param: None)
     assert updater.limits("weight") == (None, None)
     updater.register_constraint(Halved())
-    updater.register_constraint(Clamp(0.0))
+    updater.register_constraint(la.Clamp(0.0))
     assert updater.limits("weight") == (0.0, 0.5)
 
 
 def test_hold_for_the_parameters_that_the_updater_has_when_they_are_registered():
     fc = linear()
-    attach_updater(fc, "bias").register_constraint(Clamp(0.6, 0.7))
-    updater = attach_updater(fc, "weight")  # as a rule does that trains it
+    la.attach_updater(fc, "bias").register_constraint(la.Clamp(0.6, 0.7))
+    updater = la.attach_updater(fc, "weight")  # as a rule does that trains it
     updater.weight, updater.bias = torch.ones(2, 2), torch.ones(2)
     updater()
     assert fc.weight.tolist() == [[1.5, 1.5]] * 2
@@ -209,8 +204,8 @@ def test_hold_for_the_parameters_that_the_updater_has_when_they_are_registered()
 def test_hold_for_what_is_added_to_an_updater_that_had_no_parameter():
     module = nn.Module()
     module.register_buffer("weight", torch.full((2,), 0.5))
-    updater = attach_updater(module)
-    updater.register_constraint(Clamp(0.0, 1.0))
+    updater = la.attach_updater(module)
+    updater.register_constraint(la.Clamp(0.0, 1.0))
     updater.add("weight")
     updater.weight = torch.ones(2)
     updater()
@@ -222,9 +217,9 @@ def test_hold_for_what_is_added_to_an_updater_that_had_no_parameter():
 ])  # fmt: skip
 def test_what_overflows_only_when_it_is_applied(dtype, size, scale):
     fc = nn.Linear(1, 1, bias=False, dtype=dtype)
-    updater = attach_updater(fc)
+    updater = la.attach_updater(fc)
     updater.weight = torch.full((1, 1), size)
-    with pytest.raises(NonFiniteUpdateError):
+    with pytest.raises(la.NonFiniteUpdateError):
         updater(scale=scale)
     assert torch.isfinite(fc.weight).all()
 
@@ -232,7 +227,7 @@ def test_what_overflows_only_when_it_is_applied(dtype, size, scale):
 def test_a_constraint_is_tried_on_a_copy():
     fc = nn.Linear(2, 1)
     before = copy.deepcopy(fc.state_dict())
-    updater = attach_updater(fc)
+    updater = la.attach_updater(fc)
     tried = []
 
     def scale(param):
@@ -247,7 +242,7 @@ def test_a_constraint_is_tried_on_a_copy():
 
 def test_a_constraint_that_weights_do_not_fit_yet():
     fc = nn.Linear(1, 1, bias=False)
-    updater = attach_updater(fc)
+    updater = la.attach_updater(fc)
 
     def positive(param):
         if (param <= 0).any():
@@ -264,14 +259,14 @@ def test_a_constraint_that_weights_do_not_fit_yet():
 
 def test_memory_that_is_kept_is_not_copied():
     fc = nn.Linear(100, 100, bias=False)
-    updater = attach_updater(fc)
+    updater = la.attach_updater(fc)
     updater.weight = torch.ones(100, 100), torch.ones(100, 100)
     updater()
     assert len(pickle.dumps(fc)) < 50_000
 
 
 def test_nan_in_a_bounded_part_is_still_seen():
-    acc = Accumulator()
+    acc = la.Accumulator()
     acc.fullbound("power", 1.0, 0.0, power=1.0)
     acc.pos = torch.tensor([torch.nan, -1.0])
     assert acc.update(torch.full((2,), 0.5)).isnan().tolist() == [True, False]
@@ -280,7 +275,7 @@ def test_nan_in_a_bounded_part_is_still_seen():
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("view", [False, True])
 def test_a_full_bound_may_return_what_it_was_given(which, view):
-    acc, param = Accumulator(), torch.full((2,), 3.0)
+    acc, param = la.Accumulator(), torch.full((2,), 3.0)
 
     def bound(param, pos, neg, max, min):
         given = (param, pos, neg)[which]
@@ -293,7 +288,7 @@ def test_a_full_bound_may_return_what_it_was_given(which, view):
 
 
 def test_other_bounds_than_those_that_are_loaded_are_told():
-    saved, other, same, fresh = (Accumulator(name="weight") for _ in range(4))
+    saved, other, same, fresh = (la.Accumulator(name="weight") for _ in range(4))
     for acc, limit in ((saved, 1.0), (other, 0.5), (same, 1.0)):
         acc.upperbound("power", limit, power=2.0)
     for silent in (same, fresh):
@@ -304,7 +299,7 @@ def test_other_bounds_than_those_that_are_loaded_are_told():
     ):
         other.load_state_dict(saved.state_dict())
     assert other.limits == (None, 1.0)
-    other.load_state_dict(Accumulator(name="weight").state_dict())  # which has none
+    other.load_state_dict(la.Accumulator(name="weight").state_dict())  # which has none
 
 
 @pytest.mark.parametrize("top", [-0.5, 0.0])
@@ -312,7 +307,7 @@ def test_other_bounds_than_those_that_are_loaded_are_told():
 def test_an_upper_limit_that_is_not_above_the_lower_one(first, top):
     limits = {"upper": top, "lower": 0.0}
     second = "lower" if first == "upper" else "upper"
-    acc = Accumulator(name="weight")
+    acc = la.Accumulator(name="weight")
     getattr(acc, f"{first}bound")("power", limits[first])
     with pytest.raises(ValueError, match=rf"Found `max = {top}`, `min = 0.0`"):
         getattr(acc, f"{second}bound")("power", limits[second])
@@ -324,7 +319,7 @@ def test_an_upper_limit_that_is_not_above_the_lower_one(first, top):
 
 
 def test_a_state_whose_upper_limit_is_not_above_the_lower_one():
-    acc = Accumulator(name="weight")
+    acc = la.Accumulator(name="weight")
     acc.upperbound("power", 1.0)
     acc.lowerbound("power", 0.0)
     state = copy.deepcopy(acc.get_extra_state())
@@ -335,7 +330,7 @@ def test_a_state_whose_upper_limit_is_not_above_the_lower_one():
 
 
 def test_limits_by_name():
-    acc = Accumulator()
+    acc = la.Accumulator()
     assert acc.limits == (None, None)
     acc.fullbound("power", max=1.0, min=0.0, power=2.0)
     acc.pos = torch.ones(1)
@@ -347,7 +342,7 @@ def test_limits_by_name():
 
 
 def test_a_bound_that_forgets_to_return():
-    acc = Accumulator()
+    acc = la.Accumulator()
     acc.upperbound(lambda param, update, limit: None, 1.0)
     acc.pos = torch.ones(1, 1)
     with pytest.raises(TypeError, match=r"should give a tensor of the parameter's shape \(1, 1\)"):
