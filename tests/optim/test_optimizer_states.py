@@ -182,42 +182,26 @@ def test_what_cannot_be_a_state_is_refused(options, entry, values, match):
         refused(AMSGrad(parameters(shapes=((5,),)), **options), saved, match)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_what_is_missing_is_named(name):
-    whole = saved_by(CASES[name], parameters(shapes=((5,),)))["state"][0]
-    for entry in set(whole) - {key for key in whole if key.startswith("max")}:
-        saved = saved_by(CASES[name], parameters(shapes=((5,),)))
-        del saved["state"][0][entry]
-        refused(CASES[name](parameters(shapes=((5,),))), saved, rf"Found no \['{entry}'\]")
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_no_state_dict(name):
     saved = saved_by(CASES[name], parameters())
-    optimizer = CASES[name](parameters())
-    for wrong in (None, [], 3, "state"):
-        refused(optimizer, wrong, "`state_dict` should be a mapping")
-    for wrong in (
-        {}, {"state": {}}, {"param_groups": []}, {**saved, "state": None},
-        {**saved, "param_groups": 3}, {**saved, "param_groups": [1]},
-        {**saved, "param_groups": [{}]},
-    ):  # fmt: skip
-        refused(optimizer, wrong, "should be a result of `state_dict\\(\\)`")
-    refused(optimizer, {**saved, "state": {0: 3}}, "state of parameter 0 should be a dict")
-    refused(optimizer, CASES[name](parameters()[:2]).state_dict(), "groups of .5. parameters")
-    saved["param_groups"][0]["lr"] = -1.0
-    refused(optimizer, saved, r"`lr = -1\.0`")
-
-
-@pytest.mark.parametrize("name", SOME)
-@pytest.mark.parametrize("value", ["yes", 1, torch.tensor(True)])
-def test_flags_are_true_or_false(name, value):
-    flags = {k for k, v in CASES[name](parameters()).param_groups[0].items() if type(v) is bool}
-    assert {"maximize", "capturable", "differentiable", "weight_decouple", "absolute"} <= flags
-    for flag in {*flags, "foreach"}:
-        saved = saved_by(CASES[name], parameters())
-        saved["param_groups"][0][flag] = value
-        refused(CASES[name](parameters()), saved, f"`{flag}` should be True")
+    (group,), states = saved["param_groups"], saved["state"]
+    entries = [entry for entry in states[0] if name in OWN and not entry.startswith("max")]
+    flags = [k for k, v in group.items() if type(v) is bool] + ["foreach"] * (name in OWN)
+    for wrong, words in [
+        *((each, "`state_dict` should be a mapping") for each in (None, [], 3, "state")),
+        *((each, r"should be a result of `state_dict\(\)`") for each in (
+            {}, {"state": {}}, {"param_groups": []}, {**saved, "state": None},
+            *({**saved, "param_groups": groups} for groups in (3, [1], [{}])))),
+        ({**saved, "state": {0: 3}}, "state of parameter 0 should be a dict"),
+        (CASES[name](parameters()[:2]).state_dict(), "groups of .5. parameters"),
+        ({**saved, "param_groups": [{**group, "lr": -1.0}]}, r"`lr = -1\.0`"),
+        *(({**saved, "param_groups": [{**group, flag: value}]}, f"`{flag}` should be True")
+          for flag in flags for value in ("yes", 1, torch.tensor(True))),
+        *(({**saved, "state": {**states, 0: {k: v for k, v in states[0].items() if k != entry}}},
+           rf"Found no \['{entry}'\]") for entry in entries),
+    ]:  # fmt: skip
+        refused(CASES[name](parameters()), wrong, words)
 
 
 def test_an_empty_state_is_begun():
@@ -231,19 +215,6 @@ def test_an_empty_state_is_begun():
 
 
 # ---------------------------------------------------------------------------- with torch's own
-@pytest.mark.parametrize("ours", [Adam, RAdam])
-def test_a_scheduler_reaches_the_rate(ours):
-    theirs = getattr(torch.optim, ours.__name__)
-    left, right = parameters(), parameters()
-    pairs = [(ours(left, lr=0.1), left), (theirs(right, lr=0.1), right)]
-    schedulers = [torch.optim.lr_scheduler.ExponentialLR(o, 0.8) for o, _ in pairs]
-    for step in range(20):
-        for (optimizer, params), scheduler in zip(pairs, schedulers, strict=True):
-            run(optimizer, params, 1, step)
-            scheduler.step()
-    close(left, right)
-
-
 @pytest.mark.parametrize("theirs", [torch.optim.Adam, torch.optim.AdamW])
 def test_a_checkpoint_of_torchs_goes_on(theirs):
     left, right = parameters(), parameters()
