@@ -142,13 +142,7 @@ def test_except_takes_any_accumulator_and_any_metric(make):
     assert float(total(7.0)) == 7.0
 
 
-def test_except_of_a_metric_merges_and_takes_several_arguments():
-    first, second = acc.Except(SumMetric(), begin=1), acc.Except(SumMetric(), begin=1)
-    for value in (1.0, 9.0, 2.0):
-        first.update(value)
-        second.update(2 * value)
-    first.merge_state(second)
-    assert first.compute() == 9.0
+def test_except_of_a_metric_takes_several_arguments():
     pipe = acc.Select(target=1, preds=0) ** acc.Except(BinaryAccuracy(), begin=1)
     right, wrong = (torch.ones(2), torch.ones(2)), (torch.ones(2), torch.zeros(2))
     assert pipe.run([right, wrong, right]) == 1.0
@@ -200,24 +194,6 @@ def test_kinds_that_cannot_be_added_are_refused_and_change_nothing():
 
 
 # ---------------------------------------------------------------------------- results
-# ---------------------------------------------------------------------------- counts
-@pytest.mark.parametrize("make", [acc.List, lambda: acc.Window(9)])
-def test_values_that_came_in_from_elsewhere_are_counted(make):
-    whole, other, fresh = make(), make(), make()
-    for value in (1.0, 2.0, 3.0):
-        whole.update(value)
-    other.update(4.0)
-    other.merge_state(whole)
-    fresh.load_state_dict(whole.state_dict())
-    assert (other.update_count, fresh.update_count) == (4, 3)
-    # What was seen does not shrink with what is kept.
-    short = acc.Window(1)
-    for value in (1.0, 2.0, 3.0):
-        short.update(value)
-    short.load_state_dict(short.state_dict())
-    assert short.update_count == 3
-
-
 def test_data_may_begin_as_the_class_has_it():
     class Kept(acc.CustomAccumulator):
         data = [1.0]  # noqa: RUF012
@@ -293,12 +269,14 @@ def test_of_nothing_passed_on_the_result_is_nan_with_one_warning():
     assert torch.stack(results).isnan().all()
 
 
-def test_it_merges_what_was_passed_on():
-    first, second = Except(Sum(), begin=2), Except(Sum(), begin=2)
+@pytest.mark.parametrize("make", [Sum, SumMetric])
+def test_it_merges_what_was_passed_on(make):
+    first, second = Except(make(), begin=2), Except(make(), begin=2)
     for loss in [10.0, 20.0, 1.0, 30.0, 40.0, 2.0, 50.0]:
         first.update(loss)
         second.update(2 * loss)
-    first.compute()
+    if make is Sum:  # torchmetrics would return its cached result
+        first.compute()
     first.merge_state(second)
     assert first.compute() == 3 * 150.0
     first.update(0.0)
