@@ -1,13 +1,19 @@
+import logging
 import math
 import operator
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
+from streams import written
 from torch import nn
 from torch.testing import assert_close
+from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
+from lightning_accum import accumulators
 from lightning_accum.accumulators import Except, List, Max, Mean, Pipe, Select, Source, Split, Sum
 
 
@@ -236,3 +242,58 @@ def test_a_split_passes_several_selected_items_on():
     pipe = pipe ** Split(lambda a, b: found.append((float(a), b)))
     pipe.run([1.0, 3.0])
     assert found == [(2.0, 2)]
+
+
+# ---------------------------------------------------------------------------- the source's example
+Names = SimpleNamespace
+MULTICLASS = Names(Accuracy=partial(MulticlassAccuracy, num_classes=3, average="micro"))
+tt = Names(
+    accumulators=accumulators,
+    Select=accumulators.Select,
+    Split=accumulators.Split,
+    callbacks=Names(Log=accumulators.Log, tensorboard=Names(Scalar=accumulators.Scalar)),
+    metrics=Names(classification=Names(multiclass=MULTICLASS)),
+)
+
+EXAMPLE = """
+(
+iteration
+** tt.Select(predictions=1, labels=2)
+** tt.metrics.classification.multiclass.Accuracy()
+** tt.accumulators.Mean()
+** tt.Split(
+tt.callbacks.Log(f"{name} Accuracy"),
+tt.callbacks.tensorboard.Scalar(writer, f"{name}/Accuracy"),
+)
+)
+"""
+
+
+def items_of(seed):
+    generator = torch.Generator().manual_seed(seed)
+    for size in (6, 6, 3):
+        labels = torch.randint(0, 3, (size,), generator=generator)
+        yield "loss", torch.rand(size, 3, generator=generator), labels
+
+
+def test_the_example_accumulates_each_step_and_sends_it_on_when_the_iteration_ends(
+    tmp_path, caplog
+):
+    iteration, name, writer = accumulators.Source(), "train", SummaryWriter(str(tmp_path))
+    exec(EXAMPLE, {**globals(), "iteration": iteration, "name": name, "writer": writer})
+    expected = []
+    with caplog.at_level(logging.INFO, logger="lightning_accum"):
+        for epoch in range(2):
+            shares = []
+            for step in items_of(epoch):
+                iteration(step)
+                shares.append((step[1].argmax(1) == step[2]).float().mean())
+                assert len(caplog.records) == epoch
+            iteration.end()
+            expected.append(float(torch.stack(shares).mean()))
+    writer.close()
+    assert [r.args[0] for r in caplog.records] == ["train Accuracy"] * 2
+    assert_close([float(r.args[1]) for r in caplog.records], expected)
+    steps_written, values = zip(*written(tmp_path)["train/Accuracy"], strict=True)
+    assert steps_written == (0, 1)
+    assert_close(list(values), expected)

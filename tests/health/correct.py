@@ -234,11 +234,9 @@ def rewired(net, x, i):
         lann.Rewire(0.1, start=0.2, seed=i)(net.fc)
 
 
-def synapses():
-    return p.uniform(lann.SparseLinear(p.INPUTS, p.OUTPUTS, 0.5, bias=False), 0.0, 0.4)
-
-
-correct("few synapses", net=lambda: p.Net(fc=synapses()), step=rewired,
+correct("few synapses", step=rewired,
+    net=lambda: p.Net(
+        fc=p.uniform(lann.SparseLinear(p.INPUTS, p.OUTPUTS, 0.5, bias=False), 0.0, 0.4)),
     prepare=p.constrained(Normalize(2.0), Clamp(0.0, 1.0)))
 correct("recurrent connections", rule=p.pairs(0.01, -0.008, time_dim=None), step=recurrent,
     net=lambda: p.Net(LIF(p.OUTPUTS), recurrent=p.uniform(lann.RecurrentLinear(p.OUTPUTS), 0, 0.1)),
@@ -276,12 +274,8 @@ correct("delays that a clamp keeps in range", net=lambda: p.delayed(delay=2.0),
 
 
 # ====================================================================== streams and windows
-def through(net, x, i):
-    net(x)
-
-
-correct("pieces of a stream", step=through, carry=True)
-correct("a neuron that ends at rest, and is not reset", net=lambda: p.Net(Tidy()), step=through)
+correct("pieces of a stream", step=p.flow, carry=True)
+correct("a neuron that ends at rest, and is not reset", net=lambda: p.Net(Tidy()), step=p.flow)
 
 
 def by_task(net, x, i):
@@ -334,13 +328,8 @@ correct("small rates, few updates", rule=p.pairs(1e-5, -1e-5), epochs=1)
 # ====================================================================== weights
 correct("weights that are clamped", prepare=p.constrained(Clamp(0.0, 0.4)), advice=())
 correct("weights of one norm", prepare=p.constrained(Normalize(1.0)))
-
-
-def sharply_bound(net, rule):
-    attach_updater(net.fc, "weight").weight.fullbound("sharp", 0.3, 0.0)
-
-
-correct("weights partly at sharp bounds", prepare=sharply_bound)
+correct("weights partly at sharp bounds",
+    prepare=lambda net, rule: attach_updater(net.fc, "weight").weight.fullbound("sharp", 0.3, 0.0))
 correct("weights that reach their limits and stay", rule=p.pairs(1.0, 1.0),
     prepare=p.constrained(Clamp(0.0, 0.5)), epochs=4)
 correct("weights in bfloat16, with large rates", net=lambda: p.Net(fc=p.dense().bfloat16()),

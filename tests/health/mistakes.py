@@ -95,21 +95,11 @@ mistake("never called, until eval()", "evaluated", "`enc`", "no call", update=Fa
 NAN = float("nan")
 mistake("weights are NaN from the beginning", "finite", "enc", "nan", "initialized",
     prepare=p.weights(NAN))
-
-
-def poison(net, rule, i):
-    if i == 5:
-        net.fc.weight.data[0, 0] = NAN
-
-
-mistake("weights become NaN", "finite", "enc", "nan", on={"updated": poison})
+mistake("weights become NaN", "finite", "enc", "nan",
+    on={"updated": lambda net, rule, i: i == 5 and net.fc.weight.data[0, 0].fill_(NAN)})
 
 
 # ====================================================================== active
-def dark(net, x, i):
-    p.whole(net, x * 0, i)
-
-
 def silent(steps, calls):
     """Learns online from inputs that are too weak."""
     layer = la.Serial(p.dense(high=0.001), LIF(p.OUTPUTS))
@@ -119,7 +109,8 @@ def silent(steps, calls):
         learn_online(rule, layer, x.transpose(0, 1))
 
 
-mistake("the input is always zero", "active", "`enc`", "input", "always 0", step=dark)
+mistake("the input is always zero", "active", "`enc`", "input", "always 0",
+    step=lambda net, x, i: p.whole(net, x * 0, i))
 mistake("the threshold is too high", "active", "`enc`", "never fired", net=p.lif(v_threshold=1e6))
 mistake("silent neurons, step by step", "active", "never fired", "of 250: lower",
     alone=lambda: silent(1, 300), hosts=(p.HAND,))
@@ -206,15 +197,12 @@ def own(optimizers = p.local, **more):
     return p.Lit(lambda module, x, i: module.optimizers().step(), optimizers, **more)
 
 
-def of_another(module):
-    """Returns an optimizer of another layer."""
-    return UpdateOptimizer(module.head.parameters())
-
-
 in_fit("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
     "not stepped")(lambda: p.fit(p.Lit(optimizers=p.local), p.learner()))
 in_fit("the module's own optimizer holds another layer", "error", "UpdateOptimizer", "parameters",
-    error=RuntimeError)(lambda: p.fit(own(of_another, head=nn.Linear(2, 2)), p.learner()))
+    error=RuntimeError)(lambda: p.fit(
+        own(lambda module: UpdateOptimizer(module.head.parameters()), head=nn.Linear(2, 2)),
+        p.learner()))
 in_fit("an UpdateOptimizer without a callback", "error", "UpdateOptimizer", "updaters",
     error=RuntimeError)(lambda: p.fit(own()))
 mistake("exported changes that no optimizer steps", "applied", "`weight`", "gradients",
@@ -306,10 +294,6 @@ mistake("delays leave their range", "range", "delays", "`enc`", "max_delay", net
     rule=p.of(la.DelayAdjustedSTDP, 8.0, -8.0, params=["delay"]))
 
 
-def unrested(net, x, i):
-    net(x)
-
-
 def leaking(net, x, i):
     net.lif.reset()
     net.leak(net(x))
@@ -320,7 +304,7 @@ def exchanged(net, x, i):
     net.lif(net.fc(x))
 
 
-mistake("neurons are never reset", "probes", "reset()", "carry=True", step=unrested, hosts=p.HOSTED)
+mistake("neurons are never reset", "probes", "reset()", "carry=True", step=p.flow, hosts=p.HOSTED)
 mistake("neurons are reset in each batch of a stream", "probes", "reset", "stream", carry=True,
     hosts=p.HOSTED)
 mistake("a readout keeps its state", "probes", "leak`", "rest",
