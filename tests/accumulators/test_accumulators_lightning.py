@@ -108,14 +108,10 @@ def test_an_accumulator_is_logged_at_each_step_and_epoch_and_then_reset(logged, 
     assert_close(found[f"{name}_step"], so_far, equal_nan=True)
 
 
-def test_a_mean_weighed_by_batch_size_is_that_of_all_samples(logged):
+def test_a_weighed_mean_and_a_collection_are_logged_under_their_names(logged):
     _, run, found = logged
     assert_close(found["weighed"], [float(X.mean()) + epoch for epoch in range(EPOCHS)])
     assert_close(float(run.callback_metrics["weighed"]), found["weighed"][-1])
-
-
-def test_a_collection_is_logged_under_its_names(logged):
-    _, _, found = logged
     for name, reference in (("both_low", torch.min), ("both_high", torch.max)):
         assert_close(found[name], [float(reference(losses(epoch))) for epoch in range(EPOCHS)])
 

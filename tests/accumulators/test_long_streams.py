@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from lightning_accum._metric import representable
-from lightning_accum.accumulators import EMA, Max, Mean, Sum, Variance, Window
+from lightning_accum.accumulators import EMA, Mean, Sum, Variance, Window
 from lightning_accum.accumulators.arithmetic import Moments, add, with_value
 
 VALUES = [0.1, 1 / 3, 123.456, 3.3e4, 1e-3, -7.7]
@@ -145,8 +145,3 @@ def test_parts_that_are_not_finite_stay_apart(dtype, shape, value):
     weighed.merge_state(other)
     expected = (3 * parts[0] + parts[1]) / 4
     assert_close(torch.view_as_real(weighed.compute()), expected, equal_nan=True)
-
-
-def test_complex_numbers_have_no_order():
-    with pytest.raises(TypeError, match=r"`value` should be real.*its absolute value"):
-        Max().update(1j)

@@ -221,32 +221,26 @@ def test_list_keeps_any_objects_in_order():
     assert values.compute() == [1, "two", (marker, None), {"four": 4}]
 
 
-def test_what_cannot_be_merged_is_refused():
-    mean = Mean()
-    for wrong in (Sum(), {"total": torch.tensor(1.0)}, 3):
-        with pytest.raises(ValueError, match="`incoming_state` should be of class `Mean`"):
-            mean.merge_state(wrong)
-
-
 @turns(
-    "make, wrong, match",
+    "make, call, wrong, error, match",
     [
-        (EMA, [0, 1, -0.5, 1.5, math.nan], "`decay` should be between 0 and 1"),
-        (Window, [0, -1, 2.0, True, None], "`length` should be a positive integer"),
+        (Mean, Mean.merge_state, [Sum(), {"total": torch.tensor(1.0)}, 3], ValueError,
+         "`incoming_state` should be of class `Mean`"),
+        (Mean, lambda mean, weight: mean.update(1.0, weight=weight),
+         [2**63, -(2**64), "1", None, 1j, torch.tensor(1j)], TypeError, "`weight` should be"),
+        (Max, Max.update, [1j], TypeError, "`value` should be real.*its absolute value"),
+        (Mean, lambda _, decay: EMA(decay), [0, 1, -0.5, 1.5, math.nan], ValueError,
+         "`decay` should be between 0 and 1"),
+        (Mean, lambda _, length: Window(length), [0, -1, 2.0, True, None], ValueError,
+         "`length` should be a positive integer"),
     ],
-)
-def test_options_that_mean_nothing_are_refused(make, wrong, match):
-    for value in wrong:
-        with pytest.raises(ValueError, match=match):
-            make(value)
-
-
-@turns("weight", [2**63, -(2**64), "1", None, 1j, torch.tensor(1j)])
-def test_a_weight_is_a_real_number(weight):
-    mean = Mean()
-    with pytest.raises(TypeError, match="`weight` should be"):
-        mean.update(1.0, weight=weight)
-    assert mean.update_count == 0
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(make, call, wrong, error, match):
+    for each in wrong:
+        accumulator = make()
+        with pytest.raises(error, match=match):
+            call(accumulator, each)
+        assert accumulator.update_count == 0
 
 
 # ---------------------------------------------------------------------------- dtypes

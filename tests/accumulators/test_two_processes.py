@@ -2,9 +2,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from accumulators_two_processes import CHECKS
 from streams import written
-from two_processes import printed_by_two
+from two_processes import Collectives, printed_by_two
+
+from lightning_accum.accumulators import Mean, Sum, synchronize
+from lightning_accum.distributed.world import gather_bytes
 
 SCRIPT = Path(__file__).with_name("accumulators_two_processes.py")
 
@@ -28,3 +32,36 @@ def test_one_of_them_wrote(run):
     assert folder.is_dir(), printed
     assert len(list(folder.iterdir())) == 1
     assert [step for step, _ in written(folder)["acc"]] == [0, 1]
+
+
+# ---------------------------------------------------------------------------- a group of one
+@pytest.fixture
+def group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("capacity", [0, 1, 8, 4096])
+@pytest.mark.parametrize("over", [-1, 0, 1, 300])
+def test_bytes_arrive_as_they_are_with_one_all_reduce_where_there_is_room(capacity, over, group):
+    data = bytes(i % 251 for i in range(max(capacity + over, 0)))
+    with Collectives() as mode:
+        rows = gather_bytes(data, capacity, torch.device("cpu"))
+    assert rows == [data]
+    assert mode.counts == {"allreduce_": 1 if len(data) <= capacity else 2}
+
+
+def test_what_is_synchronised_is_not_asked_for_again(group):
+    mean, total = Mean(), Sum()
+    for value in (1.0, 3.0):
+        mean.update(value)
+        total.update(value)
+    with Collectives() as mode:
+        synchronize([mean, total])
+    assert mode.counts == {"allreduce_": 1}
+    with Collectives() as mode:
+        assert (mean.compute(), total.compute()) == (2.0, 4.0)
+    assert not mode.counts
+    mean.update(5.0)
+    assert mean.compute() == 3.0
