@@ -113,7 +113,7 @@ NO = torch.zeros(0)
 def test_hands_out_what_it_was_given(seed):
     draw = random.Random(seed)
     window = Window(draw)
-    for call in draw.choices(["record"] * 5 + ["clear"] * 3 + ["refuse", "copy"], k=40):
+    for call in draw.choices(["record"] * 5 + ["clear"] * 3 + ["refuse", "copy"], k=60):
         print(call)  # which a failure shows
         with torch.inference_mode(draw.random() < 0.2):
             getattr(window, call)()

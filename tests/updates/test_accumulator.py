@@ -50,6 +50,7 @@ def test_a_wrong_shape_where_none_is_known():
             acc.pos = torch.ones(3)
         with pytest.raises(ValueError, match=r"\(2,\).*Found shape \(4, 3\)"):
             acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+        assert acc.update(torch.zeros(3, 2)).tolist() == [[1.0, 1.0]] * 3
         acc.pos = torch.ones(4, 1)
         assert acc.pos.shape == (4, 2)
         with pytest.raises(ValueError, match=r"\(4, 3\).*Found shape \(4, 2\)"):
