@@ -1,7 +1,8 @@
 """Monitors for trainers, and the hooks that they leave."""
 
 import copy
-import pickle
+
+from values import by_pickle
 
 from lightning_accum.observe import InputMonitor, OutputMonitor
 
@@ -12,8 +13,4 @@ def hooks(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
-def pickled(value):
-    return pickle.loads(pickle.dumps(value))
-
-
-COPIES = (copy.deepcopy, pickled)
+COPIES = (copy.deepcopy, by_pickle)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from turns import turns
-from watching import COPIES, hooks, pickled
+from values import by_pickle
+from watching import COPIES, hooks
 
 from lightning_accum import observe
 from lightning_accum.observe import OutputMonitor, WindowRecorder, unobserved
@@ -177,7 +178,7 @@ def test_states_by_dotted_path():
 def test_a_partial_constructor_copies_its_reducer():
     echo, reducer = Echo(), Latest()
     make = observe.InputMonitor.partialconstructor(reducer=reducer, eval_update=True)
-    one, two = make(echo, ""), pickled(make)(echo, "")
+    one, two = make(echo, ""), by_pickle(make)(echo, "")
     assert len({id(one.reducer), id(two.reducer), id(reducer)}) == 3
     assert one.eval_update is two.eval_update is True
 

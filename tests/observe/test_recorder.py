@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from turns import turns
-from watching import pickled
+from values import by_pickle
 
 from lightning_accum import STDP, Cell, EProp, get_updater
 from lightning_accum.nn import LIF, Linear, SurrogateLIF
@@ -22,7 +22,7 @@ from lightning_accum.sparse.kernel_library import has_kernel
 
 COPIES = [
     copy.deepcopy,
-    pickled,
+    by_pickle,
     lambda x: loaded(x),
     lambda x: copy.deepcopy(x).to("cpu"),
 ]
