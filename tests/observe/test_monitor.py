@@ -298,7 +298,6 @@ NET = nn.Sequential(FC)
         (lambda: observe.StateMonitor(NET, "0.nothing"), AttributeError,
          "`0.nothing`, and `Linear` has no `nothing`"),
         (lambda: WindowRecorder(time_dim=1), ValueError, "Argument `time_dim`.*`time_dim = 1`"),
-        (lambda: WindowRecorder(dt=0.0), ValueError, "Argument `dt`"),
         (lambda: WindowRecorder()(torch.tensor(1.0)), ValueError, r"Found shape \(\)"),
         (lambda: WindowRecorder(time_dim=0)(torch.ones(2)), ValueError,
          r"Found shape \(2,\), `time_dim = 0`"),
