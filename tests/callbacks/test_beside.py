@@ -2,22 +2,10 @@
 
 import itertools
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    BATCH,
-    Net,
-    Noting,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    loader,
-    same_windows,
-    spikes,
-    trainer,
-)
 from lightning.pytorch.callbacks import (
     BackboneFinetuning,
     BatchSizeFinder,
@@ -44,10 +32,10 @@ def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path):
             rates.append([[group["lr"] for group in o.param_groups] for o in run.optimizers])
 
     found = []
-    for learners in ([], [callback()]):
+    for learners in ([], [cb.callback()]):
         rates = []
         tunes = BackboneFinetuning(1, lambda _: 2.0, backbone_initial_lr=1e-4, should_align=False)
-        trainer(tmp_path, *learners, tunes, Rates(), max_epochs=4).fit(Backbone(), loader(2))
+        cb.trainer(tmp_path, *learners, tunes, Rates(), max_epochs=4).fit(Backbone(), cb.loader(2))
         found.append(rates)
     assert found[0] == found[1]
 
@@ -59,7 +47,7 @@ class Tuned(AutomaticHead):
         return torch.optim.SGD(self.readouts.parameters(), lr=self.lr)
 
     def train_dataloader(self):
-        x = spikes(4 * BATCH)
+        x = cb.spikes(4 * cb.BATCH)
         return DataLoader(TensorDataset(x, torch.arange(len(x)) % 4), self.batch_size)
 
 
@@ -92,7 +80,7 @@ def batches_lost_after(finder, folder):
     Lightning 2.5.0 begins the epoch behind the batches of the search.
     """
     net = Counting()
-    trainer(folder, finder, max_epochs=2, enable_checkpointing=True).fit(net)
+    cb.trainer(folder, finder, max_epochs=2, enable_checkpointing=True).fit(net)
     return 2 * len(net.train_dataloader()) + finder._num_training_steps - net.steps
 
 
@@ -108,36 +96,36 @@ class Counting(Tuned):
 @pytest.mark.parametrize("find", [AtEpochs, lambda: LearningRateFinder(num_training_steps=3)])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_search_for_a_rate_is_not_learned(find, first, tmp_path):
-    rule, net, finder = Noting(), Tuned(), find()
+    rule, net, finder = cb.Noting(), Tuned(), find()
     data = list(net.train_dataloader())
     lost = batches_lost_after(find(), tmp_path)
     trained = [*data[lost:], *data]
-    expected = fit_by_hand(net, trained)[-1]
-    order = [finder, callback(rule)] if first else [callback(rule), finder]
-    run = trainer(tmp_path, *order, max_epochs=2, enable_checkpointing=True)
+    expected = cb.fit_by_hand(net, trained)[-1]
+    order = [finder, cb.callback(rule)] if first else [cb.callback(rule), finder]
+    run = cb.trainer(tmp_path, *order, max_epochs=2, enable_checkpointing=True)
     run.fit(net)
-    assert same_windows(rule.windows, trained)
-    assert close(net.fc.weight, expected)
-    assert clean(net)
+    assert cb.same_windows(rule.windows, trained)
+    assert cb.close(net.fc.weight, expected)
+    assert cb.clean(net)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make", [Tuned, TunedAlone])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_search_for_a_batch_size_is_not_learned(first, make, tmp_path):
-    rule, net = Noting(), make()
+    rule, net = cb.Noting(), make()
     before = net.fc.weight.detach().clone()
     finder = BatchSizeFinder(steps_per_trial=1, init_val=2, max_trials=2)
-    order = [finder, callback(rule)] if first else [callback(rule), finder]
-    run = trainer(tmp_path, *order, enable_checkpointing=True)
+    order = [finder, cb.callback(rule)] if first else [cb.callback(rule), finder]
+    run = cb.trainer(tmp_path, *order, enable_checkpointing=True)
     run.fit(net)
     assert net.batch_size > 2
     data = list(net.train_dataloader())
-    fresh = Net()
+    fresh = cb.Net()
     with torch.no_grad():
         fresh.fc.weight.copy_(before)
-    assert same_windows(rule.windows, data)
-    assert close(net.fc.weight, fit_by_hand(fresh, data)[-1])
+    assert cb.same_windows(rule.windows, data)
+    assert cb.close(net.fc.weight, cb.fit_by_hand(fresh, data)[-1])
     assert run.global_step == len(data)
 
 
@@ -154,29 +142,29 @@ class Normalized(AutomaticHead):
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 @pytest.mark.parametrize("first", [True, False])
 def test_an_epoch_for_statistics_is_not_learned(first, tmp_path):
-    rule, net, data = Noting(), Normalized(), list(loader(3))
-    steps = fit_by_hand(net, data, epochs=3)
+    rule, net, data = cb.Noting(), Normalized(), list(cb.loader(3))
+    steps = cb.fit_by_hand(net, data, epochs=3)
     average = StochasticWeightAveraging(0.1, swa_epoch_start=1, annealing_epochs=1)
-    order = [average, callback(rule)] if first else [callback(rule), average]
-    run = trainer(tmp_path, *order, max_epochs=3)
-    run.fit(net, loader(3))
-    assert same_windows(rule.windows, 3 * data)
-    mean = (Net().fc.weight + steps[2] + steps[5]) / 3  # as the three epochs began
-    assert close(net.fc.weight, mean)
-    assert clean(average._average_model)
+    order = [average, cb.callback(rule)] if first else [cb.callback(rule), average]
+    run = cb.trainer(tmp_path, *order, max_epochs=3)
+    run.fit(net, cb.loader(3))
+    assert cb.same_windows(rule.windows, 3 * data)
+    mean = (cb.Net().fc.weight + steps[2] + steps[5]) / 3  # as the three epochs began
+    assert cb.close(net.fc.weight, mean)
+    assert cb.clean(average._average_model)
 
 
 def test_a_schedule_of_accumulation_is_followed(tmp_path):
-    net, data = Automatic(), list(loader(6))
-    first = fit_by_hand(net, data)
-    expected = Net()
+    net, data = Automatic(), list(cb.loader(6))
+    first = cb.fit_by_hand(net, data)
+    expected = cb.Net()
     with torch.no_grad():
         expected.fc.weight.copy_(first[-1])
-    second = fit_by_hand(expected, data, every=2)
+    second = cb.fit_by_hand(expected, data, every=2)
     schedule = GradientAccumulationScheduler({0: 1, 1: 2})
-    run = trainer(tmp_path, callback(), schedule, max_epochs=2)
-    run.fit(net, loader(6))
-    assert close(net.fc.weight, second[-1])
+    run = cb.trainer(tmp_path, cb.callback(), schedule, max_epochs=2)
+    run.fit(net, cb.loader(6))
+    assert cb.close(net.fc.weight, second[-1])
     assert run.global_step == len(first) + len(second)
 
 
@@ -189,7 +177,7 @@ def test_logs_of_accumulated_batches(way, tmp_path):
         def on_train_batch_start(self, run, *_):
             seen.append(float(run.logged_metrics.get("updates/enc/weight/update_norm", -1.0)))
 
-    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, list(loader(5)), every=2)]
-    trainer(tmp_path, callback(), Looks(), accumulate_grad_batches=2).fit(net, loader(5))
+    weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, list(cb.loader(5)), every=2)]
+    cb.trainer(tmp_path, cb.callback(), Looks(), accumulate_grad_batches=2).fit(net, cb.loader(5))
     norms = [float((b - a).norm()) for a, b in itertools.pairwise(weights)]
     assert seen == pytest.approx([-1.0, -1.0, norms[0], norms[0], norms[1]], rel=1e-5)

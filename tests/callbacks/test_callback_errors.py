@@ -3,22 +3,9 @@
 import copy
 import warnings
 
+import callback_helpers as cb
 import pytest
 import torch
-from callback_helpers import (
-    INPUTS,
-    OUTPUTS,
-    RULE,
-    Net,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    hooks,
-    loader,
-    trainer,
-    warning_of,
-)
 from torch import nn
 
 from lightning_accum import STDP, CellSpec, CellTrainer, NonFiniteUpdateError
@@ -41,13 +28,13 @@ from lightning_accum.optim import UpdateOptimizer
     ],
 )
 def test_a_wrong_cell(spec, error, message, tmp_path):
-    net, rule = Net(), STDP(**RULE, time_dim=0)
+    net, rule = cb.Net(), STDP(**cb.RULE, time_dim=0)
     with pytest.raises(error, match=message):
-        trainer(tmp_path, callback(rule, cells={"enc": spec})).fit(net, loader(2))
-    assert clean(net)
-    expected = fit_by_hand(net, list(loader(2)))[-1]
-    trainer(tmp_path, callback(rule)).fit(net, loader(2))  # the same rule, spelled right
-    assert close(net.fc.weight, expected)
+        cb.trainer(tmp_path, cb.callback(rule, cells={"enc": spec})).fit(net, cb.loader(2))
+    assert cb.clean(net)
+    expected = cb.fit_by_hand(net, list(cb.loader(2)))[-1]
+    cb.trainer(tmp_path, cb.callback(rule)).fit(net, cb.loader(2))  # the same rule, spelled right
+    assert cb.close(net.fc.weight, expected)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +57,14 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
 )
 def test_a_wrong_argument(options, error, message):
     with pytest.raises(error, match=message):
-        callback(**options)
+        cb.callback(**options)
 
 
 class Poisoned(STDP):
     """Gives NaN in the calls that are named."""
 
     def __init__(self, calls):
-        super().__init__(**RULE, time_dim=0)
+        super().__init__(**cb.RULE, time_dim=0)
         self.calls, self.called = calls, 0
 
     def terms(self, window, h):
@@ -88,53 +75,53 @@ class Poisoned(STDP):
 
 
 def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path):
-    net, use = Net(), callback(Poisoned({2}), nonfinite="raise")
-    first, *rest = list(loader(3))
+    net, use = cb.Net(), cb.callback(Poisoned({2}), nonfinite="raise")
+    first, *rest = list(cb.loader(3))
     with pytest.raises(NonFiniteUpdateError, match=r"weight.*cell enc.*NaN or Inf"):
-        trainer(tmp_path, use).fit(net, loader(3))
-    assert close(net.fc.weight, fit_by_hand(Net(), [first])[-1])
-    assert clean(net)
-    expected = fit_by_hand(net, [first, *rest])[-1]
-    trainer(tmp_path, use).fit(net, loader(3))
-    assert close(net.fc.weight, expected)
+        cb.trainer(tmp_path, use).fit(net, cb.loader(3))
+    assert cb.close(net.fc.weight, cb.fit_by_hand(cb.Net(), [first])[-1])
+    assert cb.clean(net)
+    expected = cb.fit_by_hand(net, [first, *rest])[-1]
+    cb.trainer(tmp_path, use).fit(net, cb.loader(3))
+    assert cb.close(net.fc.weight, expected)
 
 
 def test_nan_is_skipped_and_counted_for_each_fit(tmp_path):
-    net, use = Net(), callback(Poisoned({2, 3}))
-    batches = list(loader(4))
+    net, use = cb.Net(), cb.callback(Poisoned({2, 3}))
+    batches = list(cb.loader(4))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        run = trainer(tmp_path, use)
-        run.fit(net, loader(4))
+        run = cb.trainer(tmp_path, use)
+        run.fit(net, cb.loader(4))
     (told,) = [str(w.message) for w in found if issubclass(w.category, RuntimeWarning)]
     assert "NaN or Inf in 2 of 4 updates of `weight` of cell `enc`, which were dropped" in told
     assert run.global_step == 4
-    assert close(net.fc.weight, fit_by_hand(Net(), [batches[0], batches[3]])[-1])
-    trainer(tmp_path, use).fit(net, loader(4))  # nothing more to tell: a warning would raise
+    assert cb.close(net.fc.weight, cb.fit_by_hand(cb.Net(), [batches[0], batches[3]])[-1])
+    cb.trainer(tmp_path, use).fit(net, cb.loader(4))  # nothing more to tell: a warning would raise
 
 
 def test_nan_may_be_ignored(tmp_path):
-    net = Net()
-    with warning_of("Found NaN or Inf in `enc.weight`, which came"):
-        trainer(tmp_path, callback(Poisoned({2}), nonfinite="ignore")).fit(net, loader(3))
+    net = cb.Net()
+    with cb.warning_of("Found NaN or Inf in `enc.weight`, which came"):
+        cb.trainer(tmp_path, cb.callback(Poisoned({2}), nonfinite="ignore")).fit(net, cb.loader(3))
     assert torch.isnan(net.fc.weight).any()
-    assert hooks(net) == 0
+    assert cb.hooks(net) == 0
 
 
-class Rewarding(Net):
+class Rewarding(cb.Net):
     def training_step(self, batch, batch_idx):
         self(batch[0])
         return {"score": torch.tensor(0.5)}
 
 
-class Transposed(Net):
+class Transposed(cb.Net):
     """Hands the neuron another batch than the connection."""
 
     def training_step(self, batch, batch_idx):
         self.lif(self.fc(batch[0].transpose(0, 1))[:, :2])
 
 
-class Own(Net):
+class Own(cb.Net):
     """Returns an optimizer of its own for some of its parameters."""
 
     def configure_optimizers(self):
@@ -144,10 +131,10 @@ class Own(Net):
 class HalfOwn(Own):
     def __init__(self):
         super().__init__()
-        self.fc2, self.lif2 = Net().fc, Net().lif
+        self.fc2, self.lif2 = cb.Net().fc, cb.Net().lif
 
 
-class HalfEvaluated(Net):
+class HalfEvaluated(cb.Net):
     def on_train_start(self):
         self.lif.eval()
 
@@ -155,7 +142,7 @@ class HalfEvaluated(Net):
 TWO = {"enc": CellSpec("fc", "lif"), "two": CellSpec("fc2", "lif2")}
 GAIN, KEYS = {"input_keys": {"reward": "gain"}}, "`input_keys` should hold keys .*'gain'.*and "
 REFUSED = {
-    "no cells": (Net, {"cells": None}, ValueError, r"at least one cell\. Found none"),
+    "no cells": (cb.Net, {"cells": None}, ValueError, r"at least one cell\. Found none"),
     "half a cell in evaluation mode": (
         HalfEvaluated, {}, ValueError, r"7 steps of .* a LIF, is in evaluation mode"
     ),
@@ -163,7 +150,7 @@ REFUSED = {
         Transposed, {}, ValueError, r"Cell `enc`.*same batch"
     ),
     "another reward": (Rewarding, GAIN, KeyError, KEYS + r"\['score'\]"),
-    "no reward": (Net, GAIN, KeyError, KEYS + r"\[\]"),
+    "no reward": (cb.Net, GAIN, KeyError, KEYS + r"\[\]"),
     "an optimizer that is stepped before the reward is there": (
         Own, {"input_keys": {"reward": "score"}}, ValueError, "`input_keys` should be empty"
     ),
@@ -178,51 +165,51 @@ def test_a_fit_that_cannot_be(case, tmp_path):
     model, options, error, words = REFUSED[case]
     net = model()
     with pytest.raises(error, match=words):
-        trainer(tmp_path, callback(**options)).fit(net, loader(1))
-    assert clean(net)
+        cb.trainer(tmp_path, cb.callback(**options)).fit(net, cb.loader(1))
+    assert cb.clean(net)
 
 
 def test_two_of_a_name_are_told_by_lightning(tmp_path):
     with pytest.raises(RuntimeError, match="state_key"):
-        trainer(tmp_path, callback(), callback())
-    rule = STDP(**RULE, time_dim=0)
-    assert CellTrainerCallback(rule, name="one").state_key != callback(name="two").state_key
+        cb.trainer(tmp_path, cb.callback(), cb.callback())
+    rule = STDP(**cb.RULE, time_dim=0)
+    assert CellTrainerCallback(rule, name="one").state_key != cb.callback(name="two").state_key
 
 
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start"])
 def test_a_callback_that_is_added_during_a_fit(hook, tmp_path):
-    net = Net()
-    setattr(net, hook, lambda: net.trainer.callbacks.append(callback()))
+    net = cb.Net()
+    setattr(net, hook, lambda: net.trainer.callbacks.append(cb.callback()))
     with pytest.raises(RuntimeError, match=r"added later: pass it to `Trainer\(callbacks"):
-        trainer(tmp_path).fit(net, loader(2))
+        cb.trainer(tmp_path).fit(net, cb.loader(2))
 
 
 # ---------------------------------------------------------------------- one rule, one callback
 def test_a_rule_of_two_callbacks(tmp_path):
-    rule, net = STDP(**RULE, time_dim=0), Net()
+    rule, net = STDP(**cb.RULE, time_dim=0), cb.Net()
     before = copy.deepcopy(net.state_dict())
-    one, two = callback(rule), callback(rule, name="two")
+    one, two = cb.callback(rule), cb.callback(rule, name="two")
     with pytest.raises(ValueError, match=r"Found the same STDP in `STDP,enc` and `two`"):
-        trainer(tmp_path, one, two).fit(net, loader(2))
-    assert clean(net)
+        cb.trainer(tmp_path, one, two).fit(net, cb.loader(2))
+    assert cb.clean(net)
     assert torch.equal(net.fc.weight, before["fc.weight"])
-    trainer(tmp_path, one).fit(net, loader(2))  # one after the other is fine
-    trainer(tmp_path, two).fit(net, loader(2))
+    cb.trainer(tmp_path, one).fit(net, cb.loader(2))  # one after the other is fine
+    cb.trainer(tmp_path, two).fit(net, cb.loader(2))
     assert not torch.equal(net.fc.weight, before["fc.weight"])
 
 
 # ---------------------------------------------------------------------- modules that are replaced
 def other(name):
     if name == "lif":
-        return LIF(OUTPUTS, time_dim=0)
-    return nn.Linear(INPUTS, OUTPUTS, bias=False, dtype=torch.float64)
+        return LIF(cb.OUTPUTS, time_dim=0)
+    return nn.Linear(cb.INPUTS, cb.OUTPUTS, bias=False, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("name", ["fc", "lif"])
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start", "on_train_epoch_start"])
 def test_a_module_that_is_replaced(hook, name, keep, tmp_path):
-    net = Net()
+    net = cb.Net()
     kept = []
 
     def replace(*_):
@@ -232,23 +219,23 @@ def test_a_module_that_is_replaced(hook, name, keep, tmp_path):
 
     setattr(net, hook, replace)
     with pytest.raises(RuntimeError, match=rf"Found another .*`{name}` (than|or) "):
-        trainer(tmp_path, callback()).fit(net, loader(2))
-    assert clean(net)
+        cb.trainer(tmp_path, cb.callback()).fit(net, cb.loader(2))
+    assert cb.clean(net)
 
 
 @pytest.mark.parametrize("hook", ["setup", "configure_model"])
 def test_a_module_that_is_replaced_in_time(hook, tmp_path):
-    net = Net()
+    net = cb.Net()
     setattr(net, hook, lambda *_, **__: setattr(net, "lif", other("lif")))
-    trainer(tmp_path, callback()).fit(net, loader(2))
+    cb.trainer(tmp_path, cb.callback()).fit(net, cb.loader(2))
 
 
 def test_a_cell_that_is_deleted_in_a_fit(tmp_path):
-    net, use = Net(), callback()
+    net, use = cb.Net(), cb.callback()
 
     def delete():
         if net.current_epoch == 1:
             use.cell_trainer.del_cell("enc")
 
     net.on_train_epoch_start = delete
-    trainer(tmp_path, use, max_epochs=2).fit(net, loader(2))
+    cb.trainer(tmp_path, use, max_epochs=2).fit(net, cb.loader(2))

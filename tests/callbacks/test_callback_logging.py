@@ -4,24 +4,10 @@ import csv
 import gc
 from pathlib import Path
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    BATCH,
-    OUTPUTS,
-    RULE,
-    STEPS,
-    Net,
-    Probe,
-    Validated,
-    callback,
-    fit_by_hand,
-    loader,
-    parts_by_hand,
-    scalars,
-    trainer,
-)
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from lightning_accum import STDP, CellSpec, attach_updater, get_updater
@@ -32,9 +18,9 @@ from lightning_accum.optim import UpdateOptimizer
 
 def fit(net, path, batches=8, **options):
     ours = {k: options.pop(k) for k in list(options) if k in ("apply_every_n_batches", "log")}
-    run = trainer(path, callback(**ours), logger=TensorBoardLogger(path, name=""), **options)
-    run.fit(net, loader(batches))
-    return scalars(run)
+    run = cb.trainer(path, cb.callback(**ours), logger=TensorBoardLogger(path, name=""), **options)
+    run.fit(net, cb.loader(batches))
+    return cb.scalars(run)
 
 
 def statistics(before, after, pos, neg):
@@ -67,19 +53,19 @@ def statistics(before, after, pos, neg):
     ],
 )
 def test_values_are_those_of_the_update_before(every, log_every, applied_at, tmp_path):
-    net, batches = Net(), list(loader(8))
-    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, every=every)]
+    net, batches = cb.Net(), list(cb.loader(8))
+    weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, batches, every=every)]
     ends = sorted({*range(every, 9, every), 8})  # the batches at which updates are applied
     found = fit(net, tmp_path, apply_every_n_batches=every, log_every_n_steps=log_every)
     expected = {}
     for step, at in applied_at.items():
         group = ends.index(at)
         before, after = weights[group], weights[group + 1]
-        past = Net()
+        past = cb.Net()
         with torch.no_grad():
             past.fc.weight.copy_(before)
         start = ends[group - 1] if group else 0
-        sides = zip(*[parts_by_hand(past, x) for x, _ in batches[start:at]], strict=True)
+        sides = zip(*[cb.parts_by_hand(past, x) for x, _ in batches[start:at]], strict=True)
         pos, neg = (torch.stack(side).sum(0) for side in sides)
         for name, value in statistics(before, after, pos, neg).items():
             expected.setdefault(f"updates/enc/weight/{name}", {})[step - 1] = value
@@ -91,18 +77,18 @@ def test_values_are_those_of_the_update_before(every, log_every, applied_at, tmp
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_activity_is_that_of_the_logged_batch(every, tmp_path):
-    net, batches = Net(), list(loader(8))
+    net, batches = cb.Net(), list(cb.loader(8))
     with torch.no_grad():
         net.fc.weight[0] = 0
     rates, silent = {}, {}
-    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, every=every)]
+    weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, batches, every=every)]
     for i in (3, 7):
-        past = Net()
+        past = cb.Net()
         with torch.no_grad():
             past.fc.weight.copy_(weights[i // every])
             counts = past(batches[i][0]).sum((0, 1))
-        rates[i] = float(counts.sum()) / (STEPS * BATCH * OUTPUTS)
-        silent[i] = float((counts == 0).sum()) / OUTPUTS
+        rates[i] = float(counts.sum()) / (cb.STEPS * cb.BATCH * cb.OUTPUTS)
+        silent[i] = float((counts == 0).sum()) / cb.OUTPUTS
     found = fit(net, tmp_path, apply_every_n_batches=every, log_every_n_steps=4)
     assert found["activity/enc/firing_rate"] == pytest.approx(rates, rel=1e-6)
     assert found["activity/enc/silent_share"] == pytest.approx(silent)
@@ -110,20 +96,20 @@ def test_activity_is_that_of_the_logged_batch(every, tmp_path):
 
 
 def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path):
-    assert fit(Net(), tmp_path, log=False, log_every_n_steps=1) == {}
+    assert fit(cb.Net(), tmp_path, log=False, log_every_n_steps=1) == {}
 
 
 def test_with_validation_between(tmp_path):
-    net = Validated()
-    run = trainer(
+    net = cb.Validated()
+    run = cb.trainer(
         tmp_path,
-        callback(),
+        cb.callback(),
         logger=TensorBoardLogger(tmp_path, name=""),
         log_every_n_steps=2,
         val_check_interval=1,
     )
-    run.fit(net, loader(4), loader(1, seed=9))
-    found = scalars(run)
+    run.fit(net, cb.loader(4), cb.loader(1, seed=9))
+    found = cb.scalars(run)
     assert {step for values in found.values() for step in values} == {1, 3}
 
 
@@ -140,7 +126,7 @@ def test_with_validation_between(tmp_path):
 def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_path):
     """Counts the measurements that exist while an update is applied, from a constraint."""
     seen = {}
-    use = callback(apply_every_n_batches=every)
+    use = cb.callback(apply_every_n_batches=every)
 
     def note(_):
         step = run.fit_loop.epoch_loop.batch_progress.current.started
@@ -152,18 +138,18 @@ def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_pat
         seen.clear()  # it was tried
 
     gc.collect()
-    run = trainer(
+    run = cb.trainer(
         tmp_path,
         use,
-        Probe("on_train_start", begin),
+        cb.Probe("on_train_start", begin),
         log_every_n_steps=log_every,
         logger=TensorBoardLogger(tmp_path),
     )
-    run.fit(Net(), loader(8))
+    run.fit(cb.Net(), cb.loader(8))
     assert seen == {step: int(step in expected) for step in {*range(every, 9, every), 8}}
 
 
-class Counting(Net):
+class Counting(cb.Net):
     """Logs a value of its own, and counts how often values are logged by ``log_dict``."""
 
     logged = 0
@@ -188,7 +174,7 @@ class Last(pl.Callback):
 def test_one_row_for_each_step_in_every_logger(prog_bar, tmp_path):
     """Only the first logging step of an epoch takes Lightning's slow way."""
     board, table = TensorBoardLogger(tmp_path, name=""), CSVLogger(tmp_path, name="table")
-    net, use = Counting(), callback(prog_bar=prog_bar)
+    net, use = Counting(), cb.callback(prog_bar=prog_bar)
     ratio = "updates/enc/weight/ratio"
 
     def note(run, _):
@@ -196,13 +182,13 @@ def test_one_row_for_each_step_in_every_logger(prog_bar, tmp_path):
         shown = (run.callback_metrics, run.logged_metrics)
         return [float(values.get(ratio, torch.nan)) for values in shown]
 
-    end = Probe("on_train_batch_end", note)
-    run = trainer(
+    end = cb.Probe("on_train_batch_end", note)
+    run = cb.trainer(
         tmp_path, use, Last(), end, logger=[board, table], log_every_n_steps=2, max_epochs=2
     )
-    run.fit(net, loader(6))
+    run.fit(net, cb.loader(6))
     assert net.logged == 2 * (1 + prog_bar)
-    found = scalars(run)
+    found = cb.scalars(run)
     with open(Path(table.log_dir) / "metrics.csv") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [1, 3, 5, 7, 9, 11]
@@ -227,9 +213,9 @@ class Seen(STDP):
 
 
 def combined_in(net, path, every=1, log=True, **options):
-    rule = Seen(**RULE, time_dim=0)
-    learns = callback(rule, apply_every_n_batches=every, log=log)
-    trainer(path, learns, logger=CSVLogger(path), **options).fit(net, loader(6))
+    rule = Seen(**cb.RULE, time_dim=0)
+    learns = cb.callback(rule, apply_every_n_batches=every, log=log)
+    cb.trainer(path, learns, logger=CSVLogger(path), **options).fit(net, cb.loader(6))
     assert get_updater(net.fc) is None or get_updater(net.fc).weight.keep_parts is not False
     return rule.seen
 
@@ -237,10 +223,10 @@ def combined_in(net, path, every=1, log=True, **options):
 def test_weights_do_not_depend_on_what_is_logged(tmp_path):
     weights = []
     for log, log_every in ((True, 1), (True, 4), (True, 50), (False, 1)):
-        net = Net()
+        net = cb.Net()
         assert all(combined_in(net, tmp_path, log=log, log_every_n_steps=log_every))
         weights.append(net.fc.weight)
-    assert not torch.equal(weights[0], Net().fc.weight)
+    assert not torch.equal(weights[0], cb.Net().fc.weight)
     assert all(torch.equal(weight, weights[0]) for weight in weights)
 
 
@@ -261,16 +247,16 @@ def bounded(net):
 )
 def test_parts_are_kept_where_something_needs_each(prepare, every, tmp_path):
     """Also while updates of several batches are pending, and where the module applies them."""
-    net = Net()
+    net = cb.Net()
     prepare(net)
     assert not any(combined_in(net, tmp_path, every=every))
 
 
 def test_a_step_of_fabric_combines_and_what_it_leaves_pending_has_parts():
-    net, rule = Net(), Seen(**RULE, time_dim=0)
+    net, rule = cb.Net(), Seen(**cb.RULE, time_dim=0)
     learner = FabricCellTrainer(rule, {"enc": CellSpec("fc", "lif")})
     learner.setup(net)
-    (x, _), *_ = loader()
+    (x, _), *_ = cb.loader()
     for evaluate in (learner.step, learner.accumulate):
         with learner.batch():
             net(x)
@@ -282,18 +268,18 @@ def test_a_step_of_fabric_combines_and_what_it_leaves_pending_has_parts():
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_batch_that_is_evaluated_by_hand_has_the_same_statistics(every, tmp_path):
-    class ByHand(Net):
+    class ByHand(cb.Net):
         def training_step(self, batch, batch_idx):
             super().training_step(batch, batch_idx)
             rule()
 
     found = []
-    for kind in (Net, ByHand):
-        rule = STDP(**RULE, time_dim=0)
-        fits = trainer(
-            tmp_path, callback(rule), logger=CSVLogger(tmp_path), log_every_n_steps=every
+    for kind in (cb.Net, ByHand):
+        rule = STDP(**cb.RULE, time_dim=0)
+        fits = cb.trainer(
+            tmp_path, cb.callback(rule), logger=CSVLogger(tmp_path), log_every_n_steps=every
         )
-        fits.fit(kind(), loader(6))
+        fits.fit(kind(), cb.loader(6))
         names = "ratio", "pos_norm", "neg_norm"
         found.append([float(fits.logged_metrics[f"updates/enc/weight/{name}"]) for name in names])
     assert found[0] == pytest.approx(found[1])

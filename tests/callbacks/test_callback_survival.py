@@ -4,26 +4,10 @@ import copy
 import functools
 import pickle
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    HOOKS,
-    RULE,
-    Net,
-    Noting,
-    Probe,
-    Validated,
-    callback,
-    clean,
-    close,
-    events_of,
-    fit_by_hand,
-    loader,
-    parts_by_hand,
-    same_windows,
-    trainer,
-)
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
@@ -34,35 +18,35 @@ from lightning_accum.callbacks import UpdatePictures
 
 
 def test_one_trainer_validates_fits_and_goes_on(tmp_path):
-    rule, net, data, other = Noting(), Validated(), loader(4), loader(2, seed=9)
-    expected = fit_by_hand(net, list(data), epochs=2)
-    run = trainer(tmp_path, callback(rule))
+    rule, net, data, other = cb.Noting(), cb.Validated(), cb.loader(4), cb.loader(2, seed=9)
+    expected = cb.fit_by_hand(net, list(data), epochs=2)
+    run = cb.trainer(tmp_path, cb.callback(rule))
     run.validate(net, other, verbose=False)  # in inference mode
-    assert clean(net)
+    assert cb.clean(net)
     run.fit(net, data, other)
     run.validate(net, other, verbose=False)
-    assert clean(net)
+    assert cb.clean(net)
     run.fit_loop.max_epochs = 2
     run.fit(net, data, other)
     assert run.global_step == 8
-    assert close(net.fc.weight, expected[-1])
-    assert same_windows(rule.windows, [*data, *data])
+    assert cb.close(net.fc.weight, expected[-1])
+    assert cb.same_windows(rule.windows, [*data, *data])
 
 
 def test_another_model_in_the_second_fit(tmp_path):
-    use, first, second = callback(), Net(), Net(outputs=3)
-    trainer(tmp_path, use).fit(first, loader(2))
+    use, first, second = cb.callback(), cb.Net(), cb.Net(outputs=3)
+    cb.trainer(tmp_path, use).fit(first, cb.loader(2))
     kept = first.fc.weight.clone()
-    expected = fit_by_hand(second, list(loader(2)))[-1]
-    trainer(tmp_path, use).fit(second, loader(2))
+    expected = cb.fit_by_hand(second, list(cb.loader(2)))[-1]
+    cb.trainer(tmp_path, use).fit(second, cb.loader(2))
     assert torch.equal(first.fc.weight, kept)
-    assert close(second.fc.weight, expected)
+    assert cb.close(second.fc.weight, expected)
 
 
-class TwoCells(Net):
+class TwoCells(cb.Net):
     def __init__(self):
         super().__init__()
-        self.fc2, self.lif2 = Net(outputs=3).fc, Net(outputs=3).lif
+        self.fc2, self.lif2 = cb.Net(outputs=3).fc, cb.Net(outputs=3).lif
 
     def forward(self, x):
         self.lif2.reset()
@@ -72,19 +56,19 @@ class TwoCells(Net):
 
 @pytest.mark.parametrize("every", [(1, 1), (2, 1), (2, 3)])
 def test_two_callbacks_with_two_trainers(every, tmp_path):
-    net, data = TwoCells(), loader(6)
-    first = fit_by_hand(Net(), list(data), every=every[0])[-1]
-    second = fit_by_hand(Net(outputs=3), list(data), every=every[1])[-1]
-    run = trainer(
+    net, data = TwoCells(), cb.loader(6)
+    first = cb.fit_by_hand(cb.Net(), list(data), every=every[0])[-1]
+    second = cb.fit_by_hand(cb.Net(outputs=3), list(data), every=every[1])[-1]
+    run = cb.trainer(
         tmp_path,
-        callback(apply_every_n_batches=every[0]),
-        callback(cells={"two": CellSpec("fc2", "lif2")}, apply_every_n_batches=every[1]),
+        cb.callback(apply_every_n_batches=every[0]),
+        cb.callback(cells={"two": CellSpec("fc2", "lif2")}, apply_every_n_batches=every[1]),
     )
     run.fit(net, data)
-    assert close(net.fc.weight, first)
-    assert close(net.fc2.weight, second)
+    assert cb.close(net.fc.weight, first)
+    assert cb.close(net.fc2.weight, second)
     assert run.global_step == sum(i % every[0] == 0 or i % every[1] == 0 for i in range(1, 7))
-    assert clean(net)
+    assert cb.clean(net)
 
 
 by_torch = functools.partial(by_file, weights_only=False)
@@ -92,49 +76,49 @@ by_torch = functools.partial(by_file, weights_only=False)
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_torch])
 def test_copies_in_every_phase(copied, tmp_path):
-    use, data = callback(apply_every_n_batches=2), loader(3)
+    use, data = cb.callback(apply_every_n_batches=2), cb.loader(3)
     copies = {"new": copied(use)}
 
     def take(hook):
-        return Probe(hook, lambda *_: copies.setdefault(hook, copied(use)))
+        return cb.Probe(hook, lambda *_: copies.setdefault(hook, copied(use)))
 
-    net = Validated()
-    expected = fit_by_hand(net, list(data), every=2)[-1]
-    trainer(tmp_path, use, *map(take, HOOKS), val_check_interval=2).fit(
-        net, data, loader(2, seed=9)
+    net = cb.Validated()
+    expected = cb.fit_by_hand(net, list(data), every=2)[-1]
+    cb.trainer(tmp_path, use, *map(take, cb.HOOKS), val_check_interval=2).fit(
+        net, data, cb.loader(2, seed=9)
     )
-    assert close(net.fc.weight, expected)  # the original does not notice
+    assert cb.close(net.fc.weight, expected)  # the original does not notice
     copies["after"] = copied(use)
-    assert set(copies) == {"new", *HOOKS, "after"}
+    assert set(copies) == {"new", *cb.HOOKS, "after"}
     for phase, other in copies.items():
-        fresh = Net()
-        trainer(tmp_path, other).fit(fresh, data)
-        assert close(fresh.fc.weight, expected), phase
-        assert clean(fresh)
-    assert close(net.fc.weight, expected)  # nor do the copies change what it trained
+        fresh = cb.Net()
+        cb.trainer(tmp_path, other).fit(fresh, data)
+        assert cb.close(fresh.fc.weight, expected), phase
+        assert cb.clean(fresh)
+    assert cb.close(net.fc.weight, expected)  # nor do the copies change what it trained
 
 
-class CopiedInStep(Net):
+class CopiedInStep(cb.Net):
     def training_step(self, batch, batch_idx):
         self(batch[0])
         self.copies = [copied(self.use) for copied in (copy.deepcopy, by_pickle, by_torch)]
 
 
 def test_copies_in_a_step_leave_out_model_and_trainer(tmp_path):
-    net, use = CopiedInStep(), callback()
+    net, use = CopiedInStep(), cb.callback()
     net.__dict__["use"] = use
-    trainer(tmp_path, use).fit(net, loader(2))
+    cb.trainer(tmp_path, use).fit(net, cb.loader(2))
     for other in net.copies:
         held = [type(value) for value in vars(other).values()]
         assert not any(issubclass(kind, (pl.Trainer, pl.LightningModule)) for kind in held)
         assert len(pickle.dumps(other)) < 20_000
-        fresh = Net()
-        trainer(tmp_path, other).fit(fresh, loader(2))
-        assert close(fresh.fc.weight, fit_by_hand(Net(), list(loader(2)))[-1])
+        fresh = cb.Net()
+        cb.trainer(tmp_path, other).fit(fresh, cb.loader(2))
+        assert cb.close(fresh.fc.weight, cb.fit_by_hand(cb.Net(), list(cb.loader(2)))[-1])
 
 
 def test_a_copied_model_is_recorded_by_nobody(tmp_path):
-    class Copied(Net):
+    class Copied(cb.Net):
         def training_step(self, batch, batch_idx):
             twin = copy.deepcopy(self)
             twin(batch[0])
@@ -142,15 +126,15 @@ def test_a_copied_model_is_recorded_by_nobody(tmp_path):
             super().training_step(batch, batch_idx)
             self.__dict__["twin"] = twin
 
-    rule, net, data = Noting(), Copied(), loader(3)
-    trainer(tmp_path, callback(rule)).fit(net, data)
-    assert same_windows(rule.windows, list(data))
-    fresh = Noting()
-    expected = fit_by_hand(net.twin, list(data))[-1]
+    rule, net, data = cb.Noting(), Copied(), cb.loader(3)
+    cb.trainer(tmp_path, cb.callback(rule)).fit(net, data)
+    assert cb.same_windows(rule.windows, list(data))
+    fresh = cb.Noting()
+    expected = cb.fit_by_hand(net.twin, list(data))[-1]
     net.twin.train()
-    trainer(tmp_path, callback(fresh)).fit(net.twin, data)
-    assert same_windows(fresh.windows, list(data))
-    assert close(net.twin.fc.weight, expected)
+    cb.trainer(tmp_path, cb.callback(fresh)).fit(net.twin, data)
+    assert cb.same_windows(fresh.windows, list(data))
+    assert cb.close(net.twin.fc.weight, expected)
 
 
 averaging = pytest.mark.skipif(
@@ -161,21 +145,21 @@ averaging = pytest.mark.skipif(
 @averaging
 @pytest.mark.parametrize("first", [True, False])
 def test_weight_averaging(first, tmp_path):
-    net, data = Validated(), loader(6)
-    steps = fit_by_hand(net, list(data))
+    net, data = cb.Validated(), cb.loader(6)
+    steps = cb.fit_by_hand(net, list(data))
     average = pl.callbacks.EMAWeightAveraging(decay=0.5)
-    order = [average, callback()] if first else [callback(), average]
-    run = trainer(tmp_path, *order, val_check_interval=2)
-    run.fit(net, data, loader(1, seed=9))
+    order = [average, cb.callback()] if first else [cb.callback(), average]
+    run = cb.trainer(tmp_path, *order, val_check_interval=2)
+    run.fit(net, data, cb.loader(1, seed=9))
     # Lightning's callbacks come in the order given: the one before sees a step one batch later.
     seen = steps[:-1] if first else steps
-    mean = Net().fc.weight.detach().clone()
+    mean = cb.Net().fc.weight.detach().clone()
     for i, weight in enumerate(seen):
         mean = weight.clone() if i == 0 else 0.5 * mean + 0.5 * weight
-    assert close(net.fc.weight, mean)
-    assert clean(net)
+    assert cb.close(net.fc.weight, mean)
+    assert cb.clean(net)
     assert isinstance(average._average_model, AveragedModel)
-    assert clean(average._average_model)
+    assert cb.clean(average._average_model)
 
 
 # Lightning says so where a checkpoint holds the state of a callback that is not there.
@@ -186,71 +170,73 @@ pytestmark = pytest.mark.filterwarnings(
 
 def half(name, **options):
     """A learner whose rule has other rates than that of the others."""
-    rule = STDP(**{**RULE, "lr_post": 0.5}, time_dim=0)
-    return callback(rule, name=name, **options)
+    rule = STDP(**{**cb.RULE, "lr_post": 0.5}, time_dim=0)
+    return cb.callback(rule, name=name, **options)
 
 
 def test_each_has_its_own_rhythm_and_reduction(tmp_path):
-    net, data = Net(), loader(4)
-    expected = Net()
-    sums = STDP(**RULE, time_dim=0, batch_reduction="sum")
+    net, data = cb.Net(), cb.loader(4)
+    expected = cb.Net()
+    sums = STDP(**cb.RULE, time_dim=0, batch_reduction="sum")
     pending = torch.zeros_like(expected.fc.weight)
     with torch.no_grad():
         for i, (x, _) in enumerate(data):
-            pos, neg = parts_by_hand(expected, x)
+            pos, neg = cb.parts_by_hand(expected, x)
             pending += 0.1 * (pos - neg)
             expected.fc.weight += 0.01 * len(x) * (pos - neg)
             if i % 2:
                 expected.fc.weight += pending
                 pending.zero_()
-    one = callback(sums, name="sums", lr=0.01)
-    two = callback(name="means", lr=0.1, apply_every_n_batches=2)
-    trainer(tmp_path, one, two).fit(net, data)
-    assert close(net.fc.weight, expected.fc.weight)
+    one = cb.callback(sums, name="sums", lr=0.01)
+    two = cb.callback(name="means", lr=0.1, apply_every_n_batches=2)
+    cb.trainer(tmp_path, one, two).fit(net, data)
+    assert cb.close(net.fc.weight, expected.fc.weight)
 
 
 def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path):
-    net, data = Net(), loader(2)
+    net, data = cb.Net(), cb.loader(2)
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.1, 0.2))
-    within = Probe("on_train_batch_end", lambda _, m: bool((m.fc.weight - 0.15).abs().max() < 0.06))
-    trainer(tmp_path, callback(name="a"), within, half("b"), within).fit(net, data)
+    within = cb.Probe(
+        "on_train_batch_end", lambda _, m: bool((m.fc.weight - 0.15).abs().max() < 0.06)
+    )
+    cb.trainer(tmp_path, cb.callback(name="a"), within, half("b"), within).fit(net, data)
     assert within.found == [True] * 4
 
 
 def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays(tmp_path):
-    net, use, other = Net(), callback(), half("b")
-    there = Probe("on_train_start", lambda _, module: get_updater(module.fc))
-    trainer(tmp_path, use, other, there).fit(net, loader(2))
+    net, use, other = cb.Net(), cb.callback(), half("b")
+    there = cb.Probe("on_train_start", lambda _, module: get_updater(module.fc))
+    cb.trainer(tmp_path, use, other, there).fit(net, cb.loader(2))
     assert there.found[0] is not None
     assert get_updater(net.fc) is None
     assert use.host.updaters["enc"].weight.empty
     torch.save(net.fc, tmp_path / "fc.pt")
     assert b"lightning_accum" not in (tmp_path / "fc.pt").read_bytes()
     # the next fit goes on with it, and so with what was set on it
-    trainer(tmp_path, use, there).fit(net, loader(2))
+    cb.trainer(tmp_path, use, there).fit(net, cb.loader(2))
     assert there.found[1] is there.found[0]
     weight = net.fc.weight.detach().clone()
-    trainer(tmp_path, other).fit(net, loader(2))  # as does one that had another beside it
+    cb.trainer(tmp_path, other).fit(net, cb.loader(2))  # as does one that had another beside it
     assert not torch.equal(net.fc.weight, weight)
     own = attach_updater(net.fc, "weight")
-    trainer(tmp_path, use, other, there).fit(net, loader(2))
+    cb.trainer(tmp_path, use, other, there).fit(net, cb.loader(2))
     assert there.found[2] is own is get_updater(net.fc)
     assert own.weight.empty
 
 
 def test_cells_of_one_name_are_logged_apart(tmp_path):
-    up = callback(STDP(**{**RULE, "lr_pre": 0.0}, time_dim=0), name="up")
-    down = callback(STDP(**{**RULE, "lr_post": 0.0}, time_dim=0), name="down")
+    up = cb.callback(STDP(**{**cb.RULE, "lr_pre": 0.0}, time_dim=0), name="up")
+    down = cb.callback(STDP(**{**cb.RULE, "lr_post": 0.0}, time_dim=0), name="down")
     pictures = UpdatePictures(every_n_logs=1)
-    run = trainer(tmp_path, up, down, pictures, logger=TensorBoardLogger(tmp_path))
-    run.fit(Net(), loader(2))
+    run = cb.trainer(tmp_path, up, down, pictures, logger=TensorBoardLogger(tmp_path))
+    run.fit(cb.Net(), cb.loader(2))
     found = run.callback_metrics
     assert found["updates/up/enc/weight/pos_norm"] > 0 == found["updates/up/enc/weight/neg_norm"]
     assert (
         found["updates/down/enc/weight/neg_norm"] > 0 == found["updates/down/enc/weight/pos_norm"]
     )
     assert not any(name.startswith(("updates/enc", "activity/enc")) for name in found)
-    tags = events_of(run).Tags()
+    tags = cb.events_of(run).Tags()
     assert {"weights/up/enc/weight", "weights/down/enc/weight"} <= {*tags["histograms"]}
     assert {"spikes/up/enc", "spikes/down/enc"} <= {*tags["images"]}
 
@@ -259,18 +245,18 @@ def test_each_has_its_own_rate_in_any_order_on_resume(tmp_path):
     def learners():
         cells = {"two": CellSpec("fc2", "lif2")}
         schedule = functools.partial(StepLR, step_size=2, gamma=0.5)
-        return [callback(lr_scheduler=schedule), callback(cells=cells, lr=0.1)]
+        return [cb.callback(lr_scheduler=schedule), cb.callback(cells=cells, lr=0.1)]
 
     path = tmp_path / "net.ckpt"
-    run = trainer(tmp_path, *learners())
-    run.fit(TwoCells(), loader(2))
+    run = cb.trainer(tmp_path, *learners())
+    run.fit(TwoCells(), cb.loader(2))
     run.save_checkpoint(path)
     found = {}
     for name, order in {"same": [0, 1], "other": [1, 0], "one": [1]}.items():
         net = TwoCells()
         use = [learners()[i] for i in order]
-        run = trainer(tmp_path, *use, max_epochs=2)
-        run.fit(net, loader(2), ckpt_path=path)
+        run = cb.trainer(tmp_path, *use, max_epochs=2)
+        run.fit(net, cb.loader(2), ckpt_path=path)
         found[name] = [net.fc.weight, net.fc2.weight]
         rates = {k: float(v) for k, v in run.callback_metrics.items() if k.endswith("/lr")}
         expected = {"updates/enc/weight/lr": 0.5, "updates/two/weight/lr": 0.1}

@@ -2,24 +2,10 @@
 
 import gc
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    HOOKS,
-    RULE,
-    Net,
-    Noting,
-    Probe,
-    Validated,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    loader,
-    same_windows,
-    trainer,
-)
 from test_three_ways import OwnOptimizer
 from torch import nn
 
@@ -32,7 +18,7 @@ def fail(*_):
     raise OSError("on purpose")
 
 
-class FailsInStep(Validated):
+class FailsInStep(cb.Validated):
     """Raises at the end of the second training step."""
 
     def training_step(self, batch, batch_idx):
@@ -41,34 +27,34 @@ class FailsInStep(Validated):
             fail()
 
 
-@pytest.mark.parametrize("hook", [*HOOKS, "training_step"])
+@pytest.mark.parametrize("hook", [*cb.HOOKS, "training_step"])
 @pytest.mark.parametrize("first", [True, False])
 def test_after_something_fails_the_next_fit_begins_with_nothing(hook, first, tmp_path):
     """Another callback, or the second training step, with an update pending."""
-    net, use, other = FailsInStep(), callback(apply_every_n_batches=2), Probe(hook, fail)
+    net, use, other = FailsInStep(), cb.callback(apply_every_n_batches=2), cb.Probe(hook, fail)
     net.fails = hook == "training_step"
     order = [other, use] if first else [use, other]
     with pytest.raises(OSError, match="on purpose"):
-        trainer(tmp_path, *order).fit(net, loader(2), loader(1, seed=9))
-    assert clean(net)
+        cb.trainer(tmp_path, *order).fit(net, cb.loader(2), cb.loader(1, seed=9))
+    assert cb.clean(net)
     net.fails = False
     net.train()  # Lightning does not, after a failure in validation
-    expected = fit_by_hand(net, list(loader(3)), every=2)[-1]
-    trainer(tmp_path, use).fit(net, loader(3), loader(1, seed=9))
-    assert close(net.fc.weight, expected)
-    assert clean(net)
+    expected = cb.fit_by_hand(net, list(cb.loader(3)), every=2)[-1]
+    cb.trainer(tmp_path, use).fit(net, cb.loader(3), cb.loader(1, seed=9))
+    assert cb.close(net.fc.weight, expected)
+    assert cb.clean(net)
 
 
 def test_the_modules_own_optimizer_is_let_go(tmp_path):
     net = OwnOptimizer()
     kept = UpdateOptimizer(net.parameters())
     net.configure_optimizers = lambda: kept
-    expected = fit_by_hand(Net(), list(loader(3)), epochs=2)[-1]
+    expected = cb.fit_by_hand(cb.Net(), list(cb.loader(3)), epochs=2)[-1]
     for _ in range(2):
-        trainer(tmp_path, callback()).fit(net, loader(3))
+        cb.trainer(tmp_path, cb.callback()).fit(net, cb.loader(3))
         assert not kept._updaters
         assert not kept._prepare
-    assert close(net.fc.weight, expected)
+    assert cb.close(net.fc.weight, expected)
 
 
 def live():
@@ -83,14 +69,14 @@ def live():
 
 @pytest.mark.parametrize("one_rule", [False, True])
 def test_twenty_models_leave_nothing(one_rule, tmp_path):
-    use = callback(STDP(**RULE, time_dim=0))
+    use = cb.callback(STDP(**cb.RULE, time_dim=0))
     before = live()
     for _ in range(20):
-        trainer(tmp_path, use if one_rule else callback()).fit(Net(), loader(1))
+        cb.trainer(tmp_path, use if one_rule else cb.callback()).fit(cb.Net(), cb.loader(1))
     assert live() == [before[0] + 2 * one_rule, *before[1:]]
 
 
-class TwoLayers(Validated):
+class TwoLayers(cb.Validated):
     """The second layer is left in evaluation mode."""
 
     def __init__(self):
@@ -107,28 +93,28 @@ class TwoLayers(Validated):
 
 
 def test_a_layer_in_evaluation_mode_rests_and_the_others_learn(tmp_path):
-    rule, data, net = Noting(), loader(5), TwoLayers()
+    rule, data, net = cb.Noting(), cb.loader(5), TwoLayers()
     cells = {"enc": CellSpec("fc", "lif"), "rests": CellSpec("other", "relu")}
     before = net.other.weight.clone()
-    trainer(tmp_path, callback(rule, cells=cells), val_check_interval=2).fit(
-        net, data, loader(2, seed=9)
+    cb.trainer(tmp_path, cb.callback(rule, cells=cells), val_check_interval=2).fit(
+        net, data, cb.loader(2, seed=9)
     )
-    assert same_windows(rule.windows, list(data))
+    assert cb.same_windows(rule.windows, list(data))
     assert torch.equal(net.other.weight, before)
 
 
 def test_the_model_has_the_same_modules_at_every_moment(tmp_path):
     moments = ["on_fit_start", "on_sanity_check_start", "on_train_batch_start"]
     moments += ["on_validation_start"]
-    probes = [Probe(hook, lambda _, module: list(module.named_modules())) for hook in moments]
-    net = Validated()
+    probes = [cb.Probe(hook, lambda _, module: list(module.named_modules())) for hook in moments]
+    net = cb.Validated()
     expected = list(net.named_modules())
-    trainer(tmp_path, callback(), *probes).fit(net, loader(2), loader(2, seed=9))
+    cb.trainer(tmp_path, cb.callback(), *probes).fit(net, cb.loader(2), cb.loader(2, seed=9))
     assert all(found == expected for probe in probes for found in probe.found)
 
 
 def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_path):
-    class Rates(Net):
+    class Rates(cb.Net):
         def __init__(self):
             super().__init__()
             self.lif = nn.Threshold(0.5, 0.0)  # which torch can script
@@ -141,32 +127,36 @@ def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_
             torch.jit.script(module.fc)
 
     net, rule = Rates(), Hebb(0.01, time_dim=0)
-    trainer(tmp_path, callback(rule), Probe("on_train_epoch_end", script)).fit(net, loader(1))
+    cb.trainer(tmp_path, cb.callback(rule), cb.Probe("on_train_epoch_end", script)).fit(
+        net, cb.loader(1)
+    )
     torch.jit.script(net.fc)
 
 
 def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path):
-    rules, data = [Noting(), Noting(lr_post=0.5)], loader(4)
-    one, two = (callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
-    between = Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
-    trainer(tmp_path, one, between, two).fit(Net(), data)
+    rules, data = [cb.Noting(), cb.Noting(lr_post=0.5)], cb.loader(4)
+    one, two = (cb.callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
+    between = cb.Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
+    cb.trainer(tmp_path, one, between, two).fit(cb.Net(), data)
     for rule in rules:
-        assert same_windows(rule.windows, list(data))
+        assert cb.same_windows(rule.windows, list(data))
 
 
 # Lightning says so where a checkpoint holds the state of a callback that is not there.
 @pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint:UserWarning")
 def test_state_dict_and_checkpoint_are_those_of_the_plain_module(tmp_path):
-    keys = Probe("on_train_batch_start", lambda _, module: list(module.state_dict()))
-    run = trainer(tmp_path, callback(), keys)
-    net = Net()
-    run.fit(net, loader(2))
+    keys = cb.Probe("on_train_batch_start", lambda _, module: list(module.state_dict()))
+    run = cb.trainer(tmp_path, cb.callback(), keys)
+    net = cb.Net()
+    run.fit(net, cb.loader(2))
     run.save_checkpoint(tmp_path / "net.ckpt")
-    assert keys.found == [list(Net().state_dict())] * 2
-    assert list(net.state_dict()) == list(Net().state_dict())
-    loaded = Net.load_from_checkpoint(tmp_path / "net.ckpt")
+    assert keys.found == [list(cb.Net().state_dict())] * 2
+    assert list(net.state_dict()) == list(cb.Net().state_dict())
+    loaded = cb.Net.load_from_checkpoint(tmp_path / "net.ckpt")
     assert torch.equal(loaded.fc.weight, net.fc.weight)
     # and a trainer that knows nothing of the callback takes it too
-    other = Validated()
-    trainer(tmp_path).validate(other, loader(1), ckpt_path=tmp_path / "net.ckpt", verbose=False)
+    other = cb.Validated()
+    cb.trainer(tmp_path).validate(
+        other, cb.loader(1), ckpt_path=tmp_path / "net.ckpt", verbose=False
+    )
     assert torch.equal(other.fc.weight, net.fc.weight)

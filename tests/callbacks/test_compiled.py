@@ -1,22 +1,8 @@
 """Compiled modules lose hooks that are registered again; here they keep them."""
 
+import callback_helpers as cb
 import pytest
 import torch
-from callback_helpers import (
-    OUTPUTS,
-    Net,
-    Noting,
-    Probe,
-    Validated,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    hooks,
-    loader,
-    same_windows,
-    trainer,
-)
 from torch import nn
 
 from lightning_accum import CellSpec, Hebb
@@ -33,7 +19,7 @@ class Fire(nn.Module):
         """There is nothing to forget."""
 
 
-class Firing(Validated):
+class Firing(cb.Validated):
     """The module that is not compiled."""
 
     def __init__(self):
@@ -73,23 +59,23 @@ def _fresh():
 
 
 def test_a_compiled_lightning_module(tmp_path):
-    plain, data = Firing(), loader(3)
+    plain, data = Firing(), cb.loader(3)
     net = torch.compile(plain, backend="eager")
-    trainer(tmp_path).fit(net, data, loader(1, seed=9))  # is compiled without hooks
-    expected = fit_by_hand(Firing(), list(data))[-1]
-    rule = Noting()
-    trainer(tmp_path, callback(rule, log=False)).fit(net, data, loader(1, seed=9))
-    assert same_windows(rule.windows, list(data))
-    assert clean(plain)
-    assert close(plain.fc.weight, expected)
+    cb.trainer(tmp_path).fit(net, data, cb.loader(1, seed=9))  # is compiled without hooks
+    expected = cb.fit_by_hand(Firing(), list(data))[-1]
+    rule = cb.Noting()
+    cb.trainer(tmp_path, cb.callback(rule, log=False)).fit(net, data, cb.loader(1, seed=9))
+    assert cb.same_windows(rule.windows, list(data))
+    assert cb.clean(plain)
+    assert cb.close(plain.fc.weight, expected)
 
 
-class StepByStep(Net):
+class StepByStep(cb.Net):
     """Calls a compiled layer once for every step."""
 
     def __init__(self):
         super().__init__()
-        self.lif = LIF(OUTPUTS, tc_mem=10.0)
+        self.lif = LIF(cb.OUTPUTS, tc_mem=10.0)
         self.layer = torch.compile(nn.Sequential(self.fc, self.lif), backend="eager")
 
     def forward(self, x):
@@ -97,7 +83,7 @@ class StepByStep(Net):
         return torch.stack([self.layer(step) for step in x.unbind(1)])
 
 
-class Rates(Validated):
+class Rates(cb.Validated):
     """Rates alone, in a graph that torch differentiates."""
 
     def __init__(self):
@@ -111,15 +97,17 @@ class Rates(Validated):
 
 def test_a_smaller_last_batch(tmp_path):
     """A batch of another size is compiled anew, or for sizes of all kinds; hooks are in both."""
-    net, data = Rates(), loader(4, last=2)
+    net, data = Rates(), cb.loader(4, last=2)
     weight = net.fc.weight.detach().clone()
     for x, _ in list(data) * 2:
         pre = x.transpose(0, 1).flatten(0, 1)
         weight += 0.01 * (pre @ weight.T).tanh().T @ pre / len(x)
     rule = Hebb(0.01, time_dim=0)
-    trainer(tmp_path, callback(rule), max_epochs=2).fit(net, data, loader(1, last=3, seed=9))
-    assert close(net.fc.weight, weight)
-    assert clean(net)
+    cb.trainer(tmp_path, cb.callback(rule), max_epochs=2).fit(
+        net, data, cb.loader(1, last=3, seed=9)
+    )
+    assert cb.close(net.fc.weight, weight)
+    assert cb.clean(net)
 
 
 class Method(Firing):
@@ -193,26 +181,26 @@ WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
 )
 def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
     """With validation, in which the hooks stay, unless that is left out."""
-    net, data = make(), loader(4)
+    net, data = make(), cb.loader(4)
     net(next(iter(data))[0])
-    expected = fit_by_hand(Firing(), list(data), epochs=2)[-1]
+    expected = cb.fit_by_hand(Firing(), list(data), epochs=2)[-1]
     options = {"limit_val_batches": 0} if sanity is None else {"num_sanity_val_steps": sanity}
     for _ in range(2):
-        rule = Noting(time_dim=None if make is Method else 0)
-        kept = Probe("on_validation_batch_start", lambda _, module: hooks(module))
-        use = callback(rule, cells={"enc": spec}, health=sanity is not None)
-        run = trainer(tmp_path, use, kept, val_check_interval=2, **options)
-        run.fit(net, data, loader(1, seed=9))
-        assert same_windows(rule.windows, list(data))
+        rule = cb.Noting(time_dim=None if make is Method else 0)
+        kept = cb.Probe("on_validation_batch_start", lambda _, module: cb.hooks(module))
+        use = cb.callback(rule, cells={"enc": spec}, health=sanity is not None)
+        run = cb.trainer(tmp_path, use, kept, val_check_interval=2, **options)
+        run.fit(net, data, cb.loader(1, seed=9))
+        assert cb.same_windows(rule.windows, list(data))
         # the first four batches are watched for neurons that are never reset
         assert kept.found == ([] if sanity is None else [2] * sanity + [4, 4])
-        assert clean(net)
-    assert close(net.fc.weight, expected)
+        assert cb.clean(net)
+    assert cb.close(net.fc.weight, expected)
 
 
 def test_a_layer_compiled_in_its_place(tmp_path):
-    net, data = Firing(), loader(3)
-    expected = fit_by_hand(Firing(), list(data))[-1]
+    net, data = Firing(), cb.loader(3)
+    expected = cb.fit_by_hand(Firing(), list(data))[-1]
     net.fc = torch.compile(net.fc, backend="eager")
-    trainer(tmp_path, callback(Noting())).fit(net, data, loader(1, seed=9))
-    assert close(net.fc._orig_mod.weight, expected)
+    cb.trainer(tmp_path, cb.callback(cb.Noting())).fit(net, data, cb.loader(1, seed=9))
+    assert cb.close(net.fc._orig_mod.weight, expected)

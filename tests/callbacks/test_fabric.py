@@ -3,19 +3,9 @@
 import itertools
 import logging
 
+import callback_helpers as cb
 import pytest
 import torch
-from callback_helpers import (
-    RULE,
-    Net,
-    Probe,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    loader,
-    trainer,
-)
 from lightning.fabric import Fabric
 
 from lightning_accum import MSTDP, STDP, CellSpec, Clamp, TripletSTDP, attach_updater
@@ -24,7 +14,7 @@ from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 CELLS = {"enc": CellSpec("fc", "lif")}
 
 
-class Streaming(Net):
+class Streaming(cb.Net):
     """Takes batches as pieces of one stream."""
 
     def forward(self, x):
@@ -32,11 +22,11 @@ class Streaming(Net):
 
 
 def data():
-    return [x for x, _ in loader(5)]
+    return [x for x, _ in cb.loader(5)]
 
 
 def rule():
-    return STDP(**RULE, time_dim=0)
+    return STDP(**cb.RULE, time_dim=0)
 
 
 def set_up(model, use=None, **options):
@@ -54,14 +44,14 @@ def loop(learner, model, batches):
 
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_as_the_trainer_does(wrapped):
-    by_fabric, expected = Net(), fit_by_hand(Net(), list(loader(5)), lr=0.5)[-1]
+    by_fabric, expected = cb.Net(), cb.fit_by_hand(cb.Net(), list(cb.loader(5)), lr=0.5)[-1]
     fabric = Fabric(accelerator="cpu", devices=1)
     model = fabric.setup(by_fabric) if wrapped else fabric.to_device(by_fabric)
     learner = set_up(model)
     loop(learner, model, data())
-    assert close(by_fabric.fc.weight, expected)
+    assert cb.close(by_fabric.fc.weight, expected)
     learner.release()
-    assert clean(by_fabric)
+    assert cb.clean(by_fabric)
 
 
 def test_saved_between_accumulating_and_applying_it_resumes(tmp_path):
@@ -88,7 +78,7 @@ def test_saved_between_accumulating_and_applying_it_resumes(tmp_path):
 
 
 def test_a_batch_that_fails_leaves_nothing_behind():
-    learner = set_up(model := Net())
+    learner = set_up(model := cb.Net())
 
     def fail():
         with learner.batch():
@@ -98,11 +88,11 @@ def test_a_batch_that_fails_leaves_nothing_behind():
     with pytest.raises(KeyboardInterrupt):
         fail()
     learner.step()
-    assert torch.equal(model.fc.weight, Net().fc.weight)
+    assert torch.equal(model.fc.weight, cb.Net().fc.weight)
     model(data()[0])  # outside of a batch nothing is recorded
     learner.accumulate()
     learner.step()
-    assert torch.equal(model.fc.weight, Net().fc.weight)
+    assert torch.equal(model.fc.weight, cb.Net().fc.weight)
 
 
 def test_a_batch_that_fails_takes_nothing_from_a_stream():
@@ -126,34 +116,34 @@ def test_a_batch_that_fails_takes_nothing_from_a_stream():
 
 
 def test_what_was_not_evaluated_is_not_taken_up():
-    learner = set_up(model := Net())
+    learner = set_up(model := cb.Net())
     with learner.batch():
         model(data()[0])
     learner.load_state_dict(learner.state_dict())
     learner.step()
-    assert torch.equal(model.fc.weight, Net().fc.weight)
+    assert torch.equal(model.fc.weight, cb.Net().fc.weight)
 
 
 def test_a_reward_comes_with_the_step():
-    learner = set_up(model := Net(), MSTDP(0.1, -0.05, time_dim=0))
+    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05, time_dim=0))
     with learner.batch():
         model(data()[0])
     learner.step(reward=0.0)
-    assert torch.equal(model.fc.weight, Net().fc.weight)
+    assert torch.equal(model.fc.weight, cb.Net().fc.weight)
     with learner.batch():
         model(data()[0])
     with pytest.raises(ValueError, match="`scale` should"):
         learner.step(scale=-1.0, reward=1.0)
     with pytest.raises(TypeError, match=r"Found .'lr', 'reward'., which nothing takes: .*`scale`"):
         learner.step(lr=1e-3, reward=1.0)
-    assert torch.equal(model.fc.weight, Net().fc.weight)
+    assert torch.equal(model.fc.weight, cb.Net().fc.weight)
     learner.step(reward=1.0)
-    assert not torch.equal(model.fc.weight, Net().fc.weight)
+    assert not torch.equal(model.fc.weight, cb.Net().fc.weight)
 
 
 @pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
 def test_an_input_without_a_batch_is_rejected(call):
-    learner = set_up(model := Net(), MSTDP(0.1, -0.05, time_dim=0))
+    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05, time_dim=0))
     with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
         getattr(learner, call)(reward=1.0)
     with learner.batch():
@@ -163,13 +153,13 @@ def test_an_input_without_a_batch_is_rejected(call):
         getattr(learner, call)(reward=-1.0)
     assert model.fc.weight.grad is None
     learner.step()
-    assert not torch.equal(model.fc.weight, Net().fc.weight)
+    assert not torch.equal(model.fc.weight, cb.Net().fc.weight)
 
 
 @pytest.mark.parametrize("released", [False, True])
 def test_a_loop_before_setup_or_after_release(released):
     learner = FabricCellTrainer(rule(), CELLS)
-    model = Net()
+    model = cb.Net()
     if released:
         learner.setup(model)
         learner.release()
@@ -180,7 +170,7 @@ def test_a_loop_before_setup_or_after_release(released):
         learner.updates_as_gradients()
 
 
-@pytest.mark.parametrize("kind", [Net, Streaming])
+@pytest.mark.parametrize("kind", [cb.Net, Streaming])
 def test_a_step_inside_the_batch_is_one_after_it(kind):
     ends = []
     for inside in (False, True):
@@ -199,7 +189,7 @@ def test_a_step_inside_the_batch_is_one_after_it(kind):
 
 
 def test_activity_after_a_step_inside_the_batch_awaits_the_next_step():
-    learner = set_up(model := Net())
+    learner = set_up(model := cb.Net())
     with learner.batch():
         model(data()[0])
         learner.step()
@@ -211,7 +201,7 @@ def test_activity_after_a_step_inside_the_batch_awaits_the_next_step():
 
 
 def test_a_state_of_another_rule_is_told():
-    saved = set_up(model := Net())
+    saved = set_up(model := cb.Net())
     state = saved.state_dict()
     saved.release()
     other = set_up(model, TripletSTDP(0.1, 0.1, -0.1, -0.1, time_dim=0))
@@ -221,7 +211,7 @@ def test_a_state_of_another_rule_is_told():
 
 
 # ---------------------------------------------------------------------- updates as gradients
-class Stepping(Net):
+class Stepping(cb.Net):
     """Steps an optimizer of its own, given what its callback hands over."""
 
     def __init__(self):
@@ -242,17 +232,17 @@ def test_an_optimizer_that_maximizes_is_rejected(tmp_path):
     net.optimizers_given = torch.optim.SGD(net.parameters(), lr=0.5, maximize=True)
     before = net.fc.weight.clone()
     with pytest.raises(ValueError, match=r"`maximize` of the optimizer should be False.*`SGD`"):
-        trainer(tmp_path, callback()).fit(net, loader(2))
+        cb.trainer(tmp_path, cb.callback()).fit(net, cb.loader(2))
     assert torch.equal(net.fc.weight, before)
 
 
 @pytest.mark.parametrize("rewarded", [False, True])
 def test_in_a_loop(rewarded):
-    nets = Net(), Net()
+    nets = cb.Net(), cb.Net()
     for net, handed in zip(nets, (False, True), strict=True):
         learner = set_up(net, (MSTDP if rewarded else STDP)(0.02, -0.01, time_dim=0))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-        for i, (x, _) in enumerate(loader(3)):
+        for i, (x, _) in enumerate(cb.loader(3)):
             given = {"reward": torch.tensor(0.25 + 0.1 * i)} if rewarded else {}
             with learner.batch():
                 net(x)
@@ -262,15 +252,15 @@ def test_in_a_loop(rewarded):
                 optimizer.step()
             else:
                 learner.step(scale=0.5, **given)
-    assert close(nets[1].fc.weight, nets[0].fc.weight)
-    assert not close(nets[1].fc.weight, Net().fc.weight)
+    assert cb.close(nets[1].fc.weight, nets[0].fc.weight)
+    assert not cb.close(nets[1].fc.weight, cb.Net().fc.weight)
 
 
 def test_constraints_that_would_not_run_are_an_error():
     def keep_small(weight):
         weight.clamp_(max=0.4)
 
-    learner = set_up(net := Net())
+    learner = set_up(net := cb.Net())
     for constraint in (Clamp(0.1, 0.3), keep_small):
         attach_updater(net.fc, "weight").register_constraint(constraint)
     with learner.batch():
@@ -283,12 +273,14 @@ def test_constraints_that_would_not_run_are_an_error():
 
 @pytest.mark.parametrize("lr", [0.5, 200.0])
 def test_the_summary_shows_what_the_optimizer_changed(lr, tmp_path, caplog):
-    net, data, ratios = Stepping(), loader(4), []
+    net, data, ratios = Stepping(), cb.loader(4), []
     net.optimizers_given = torch.optim.SGD(net.parameters(), lr=lr)
     weights = [net.fc.weight.detach().clone()]
-    after = Probe("on_train_batch_end", lambda *_: weights.append(net.fc.weight.detach().clone()))
+    after = cb.Probe(
+        "on_train_batch_end", lambda *_: weights.append(net.fc.weight.detach().clone())
+    )
     with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
-        trainer(tmp_path, callback(), after).fit(net, data)
+        cb.trainer(tmp_path, cb.callback(), after).fit(net, data)
     for old, new in itertools.pairwise(weights):
         ratios.append(float((new - old).norm() / old.norm()))
     said = caplog.messages[-1].splitlines()

@@ -8,26 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    BATCH,
-    INPUTS,
-    OUTPUTS,
-    Net,
-    Noting,
-    Probe,
-    Validated,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    loader,
-    same_windows,
-    spikes,
-    trainer,
-)
 from test_callback_errors import Rewarding
 from test_compiled import StepByStep
 from test_fabric import Stepping
@@ -38,19 +22,19 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_accum import Term
 
-OTHER, NO_VALIDATION = spikes(5, seed=7), pl.LightningModule.validation_step
+OTHER, NO_VALIDATION = cb.spikes(5, seed=7), pl.LightningModule.validation_step
 
 
 class Fit(NamedTuple):
     """A fit of one epoch of six batches, unless it is said otherwise."""
 
-    model: Callable[[], Net] = Validated
-    rule: Callable[[], Noting] = Noting
+    model: Callable[[], cb.Net] = cb.Validated
+    rule: Callable[[], cb.Noting] = cb.Noting
     learner: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
     options: dict[str, Any] = {}  # noqa: RUF012 - of the Trainer
     before: Callable[[], list[pl.Callback]] = list  # the learner
     after: Callable[[], list[pl.Callback]] = list
-    data: Callable[[], Any] = lambda: loader(6)
+    data: Callable[[], Any] = lambda: cb.loader(6)
     learned: Callable[[list[Any]], list[Any]] = list  # of the batches of an epoch
     by_hand: dict[str, Any] = {}  # noqa: RUF012 - options
     steps: int | None = None
@@ -98,7 +82,7 @@ class Stream(IterableDataset[Any]):
     """Does not tell its length."""
 
     def __iter__(self):
-        yield from zip(spikes(3 * BATCH), range(3 * BATCH), strict=True)
+        yield from zip(cb.spikes(3 * cb.BATCH), range(3 * cb.BATCH), strict=True)
 
 
 class StopAt(pl.Callback):
@@ -109,7 +93,7 @@ class StopAt(pl.Callback):
         trainer.should_stop = rest[-1] + 1 == self.batch
 
 
-class Sometimes(Net):
+class Sometimes(cb.Net):
     """Does not run its layer in the second batch."""
 
     def training_step(self, batch, batch_idx):
@@ -117,7 +101,7 @@ class Sometimes(Net):
             self(batch[0])
 
 
-class CutShort(Net):
+class CutShort(cb.Net):
     def on_train_batch_start(self, batch, batch_idx):
         return -1 if batch_idx == 4 else None
 
@@ -125,13 +109,13 @@ class CutShort(Net):
         self(OTHER)
 
 
-class Phased(Noting):
+class Phased(cb.Noting):
     def terms(self, window, h):
         assert window.inputs["phase"] == 1.0
         return super().terms(window, h)
 
 
-class Chooses(Net):
+class Chooses(cb.Net):
     """Leaves out some batches before any module runs, and returns no inputs of the rule then."""
 
     def __init__(self, automatic):
@@ -147,16 +131,16 @@ class Chooses(Net):
 
 
 FITS |= {
-    "an epoch of unknown length": Fit(data=lambda: DataLoader(Stream(), BATCH), steps=3),
+    "an epoch of unknown length": Fit(data=lambda: DataLoader(Stream(), cb.BATCH), steps=3),
     "groups of an epoch of unknown length": Fit(
-        learner={"apply_every_n_batches": 2}, data=lambda: DataLoader(Stream(), BATCH),
+        learner={"apply_every_n_batches": 2}, data=lambda: DataLoader(Stream(), cb.BATCH),
         by_hand={"every": 2}, steps=2,
     ),
-    "a smaller last batch": Fit(data=lambda: loader(3, last=2)),
-    "a last batch of one sample": Fit(data=lambda: loader(3, last=1)),
+    "a smaller last batch": Fit(data=lambda: cb.loader(3, last=2)),
+    "a last batch of one sample": Fit(data=lambda: cb.loader(3, last=1)),
     "a group that a stop cuts short": Fit(
-        Net, learner={"apply_every_n_batches": 4}, after=lambda: [StopAt(6)],
-        data=lambda: loader(8), learned=first(6), by_hand={"every": 4},
+        cb.Net, learner={"apply_every_n_batches": 4}, after=lambda: [StopAt(6)],
+        data=lambda: cb.loader(8), learned=first(6), by_hand={"every": 4},
     ),
     "a batch without a call": Fit(Sometimes, learned=lambda b: [b[0], *b[2:]], steps=6),
     "an epoch that is cut short": Fit(
@@ -174,7 +158,7 @@ FITS |= {
 
 
 # ---------------------------------------------------------------------- modes and other calls
-class EvalInStep(Validated):
+class EvalInStep(cb.Validated):
     """Looks at the batch in evaluation mode within a training step."""
 
     def training_step(self, batch, batch_idx):
@@ -184,14 +168,14 @@ class EvalInStep(Validated):
         super().training_step(batch, batch_idx)
 
 
-class StaysInTraining(Validated):
+class StaysInTraining(cb.Validated):
     """Keeps Lightning from putting it into evaluation mode."""
 
     def on_validation_model_eval(self):
         assert self.training
 
 
-class TrainsByHand(Validated):
+class TrainsByHand(cb.Validated):
     """Overrides both of Lightning's hooks."""
 
     def on_validation_model_eval(self):
@@ -201,11 +185,11 @@ class TrainsByHand(Validated):
         self.train()
 
 
-class Chain(nn.Sequential, Net):
+class Chain(nn.Sequential, cb.Net):
     """A LightningModule that is a Sequential, and asks for its children and their number."""
 
     def __init__(self):
-        Net.__init__(self)
+        cb.Net.__init__(self)
 
     def forward(self, x):
         assert len(self) == len(list(self.children())) == 2
@@ -232,7 +216,7 @@ def draws(hook):
 
 def drawing(hook):
     """Another callback that runs the module."""
-    return lambda: [Probe(hook, lambda _, module: module(OTHER))]
+    return lambda: [cb.Probe(hook, lambda _, module: module(OTHER))]
 
 
 FITS |= {
@@ -240,7 +224,7 @@ FITS |= {
         model, options={"max_epochs": 2, "val_check_interval": 3, "num_sanity_val_steps": sanity},
         by_hand={"epochs": 2},
     )
-    for model in (Validated, EvalInStep, StaysInTraining, TrainsByHand, Chain)
+    for model in (cb.Validated, EvalInStep, StaysInTraining, TrainsByHand, Chain)
     for sanity in (0, 2)
 } | {
     f"a module that runs in `{hook}`": Fit(draws(hook))
@@ -291,7 +275,7 @@ class Checkpointed(AutomaticHead):
         super().__init__()
         self.automatic_optimization = not manual
         self.reentrant = reentrant
-        self.other = nn.Linear(INPUTS, OUTPUTS, dtype=torch.float64)
+        self.other = nn.Linear(cb.INPUTS, cb.OUTPUTS, dtype=torch.float64)
 
     def forward(self, x):
         def run(x):
@@ -309,7 +293,7 @@ class Checkpointed(AutomaticHead):
         return loss
 
 
-class Rewarded(Noting):
+class Rewarded(cb.Noting):
     """Scales its change by a reward."""
 
     def terms(self, window, h):
@@ -322,9 +306,9 @@ FITS |= {
         Rewarding, Rewarded, {"input_keys": {"reward": "score"}}, by_hand={"lr": 0.5}
     ),
     "updates as gradients of another optimizer": Fit(
-        Stepping, data=lambda: loader(4, last=3), by_hand={"lr": 0.5}, steps=4
+        Stepping, data=lambda: cb.loader(4, last=3), by_hand={"lr": 0.5}, steps=4
     ),
-    "a compiled layer step by step": Fit(StepByStep, lambda: Noting(time_dim=None)),
+    "a compiled layer step by step": Fit(StepByStep, lambda: cb.Noting(time_dim=None)),
 }
 FITS |= {f"{kind.__name__}": Fit(kind, calls=6) for kind in (ByLBFGS, ManualByLBFGS, Twice)}
 FITS |= {
@@ -348,24 +332,24 @@ def test_learns_the_training_steps_as_a_loop_by_hand(name, tmp_path):
     net, data = case.model(), case.data()
     batches = case.learned(list(data))
     options = {"epochs": 1, **case.by_hand}
-    expected = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, **options)]
-    run = trainer(
-        tmp_path, *case.before(), callback(rule, **case.learner), *case.after(), **case.options
+    expected = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, batches, **options)]
+    run = cb.trainer(
+        tmp_path, *case.before(), cb.callback(rule, **case.learner), *case.after(), **case.options
     )
     counter = net.lif.register_forward_hook(lambda *_: called.append(1))
-    run.fit(net, data, None if type(net).validation_step is NO_VALIDATION else loader(3, seed=9))
+    run.fit(net, data, None if type(net).validation_step is NO_VALIDATION else cb.loader(3, seed=9))
     counter.remove()
-    assert same_windows(rule.windows, batches * options["epochs"])
-    assert close(net.fc.weight, expected[-1])
+    assert cb.same_windows(rule.windows, batches * options["epochs"])
+    assert cb.close(net.fc.weight, expected[-1])
     assert case.steps in (None, run.global_step)
     assert len(called) > case.calls
-    assert clean(net)
+    assert cb.clean(net)
 
 
 @pytest.mark.filterwarnings("ignore:.*barebones:UserWarning")  # it tells what it leaves out
 def test_barebones():
-    run = pl.Trainer(barebones=True, accelerator="cpu", callbacks=[callback()], max_epochs=1)
-    net, data = Net(), loader(6)
-    expected = fit_by_hand(net, list(data))[-1]
+    run = pl.Trainer(barebones=True, accelerator="cpu", callbacks=[cb.callback()], max_epochs=1)
+    net, data = cb.Net(), cb.loader(6)
+    expected = cb.fit_by_hand(net, list(data))[-1]
     run.fit(net, data)
-    assert close(net.fc.weight, expected)
+    assert cb.close(net.fc.weight, expected)

@@ -1,20 +1,10 @@
 import copy
 from pathlib import Path
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    OUTPUTS,
-    Net,
-    Probe,
-    Validated,
-    callback,
-    clean,
-    loader,
-    spikes,
-    trainer,
-)
 from torch.utils.data import DataLoader, TensorDataset
 from turns import turns
 
@@ -24,24 +14,24 @@ from lightning_accum.metrics import MaxRateClassifier
 READOUTS = ("linear", "nearest", "bayes")
 
 
-class WithTest(Validated):
-    test_step = Validated.validation_step
+class WithTest(cb.Validated):
+    test_step = cb.Validated.validation_step
 
 
 def probe(readout="linear", **options):
-    return OnlineProbe("lif", OUTPUTS, readout, **{"time_dim": 0, **options})
+    return OnlineProbe("lif", cb.OUTPUTS, readout, **{"time_dim": 0, **options})
 
 
 def other():
-    x = spikes(13, seed=7)
-    return DataLoader(TensorDataset(x, torch.arange(13) % OUTPUTS), batch_size=4)
+    x = cb.spikes(13, seed=7)
+    return DataLoader(TensorDataset(x, torch.arange(13) % cb.OUTPUTS), batch_size=4)
 
 
 def predict(readout, x, labels, unseen, ridge=1e-2):
     """What each readout says of unseen activity, written out."""
-    classes = range(OUTPUTS)
+    classes = range(cb.OUTPUTS)
     if readout == "bayes":
-        known = MaxRateClassifier(x.shape[1], OUTPUTS, vote="bayes")
+        known = MaxRateClassifier(x.shape[1], cb.OUTPUTS, vote="bayes")
         known.update(x, labels)
         return known.predict(unseen)
     if readout == "nearest":
@@ -58,11 +48,11 @@ def predict(readout, x, labels, unseen, ridge=1e-2):
 @turns("readout", READOUTS)
 def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
     """In training by the epoch before, in validation by this one, in tests by the last."""
-    net, seen = WithTest(), Probe("on_train_batch_end", lambda *_: net.shown.sum(0).clone())
+    net, seen = WithTest(), cb.Probe("on_train_batch_end", lambda *_: net.shown.sum(0).clone())
     net.lif.register_forward_hook(lambda module, args, output: setattr(net, "shown", output))
-    run = trainer(tmp_path, callback(), probe(readout), seen, max_epochs=3)
-    run.fit(net, loader(8), other())
-    labels = torch.arange(8 * 5) % OUTPUTS
+    run = cb.trainer(tmp_path, cb.callback(), probe(readout), seen, max_epochs=3)
+    run.fit(net, cb.loader(8), other())
+    labels = torch.arange(8 * 5) % cb.OUTPUTS
     before, last = torch.cat(seen.found[8:16]), torch.cat(seen.found[16:])
     unseen = net(other().dataset.tensors[0]).sum(0)
     found = {
@@ -70,7 +60,7 @@ def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
     }
     found |= {"test": run.test(net, other(), verbose=False)[0][f"{readout}_probe/lif/test"]}
     after = (
-        (predict(readout, last, labels, unseen) == torch.arange(13) % OUTPUTS)
+        (predict(readout, last, labels, unseen) == torch.arange(13) % cb.OUTPUTS)
         .double()
         .mean()
         .item()
@@ -79,7 +69,7 @@ def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
     assert found == pytest.approx({"train": known, "val": after, "test": after}, abs=1e-6)
     assert 0 < known < 1
     net.lif._forward_hooks.clear()
-    assert clean(net)
+    assert cb.clean(net)
 
 
 def state(run, net):
@@ -90,15 +80,15 @@ def test_the_model_trains_bit_for_bit_as_without_it(tmp_path):
     found = []
     for probes in ([], [probe("linear"), probe("nearest")]):
         pl.seed_everything(0, verbose=False)
-        run, net = trainer(tmp_path, callback(), *probes, max_epochs=2), Validated()
-        shuffled = DataLoader(loader().dataset, batch_size=5, shuffle=True)
+        run, net = cb.trainer(tmp_path, cb.callback(), *probes, max_epochs=2), cb.Validated()
+        shuffled = DataLoader(cb.loader().dataset, batch_size=5, shuffle=True)
         run.fit(net, shuffled, other())
         found.append(state(run, net))
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 def test_a_call_for_each_step_is_read_as_a_sequence(tmp_path):
-    class Steps(Validated):
+    class Steps(cb.Validated):
         def forward(self, x):
             return torch.stack([self.relay(step) for step in super().forward(x)])
 
@@ -106,21 +96,21 @@ def test_a_call_for_each_step_is_read_as_a_sequence(tmp_path):
     for layer, time_dim in (("lif", 0), ("relay", None)):
         net = Steps()
         net.relay = torch.nn.Identity()
-        run = trainer(tmp_path, OnlineProbe(layer, OUTPUTS, time_dim=time_dim), max_epochs=2)
-        run.fit(net, loader(), other())
+        run = cb.trainer(tmp_path, OnlineProbe(layer, cb.OUTPUTS, time_dim=time_dim), max_epochs=2)
+        run.fit(net, cb.loader(), other())
         accuracies.append([*run.callback_metrics.values()])
     assert len(accuracies[0]) == 2
     assert accuracies[0] == accuracies[1]
 
 
 def test_a_resumed_fit_goes_on_with_its_readout(tmp_path):
-    straight, whole = probe(), trainer(tmp_path, callback(), last := probe(), max_epochs=3)
-    whole.fit(Validated(), loader(), other())
-    run = trainer(tmp_path, callback(), straight, max_epochs=1)
-    run.fit(net := Validated(), loader(), other())
+    straight, whole = probe(), cb.trainer(tmp_path, cb.callback(), last := probe(), max_epochs=3)
+    whole.fit(cb.Validated(), cb.loader(), other())
+    run = cb.trainer(tmp_path, cb.callback(), straight, max_epochs=1)
+    run.fit(net := cb.Validated(), cb.loader(), other())
     run.save_checkpoint(path := Path(tmp_path) / "one.ckpt")
-    again = trainer(tmp_path, callback(), copy.deepcopy(resumed := probe()), max_epochs=3)
-    again.fit(net, loader(), other(), ckpt_path=path)
+    again = cb.trainer(tmp_path, cb.callback(), copy.deepcopy(resumed := probe()), max_epochs=3)
+    again.fit(net, cb.loader(), other(), ckpt_path=path)
     assert resumed.state_key == last.state_key
     torch.testing.assert_close(dict(again.callback_metrics), dict(whole.callback_metrics))
 
@@ -141,7 +131,7 @@ def test_a_resumed_fit_goes_on_with_its_readout(tmp_path):
     ],
 )
 def test_what_is_refused(options, error, words, tmp_path):
-    class Other(Net):
+    class Other(cb.Net):
         def forward(self, x):
             self.wide(torch.zeros(1, len(x), 10_000))
             return super().forward(x)
@@ -150,9 +140,9 @@ def test_what_is_refused(options, error, words, tmp_path):
     net.spare, net.wide = torch.nn.Identity(), torch.nn.Identity()
     net.fc.weight.data.neg_()
     with pytest.raises(error, match=words):  # noqa: PT012
-        run = trainer(
+        run = cb.trainer(
             tmp_path,
-            OnlineProbe(**{"layers": "lif", "num_classes": OUTPUTS, "time_dim": 0, **options}),
+            OnlineProbe(**{"layers": "lif", "num_classes": cb.OUTPUTS, "time_dim": 0, **options}),
         )
-        run.fit(net, loader())
-    assert clean(net)
+        run.fit(net, cb.loader())
+    assert cb.clean(net)

@@ -3,20 +3,10 @@
 import copy
 from contextlib import nullcontext
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    Net,
-    Probe,
-    Validated,
-    callback,
-    close,
-    fit_by_hand,
-    loader,
-    parts_by_hand,
-    trainer,
-)
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader
@@ -30,7 +20,7 @@ TRUE = {"32-true": torch.float32, "16-true": torch.float16, "bf16-true": torch.b
 MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-class Single(Net):
+class Single(cb.Net):
     """In single precision, whatever comes in."""
 
     def __init__(self):
@@ -62,7 +52,7 @@ def by_hand(net, batches, context):
     net, weights = copy.deepcopy(net), []
     for x, *_ in batches:
         with context:
-            pos, neg = parts_by_hand(net, x)
+            pos, neg = cb.parts_by_hand(net, x)
         with torch.no_grad():
             net.fc.weight.copy_((net.fc.weight.double() + pos - neg).to(net.fc.weight.dtype))
         weights.append(net.fc.weight.detach().clone())
@@ -72,7 +62,7 @@ def by_hand(net, batches, context):
 @pytest.mark.parametrize("model", [Single, WithHead])
 @pytest.mark.parametrize("precision", [*TRUE, *MIXED])
 def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
-    net, data = model(), loader(4, last=3)
+    net, data = model(), cb.loader(4, last=3)
     before, options = copy.deepcopy(net), {"precision": precision}
     context = nullcontext()
     if precision in MIXED:
@@ -80,8 +70,10 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     if precision == "16-mixed":  # asked for by name, Lightning does it on a GPU alone
         scaler = torch.amp.GradScaler("cpu")
         options = {"plugins": [MixedPrecision("16-mixed", "cpu", scaler)]}
-    kept = Probe("on_train_batch_end", lambda _, module: copy.deepcopy(module.fc.weight.detach()))
-    trainer(tmp_path, callback(), kept, **options).fit(net, data)
+    kept = cb.Probe(
+        "on_train_batch_end", lambda _, module: copy.deepcopy(module.fc.weight.detach())
+    )
+    cb.trainer(tmp_path, cb.callback(), kept, **options).fit(net, data)
     dtype = TRUE.get(precision, torch.float32)
     expected = by_hand(before.to(dtype), list(data), context)
     assert len(kept.found) == 4
@@ -108,9 +100,9 @@ def test_traces_of_a_stream_are_as_wide_as_the_model(precision, tmp_path):
 
     def fitted(pieces):
         net = Stream()
-        own = callback(carry=True, apply_every_n_batches=pieces)
+        own = cb.callback(carry=True, apply_every_n_batches=pieces)
         data = DataLoader([(piece,) for piece in x[0].split(40 // pieces, 1)], batch_size=None)
-        trainer(tmp_path, own, precision=precision).fit(net, data)
+        cb.trainer(tmp_path, own, precision=precision).fit(net, data)
         return net.fc.weight.detach()
 
     whole, pieces = fitted(1), fitted(8)
@@ -137,7 +129,7 @@ def test_many_small_products_are_not_lost(tmp_path):
         Hebb(1e-3, time_dim=0, batch_reduction="sum"), cells={"enc": CellSpec("fc", "lif")}
     )
     data = DataLoader([(torch.full((40, 100, 6), 0.5),)], batch_size=None)
-    trainer(tmp_path, own, precision="bf16-mixed").fit(net, data)
+    cb.trainer(tmp_path, own, precision="bf16-mixed").fit(net, data)
     expected = 0.25 + 1e-3 * 4000 * 0.5 * 0.75
     torch.testing.assert_close(net.fc.weight, torch.full_like(net.fc.weight, expected))
 
@@ -146,7 +138,7 @@ def test_many_small_products_are_not_lost(tmp_path):
 def test_inference_mode_before_training(way, tmp_path):
     """What it leaves behind in neurons is no obstacle."""
 
-    class Carrying(Validated):
+    class Carrying(cb.Validated):
         def forward(self, x):  # the neurons keep what they hold
             return self.lif(self.fc(x.transpose(0, 1)))
 
@@ -159,9 +151,9 @@ def test_inference_mode_before_training(way, tmp_path):
         def predict_step(self, batch, batch_idx):
             return self(batch[0])
 
-    net, data = Carrying(), loader(3)
-    expected = fit_by_hand(Net(), list(data))[-1]
-    run = trainer(tmp_path, callback())
+    net, data = Carrying(), cb.loader(3)
+    expected = cb.fit_by_hand(cb.Net(), list(data))[-1]
+    run = cb.trainer(tmp_path, cb.callback())
     if way == "called":
         with torch.inference_mode():
             net(next(iter(data))[0])
@@ -169,8 +161,8 @@ def test_inference_mode_before_training(way, tmp_path):
         run.validate(net, data, verbose=False)
     else:
         run.predict(net, data)
-    run.fit(net, data, loader(1, seed=9))
-    assert close(net.fc.weight, expected)
+    run.fit(net, data, cb.loader(1, seed=9))
+    assert cb.close(net.fc.weight, expected)
 
 
 class Hidden(pl.LightningModule):
@@ -211,6 +203,6 @@ def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
     scaled = pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     data = (torch.rand(8, 5, 4) < 0.5).float()
     with pytest.raises(error, match=message):
-        trainer(tmp_path, learns, plugins=[scaled]).fit(
+        cb.trainer(tmp_path, learns, plugins=[scaled]).fit(
             Hidden(as_gradients), DataLoader(data, batch_size=4)
         )

@@ -3,26 +3,10 @@
 import copy
 import functools
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import (
-    BATCH,
-    OUTPUTS,
-    RULE,
-    Net,
-    Noting,
-    Probe,
-    Resumable,
-    Validated,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    loader,
-    spikes,
-    trainer,
-)
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer, SteppedMidway
@@ -42,10 +26,10 @@ pytestmark = [
 
 
 def data(batches=7):
-    return Resumable(TensorDataset(spikes(batches * BATCH)), batch_size=BATCH)
+    return cb.Resumable(TensorDataset(cb.spikes(batches * cb.BATCH)), batch_size=cb.BATCH)
 
 
-class Streaming(Net):
+class Streaming(cb.Net):
     """Its neurons go on where they stopped; their state is in the checkpoint."""
 
     def forward(self, x):
@@ -65,132 +49,140 @@ class SaveAt(pl.Callback):
             trainer.should_stop = True
 
 
-@pytest.mark.parametrize("model", [Net, Streaming])
+@pytest.mark.parametrize("model", [cb.Net, Streaming])
 @pytest.mark.parametrize("batches", [1, 3, 4, 7, 8, 11])
 def test_within_a_group_an_epoch_or_between(model, batches, tmp_path):
     options = {"apply_every_n_batches": 3, "carry": model is Streaming}
     whole = model()
-    straight = trainer(tmp_path, callback(**options), max_epochs=2)
+    straight = cb.trainer(tmp_path, cb.callback(**options), max_epochs=2)
     straight.fit(whole, data())
 
     path = tmp_path / "middle.ckpt"
-    trainer(tmp_path, callback(**options), SaveAt(batches, path), max_epochs=2).fit(model(), data())
+    cb.trainer(tmp_path, cb.callback(**options), SaveAt(batches, path), max_epochs=2).fit(
+        model(), data()
+    )
     rest = model()
-    resumed = trainer(tmp_path, callback(**options), max_epochs=2)
+    resumed = cb.trainer(tmp_path, cb.callback(**options), max_epochs=2)
     resumed.fit(rest, data(), ckpt_path=path)
     assert torch.equal(rest.fc.weight, whole.fc.weight)
     assert resumed.global_step == straight.global_step == 6
-    assert clean(rest)
+    assert cb.clean(rest)
 
 
 def test_an_epoch_then_another(tmp_path):
-    whole = Net()
-    trainer(tmp_path, callback(), max_epochs=2).fit(whole, loader(3))
-    use, half = callback(), Net()
-    run = trainer(tmp_path, use)
-    run.fit(half, loader(3))
+    whole = cb.Net()
+    cb.trainer(tmp_path, cb.callback(), max_epochs=2).fit(whole, cb.loader(3))
+    use, half = cb.callback(), cb.Net()
+    run = cb.trainer(tmp_path, use)
+    run.fit(half, cb.loader(3))
     run.save_checkpoint(tmp_path / "epoch.ckpt")
-    for other in (callback(), use):  # a new callback, and the one that is trained already
-        rest = Net()
-        trainer(tmp_path, other, max_epochs=2).fit(
-            rest, loader(3), ckpt_path=tmp_path / "epoch.ckpt"
+    for other in (cb.callback(), use):  # a new callback, and the one that is trained already
+        rest = cb.Net()
+        cb.trainer(tmp_path, other, max_epochs=2).fit(
+            rest, cb.loader(3), ckpt_path=tmp_path / "epoch.ckpt"
         )
         assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
 def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path):
     path = tmp_path / "middle.ckpt"
-    trainer(tmp_path, callback(apply_every_n_batches=3), SaveAt(4, path)).fit(Net(), data())
-    use, net = callback(apply_every_n_batches=3), Validated()
-    run = trainer(tmp_path, use)
-    run.validate(net, loader(1, seed=9), ckpt_path=path, verbose=False)
-    expected = fit_by_hand(net, list(data()), every=3)[-1]
-    trainer(tmp_path, use).fit(net, data(), loader(1, seed=9))
-    assert close(net.fc.weight, expected)
+    cb.trainer(tmp_path, cb.callback(apply_every_n_batches=3), SaveAt(4, path)).fit(
+        cb.Net(), data()
+    )
+    use, net = cb.callback(apply_every_n_batches=3), cb.Validated()
+    run = cb.trainer(tmp_path, use)
+    run.validate(net, cb.loader(1, seed=9), ckpt_path=path, verbose=False)
+    expected = cb.fit_by_hand(net, list(data()), every=3)[-1]
+    cb.trainer(tmp_path, use).fit(net, data(), cb.loader(1, seed=9))
+    assert cb.close(net.fc.weight, expected)
 
 
 def test_a_checkpoint_from_before_any_fit(tmp_path):
-    run = trainer(tmp_path, callback())
-    run.validate(Validated(), loader(1), verbose=False)
+    run = cb.trainer(tmp_path, cb.callback())
+    run.validate(cb.Validated(), cb.loader(1), verbose=False)
     run.save_checkpoint(tmp_path / "new.ckpt")
-    net = Validated()
-    expected = fit_by_hand(net, list(loader(2)))[-1]
-    trainer(tmp_path, callback()).fit(
-        net, loader(2), loader(1, seed=9), ckpt_path=tmp_path / "new.ckpt"
+    net = cb.Validated()
+    expected = cb.fit_by_hand(net, list(cb.loader(2)))[-1]
+    cb.trainer(tmp_path, cb.callback()).fit(
+        net, cb.loader(2), cb.loader(1, seed=9), ckpt_path=tmp_path / "new.ckpt"
     )
-    assert close(net.fc.weight, expected)
+    assert cb.close(net.fc.weight, expected)
 
 
 def test_a_checkpoint_of_other_cells_says_which(tmp_path):
-    run = trainer(tmp_path, callback(name="rule"))
-    run.fit(Net(), loader(1))
+    run = cb.trainer(tmp_path, cb.callback(name="rule"))
+    run.fit(cb.Net(), cb.loader(1))
     run.save_checkpoint(tmp_path / "enc.ckpt")
-    use = callback(STDP(**RULE, time_dim=0), name="rule", cells={"dec": CellSpec("fc", "lif")})
-    net = Net()
+    use = cb.callback(
+        STDP(**cb.RULE, time_dim=0), name="rule", cells={"dec": CellSpec("fc", "lif")}
+    )
+    net = cb.Net()
     with pytest.raises(ValueError, match=r"Missing from it: \['dec'\]; not known here: \['enc'\]"):
-        trainer(tmp_path, use, max_epochs=2).fit(net, loader(1), ckpt_path=tmp_path / "enc.ckpt")
-    assert clean(net)
-    expected = fit_by_hand(net, list(loader(2)))[-1]
-    trainer(tmp_path, use).fit(net, loader(2))  # the state that did not fit is forgotten
-    assert close(net.fc.weight, expected)
+        cb.trainer(tmp_path, use, max_epochs=2).fit(
+            net, cb.loader(1), ckpt_path=tmp_path / "enc.ckpt"
+        )
+    assert cb.clean(net)
+    expected = cb.fit_by_hand(net, list(cb.loader(2)))[-1]
+    cb.trainer(tmp_path, use).fit(net, cb.loader(2))  # the state that did not fit is forgotten
+    assert cb.close(net.fc.weight, expected)
 
 
 def test_several_learners_have_pending_what_they_had(tmp_path):
     """Three batches of a group of four have passed for one learner, one of a pair for the other."""
 
     def learners():
-        rule = STDP(**{**RULE, "lr_post": 0.5}, time_dim=0)
+        rule = STDP(**{**cb.RULE, "lr_post": 0.5}, time_dim=0)
         return [
-            callback(name="a", apply_every_n_batches=4),
-            callback(rule, name="b", apply_every_n_batches=2, lr=0.5),
+            cb.callback(name="a", apply_every_n_batches=4),
+            cb.callback(rule, name="b", apply_every_n_batches=2, lr=0.5),
         ]
 
     def save(run, _):
         if run.fit_loop.epoch_loop.batch_idx == 2:
             run.save_checkpoint(tmp_path / "3.ckpt")
 
-    whole, resumed = Net(), Net()
-    trainer(tmp_path, *learners(), Probe("on_train_batch_end", save)).fit(whole, data(6))
-    run = trainer(tmp_path, *learners())
+    whole, resumed = cb.Net(), cb.Net()
+    cb.trainer(tmp_path, *learners(), cb.Probe("on_train_batch_end", save)).fit(whole, data(6))
+    run = cb.trainer(tmp_path, *learners())
     run.fit(resumed, data(6), ckpt_path=tmp_path / "3.ckpt")
     assert torch.equal(resumed.fc.weight, whole.fc.weight)
 
 
 @pytest.mark.parametrize("key", ["host", "batches", "schedule"])
 def test_a_state_that_lacks_a_key_says_which(key, tmp_path):
-    run = trainer(tmp_path, callback())
-    run.fit(Net(), loader(1))
+    run = cb.trainer(tmp_path, cb.callback())
+    run.fit(cb.Net(), cb.loader(1))
     run.save_checkpoint(tmp_path / "whole.ckpt")
     saved = torch.load(tmp_path / "whole.ckpt", weights_only=True)
-    del saved["callbacks"][callback().state_key][key]
+    del saved["callbacks"][cb.callback().state_key][key]
     torch.save(saved, tmp_path / "part.ckpt")
-    net = Net()
+    net = cb.Net()
     with pytest.raises(RuntimeError, match=r"keys \['batches', 'host', 'schedule'\].*load_from"):
-        trainer(tmp_path, callback(), max_epochs=2).fit(
-            net, loader(1), ckpt_path=tmp_path / "part.ckpt"
+        cb.trainer(tmp_path, cb.callback(), max_epochs=2).fit(
+            net, cb.loader(1), ckpt_path=tmp_path / "part.ckpt"
         )
-    assert clean(net)
-    use = callback()
+    assert cb.clean(net)
+    use = cb.callback()
     with pytest.raises(RuntimeError, match=r"keys \['optimizer', 'scheduler'\]"):
         use.load_state_dict({**run.callbacks[0].state_dict(), "schedule": {}})
-    run = trainer(tmp_path, use)
+    run = cb.trainer(tmp_path, use)
     use.load_state_dict({"host": {}, "batches": 0, "schedule": None})
     with pytest.raises(RuntimeError, match=r"keys \['rule', 'trainer', 'updaters'\]"):
-        run.fit(Net(), loader(1))
+        run.fit(cb.Net(), cb.loader(1))
 
 
 def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path):
     halve = functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
-    use, weights = callback(lr=0.5, lr_scheduler=halve), []
+    use, weights = cb.callback(lr=0.5, lr_scheduler=halve), []
     for _ in range(2):
-        net = Net()
-        trainer(tmp_path, use).fit(net, loader(3))
+        net = cb.Net()
+        cb.trainer(tmp_path, use).fit(net, cb.loader(3))
         weights.append(net.fc.weight)
     assert torch.equal(*weights)
 
 
 # ---------------------------------------------------------------------------- interrupted
-class Interrupted(Net):
+class Interrupted(cb.Net):
     """Fails in one batch: before, between and behind the calls of connection and neuron."""
 
     def __init__(self, at, what):
@@ -208,7 +200,7 @@ class Interrupted(Net):
                 raise self.what
 
 
-class Again(Resumable):
+class Again(cb.Resumable):
     """Gives the batch that failed once more."""
 
     def state_dict(self):
@@ -216,7 +208,7 @@ class Again(Resumable):
 
 
 def again():
-    return Again(TensorDataset(spikes(40)), batch_size=5)
+    return Again(TensorDataset(cb.spikes(40)), batch_size=5)
 
 
 resumes = pytest.mark.filterwarnings(
@@ -232,33 +224,33 @@ resumes = pytest.mark.filterwarnings(
 @pytest.mark.parametrize("what", [OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("at", ["before", "between", "behind"])
 def test_an_interrupted_batch_counts_for_nothing(at, what, every, tmp_path):
-    whole, rest, use = Net(), Net(), callback(apply_every_n_batches=every)
-    trainer(tmp_path, callback(apply_every_n_batches=every)).fit(whole, again())
+    whole, rest, use = cb.Net(), cb.Net(), cb.callback(apply_every_n_batches=every)
+    cb.trainer(tmp_path, cb.callback(apply_every_n_batches=every)).fit(whole, again())
     failed = Interrupted(at, what)
     saver = OnExceptionCheckpoint(tmp_path)
     with pytest.raises((what, SystemExit)):
-        trainer(tmp_path, use, saver, enable_checkpointing=True).fit(failed, again())
-    assert clean(failed)
+        cb.trainer(tmp_path, use, saver, enable_checkpointing=True).fit(failed, again())
+    assert cb.clean(failed)
     path = tmp_path / "on_exception.ckpt"
     host = torch.load(path, weights_only=True)["callbacks"][use.state_key]["host"]
     kept = [value for value in host["trainer"].values() if isinstance(value, dict)]
     assert all(value.get("buffer") is None for value in kept)
-    use = callback(apply_every_n_batches=every)
-    trainer(tmp_path, use).fit(rest, again(), ckpt_path=path)
+    use = cb.callback(apply_every_n_batches=every)
+    cb.trainer(tmp_path, use).fit(rest, again(), ckpt_path=path)
     assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
 @resumes
 def test_a_checkpoint_from_within_a_batch_has_nothing_of_it(tmp_path):
-    class Saves(Net):
+    class Saves(cb.Net):
         def training_step(self, batch, batch_idx):
             super().training_step(batch, batch_idx)
             if batch_idx == 2:
                 self.trainer.save_checkpoint(tmp_path / "within.ckpt")
 
-    whole, rest = Saves(), Net()
-    trainer(tmp_path, callback()).fit(whole, again())
-    trainer(tmp_path, callback()).fit(rest, again(), ckpt_path=tmp_path / "within.ckpt")
+    whole, rest = Saves(), cb.Net()
+    cb.trainer(tmp_path, cb.callback()).fit(whole, again())
+    cb.trainer(tmp_path, cb.callback()).fit(rest, again(), ckpt_path=tmp_path / "within.ckpt")
     assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
@@ -275,11 +267,11 @@ def test_what_was_carried_and_pending_outlives_an_interrupted_batch(tmp_path):
             raise OSError("on purpose")
 
     net, cells = Fails(), {"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif2")}
-    use = callback(cells=cells, carry=True)
+    use = cb.callback(cells=cells, carry=True)
     states = []
-    look = Probe("on_train_batch_end", lambda *_: states.append(copy.deepcopy(use.state_dict())))
+    look = cb.Probe("on_train_batch_end", lambda *_: states.append(copy.deepcopy(use.state_dict())))
     with pytest.raises(OSError, match="on purpose"):
-        trainer(tmp_path, use, look).fit(net, loader(3))
+        cb.trainer(tmp_path, use, look).fit(net, cb.loader(3))
     before, after = (str(state["host"]) for state in (states[-1], use.state_dict()))
     assert len(states) == 2
     assert before == after
@@ -307,27 +299,27 @@ def test_a_gradient_scaler_leaves_updates_alone(model, tmp_path):
     def scaled(scaler):
         net = model().float()
         data = torch.utils.data.DataLoader(
-            TensorDataset(spikes(20).float(), torch.arange(20) % OUTPUTS), batch_size=5
+            TensorDataset(cb.spikes(20).float(), torch.arange(20) % cb.OUTPUTS), batch_size=5
         )
         precision = MixedPrecision("16-mixed" if scaler else "bf16-mixed", "cpu", scaler)
-        run = trainer(tmp_path, callback(), plugins=[precision])
+        run = cb.trainer(tmp_path, cb.callback(), plugins=[precision])
         run.fit(net, data)
         return run, net.fc.weight.detach()
 
     run, weight = scaled(torch.amp.GradScaler("cpu"))
     assert run.global_step == (8 if model is HeadAndOwn else 4)
-    assert not torch.equal(weight, Net().float().fc.weight)
+    assert not torch.equal(weight, cb.Net().float().fc.weight)
     _, expected = scaled(None)
     assert torch.allclose(weight, expected, atol=0.05)
 
 
 # ---------------------------------------------------------------------------- the strategy
 def test_the_strategy_is_as_it_was(tmp_path):
-    run = trainer(tmp_path, callback(), callback(Noting(), name="two"))
-    inside = Probe("on_train_batch_end", lambda run, _: sorted(vars(run.strategy)))
+    run = cb.trainer(tmp_path, cb.callback(), cb.callback(cb.Noting(), name="two"))
+    inside = cb.Probe("on_train_batch_end", lambda run, _: sorted(vars(run.strategy)))
     run.callbacks.append(inside)
     before = sorted(vars(run.strategy))
-    run.fit(Net(), loader(1))
+    run.fit(cb.Net(), cb.loader(1))
     assert set(inside.found[0]) - set(before) == {"training_step", "optimizer_step"}
     assert sorted(vars(run.strategy)) == before
 
@@ -336,10 +328,10 @@ def test_optimizers_that_are_set_up_anew(tmp_path):
     def anew(run, _):
         run.strategy.setup_optimizers(run)
 
-    for model in (OwnOptimizer, AutomaticOwnOptimizer, AutomaticHead, Net):
-        net, again = model(), Probe("on_train_epoch_start", anew)
-        expected = fit_by_hand(net, list(loader(3)), epochs=2)[-1]
-        run = trainer(tmp_path, callback(), again, max_epochs=2)
-        run.fit(net, loader(3))
-        assert close(net.fc.weight, expected)
+    for model in (OwnOptimizer, AutomaticOwnOptimizer, AutomaticHead, cb.Net):
+        net, again = model(), cb.Probe("on_train_epoch_start", anew)
+        expected = cb.fit_by_hand(net, list(cb.loader(3)), epochs=2)[-1]
+        run = cb.trainer(tmp_path, cb.callback(), again, max_epochs=2)
+        run.fit(net, cb.loader(3))
+        assert cb.close(net.fc.weight, expected)
         assert run.global_step == 6

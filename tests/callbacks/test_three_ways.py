@@ -1,19 +1,8 @@
 """No optimizer, manual and automatic optimization: the same learning, counted once a batch."""
 
+import callback_helpers as cb
 import pytest
 import torch
-from callback_helpers import (
-    OUTPUTS,
-    Net,
-    Probe,
-    callback,
-    clean,
-    close,
-    fit_by_hand,
-    loader,
-    trainer,
-    weights_after_each_batch,
-)
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
@@ -28,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-class Automatic(Net):
+class Automatic(cb.Net):
     """No optimizer, no loss."""
 
     def __init__(self, optimizers=None):
@@ -36,7 +25,7 @@ class Automatic(Net):
         self.automatic_optimization = True
 
 
-class WithHead(Net):
+class WithHead(cb.Net):
     """A readout by backpropagation on what local learning finds."""
 
     heads = 1
@@ -45,7 +34,7 @@ class WithHead(Net):
         super().__init__()
         self.fc.requires_grad_(False)
         self.readouts = nn.ModuleList(
-            nn.Linear(OUTPUTS, OUTPUTS, dtype=torch.float64) for _ in range(self.heads)
+            nn.Linear(cb.OUTPUTS, cb.OUTPUTS, dtype=torch.float64) for _ in range(self.heads)
         )
 
     def losses(self, batch):
@@ -87,7 +76,7 @@ class ManualHeads(WithHead):
             self.untoggle_optimizer(optimizer)
 
 
-class OwnOptimizer(Net):
+class OwnOptimizer(cb.Net):
     """Steps an UpdateOptimizer itself."""
 
     def training_step(self, batch, batch_idx):
@@ -104,8 +93,8 @@ class AutomaticOwnOptimizer(Automatic):
 
 
 WAYS = {
-    "none": (Net, 1),
-    "empty": (lambda: Net([]), 1),
+    "none": (cb.Net, 1),
+    "empty": (lambda: cb.Net([]), 1),
     "automatic none": (Automatic, 1),
     "automatic empty": (lambda: Automatic([]), 1),
     "automatic head": (AutomaticHead, 1),
@@ -123,41 +112,46 @@ def _way(request):
 
 
 def test_learns_as_a_loop_by_hand(way, tmp_path):
-    (net, ticks), data = way, loader(6, last=3)
-    expected = fit_by_hand(net, list(data), epochs=2)
-    found = weights_after_each_batch(net)
-    run = trainer(tmp_path, callback(), found, max_epochs=2)
+    (net, ticks), data = way, cb.loader(6, last=3)
+    expected = cb.fit_by_hand(net, list(data), epochs=2)
+    found = cb.weights_after_each_batch(net)
+    run = cb.trainer(tmp_path, cb.callback(), found, max_epochs=2)
     run.fit(net, data)
     assert len(found.found) == len(expected) == 12
-    assert all(close(f, e) for f, e in zip(found.found, expected, strict=True))
+    assert all(cb.close(f, e) for f, e in zip(found.found, expected, strict=True))
     assert run.global_step == 12 * ticks
-    assert clean(net)
+    assert cb.clean(net)
 
 
 def test_checkpoints_are_saved_and_max_steps_stops(way, tmp_path):
-    (net, ticks), data = way, loader(4)
-    expected = fit_by_hand(net, list(data), epochs=3)
+    (net, ticks), data = way, cb.loader(4)
+    expected = cb.fit_by_hand(net, list(data), epochs=3)
     saver = ModelCheckpoint(
         tmp_path, filename="{step}", every_n_train_steps=3 * ticks, save_top_k=-1
     )
     # The callback stands behind: Lightning puts checkpoints last.
-    run = trainer(
-        tmp_path, saver, callback(), max_epochs=-1, max_steps=7 * ticks, enable_checkpointing=True
+    run = cb.trainer(
+        tmp_path,
+        saver,
+        cb.callback(),
+        max_epochs=-1,
+        max_steps=7 * ticks,
+        enable_checkpointing=True,
     )
     run.fit(net, data)
     assert run.global_step == 7 * ticks
-    assert close(net.fc.weight, expected[6])
+    assert cb.close(net.fc.weight, expected[6])
     saved = {path.stem: path for path in tmp_path.glob("*.ckpt")}
     assert set(saved) == {f"step={3 * ticks}", f"step={6 * ticks}"}
     for batches in (3, 6):
         state = torch.load(saved[f"step={batches * ticks}"], weights_only=True)["state_dict"]
-        assert close(state["fc.weight"], expected[batches - 1])
+        assert cb.close(state["fc.weight"], expected[batches - 1])
 
 
 def test_rates_and_weight_decay_are_monitored(way, tmp_path):
     monitor = LearningRateMonitor(log_weight_decay=True)
-    run = trainer(tmp_path, callback(), monitor, logger=TensorBoardLogger(tmp_path))
-    run.fit(way[0], loader(3))
+    run = cb.trainer(tmp_path, cb.callback(), monitor, logger=TensorBoardLogger(tmp_path))
+    run.fit(way[0], cb.loader(3))
     assert run.callback_metrics["updates/enc/weight/lr"] == 1.0
     known = isinstance(way[0], (WithHead, OwnOptimizer, AutomaticOwnOptimizer))
     assert any(name.startswith("lr-") for name in run.callback_metrics) == known
@@ -180,24 +174,26 @@ class AutomaticScheduled(Automatic):
 
 @pytest.mark.parametrize("model", [Scheduled, AutomaticScheduled])
 def test_a_scheduler_on_the_modules_own_optimizer(model, tmp_path):
-    net, batches = model(), list(loader(5))
-    expected = Net()
+    net, batches = model(), list(cb.loader(5))
+    expected = cb.Net()
     for i, batch in enumerate(batches):
         with torch.no_grad():
-            expected.fc.weight.copy_(fit_by_hand(expected, [batch], lr=0.5 ** (i // 2))[-1])
-    run = trainer(tmp_path, callback(), LearningRateMonitor(), logger=TensorBoardLogger(tmp_path))
-    run.fit(net, loader(5))
-    assert close(net.fc.weight, expected.fc.weight)
+            expected.fc.weight.copy_(cb.fit_by_hand(expected, [batch], lr=0.5 ** (i // 2))[-1])
+    run = cb.trainer(
+        tmp_path, cb.callback(), LearningRateMonitor(), logger=TensorBoardLogger(tmp_path)
+    )
+    run.fit(net, cb.loader(5))
+    assert cb.close(net.fc.weight, expected.fc.weight)
     assert run.callback_metrics["lr-UpdateOptimizer"] == 0.25
     assert run.global_step == 5
 
 
-class SteppedMidway(Net):
+class SteppedMidway(cb.Net):
     """Two optimizers, stepped after each half of the batch's samples, for two cells."""
 
     def __init__(self):
         super().__init__()
-        self.fc2, self.lif2 = Net().fc, Net().lif
+        self.fc2, self.lif2 = cb.Net().fc, cb.Net().lif
 
     def training_step(self, batch, batch_idx):
         first, second = self.optimizers()
@@ -212,14 +208,14 @@ class SteppedMidway(Net):
 
 
 def test_several_update_optimizers_of_the_modules_own(tmp_path):
-    net, data = SteppedMidway(), loader(4)
-    first = fit_by_hand(Net(), list(data))[-1]
-    second = fit_by_hand(Net(), list(data), lr=0.5)[-1]
+    net, data = SteppedMidway(), cb.loader(4)
+    first = cb.fit_by_hand(cb.Net(), list(data))[-1]
+    second = cb.fit_by_hand(cb.Net(), list(data), lr=0.5)[-1]
     cells = {"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif2")}
-    run = trainer(tmp_path, callback(cells=cells), logger=TensorBoardLogger(tmp_path))
+    run = cb.trainer(tmp_path, cb.callback(cells=cells), logger=TensorBoardLogger(tmp_path))
     run.fit(net, data)
-    assert close(net.fc.weight, first)
-    assert close(net.fc2.weight, second)
+    assert cb.close(net.fc.weight, first)
+    assert cb.close(net.fc2.weight, second)
     for cell in "ab":
         assert run.callback_metrics[f"updates/{cell}/weight/update_norm"] > 0
 
@@ -270,18 +266,18 @@ def test_the_modules_optimizers_work_and_count_as_without_a_learner(case, every,
 
     def run(folder, *learners):
         torch.manual_seed(0)
-        steps = Probe("on_train_batch_end", lambda run, _: run.global_step)
+        steps = cb.Probe("on_train_batch_end", lambda run, _: run.global_step)
         saver = ModelCheckpoint(folder, "{step}", every_n_train_steps=2, save_top_k=-1)
-        run = trainer(
+        run = cb.trainer(
             folder, *learners, steps, saver, max_epochs=-1, max_steps=6, enable_checkpointing=True,
             **options,
         )  # fmt: skip
-        run.fit(net := model(), loader(8))
+        run.fit(net := model(), cb.loader(8))
         assert run.global_step == 6
         saved = sorted(path.stem for path in folder.glob("*.ckpt"))
         return steps.found, saved, [param.tolist() for param in net.parameters()]
 
-    learner = callback(apply_every_n_batches=every, lr=0.0)  # heads see the same spikes
+    learner = cb.callback(apply_every_n_batches=every, lr=0.0)  # heads see the same spikes
     assert run(tmp_path / "with", learner) == run(tmp_path / "out")
 
 
@@ -298,15 +294,15 @@ class StandsIn(Optimizer):
         return None if closure is None else closure()
 
 
-class StepsNothing(Net):
+class StepsNothing(cb.Net):
     def training_step(self, batch, batch_idx):
         self(batch[0])
         self.optimizers().step()
 
 
 NOTHING = {
-    "none": Net,
-    "stands in": lambda: Net(StandsIn()),
+    "none": cb.Net,
+    "stands in": lambda: cb.Net(StandsIn()),
     "stands in, and is stepped": lambda: StepsNothing(StandsIn()),
     "none, and is stepped": StepsNothing,
     "automatic none": Automatic,
@@ -319,8 +315,8 @@ NOTHING = {
 @pytest.mark.parametrize("learners", [1, 2])
 @pytest.mark.parametrize("case", NOTHING)
 def test_without_an_optimizer_applied_updates_count(case, learners, tmp_path):
-    steps = Probe("on_train_batch_end", lambda run, _: run.global_step)
-    both = [callback(apply_every_n_batches=3 * i, name=f"{i}") for i in (1, 2)][:learners]
-    run = trainer(tmp_path, *both, steps)
-    run.fit(NOTHING[case](), loader(8))
+    steps = cb.Probe("on_train_batch_end", lambda run, _: run.global_step)
+    both = [cb.callback(apply_every_n_batches=3 * i, name=f"{i}") for i in (1, 2)][:learners]
+    run = cb.trainer(tmp_path, *both, steps)
+    run.fit(NOTHING[case](), cb.loader(8))
     assert steps.found == [0, 0, 1, 1, 1, 2, 2, 3]
