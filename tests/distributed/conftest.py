@@ -1,11 +1,7 @@
-"""What several processes have saved, for the tests of a file that names their script."""
-
-from pathlib import Path
+"""What several processes have saved, for the tests of a file that is also their script."""
 
 import pytest
 from run_ranks import run_ranks
-
-collect_ignore_glob = ["*_run.py"]  # torch may be too old for an example in one of these
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +11,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(request, folder):
-    """By the number of processes, what each has saved."""
-    script, numbers = Path(__file__).with_name(request.module.SCRIPT), request.module.RANKS
-    return {ranks: run_ranks(script, ranks, folder) for ranks in numbers}
+    """By the number of processes, what each has saved; of one and two, or of those in ``RANKS``."""
+    numbers = getattr(request.module, "RANKS", (1, 2))
+    return {ranks: run_ranks(request.path, ranks, folder) for ranks in numbers}

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from _forked import Forked, run_together
 from callback_helpers import trainer as quiet
+from values import differences
 
 from lightning_accum.callbacks import LocalDDPStrategy
 
@@ -31,6 +32,15 @@ def run_ranks(script, ranks, folder):
         assert done.returncode == 0, done.stderr
     files = [folder / f"{rank} of {ranks}.pt" for rank in range(ranks)]
     return [torch.load(file, weights_only=True) for file in files]
+
+
+def as_one(found, pick, rtol=1e-9, atol=1e-11):
+    """Returns what one process saved; several have it nearly, and each other's to the bit."""
+    alone, first, *others = (pick(saved) for ranks in found.values() for saved in ranks)
+    assert others
+    assert not any(differences(first, other) for other in others)
+    torch.testing.assert_close(first, alone, rtol=rtol, atol=atol)
+    return alone
 
 
 def share(main, wait=True):

@@ -1,8 +1,155 @@
 """Processes that train other cells, by other settings, from more batches or none, are told."""
 
-import pytest
+import sys
+import warnings
 
-SCRIPT, RANKS = "alike_run.py", [2]
+import lightning.pytorch as pl
+import pytest
+import torch
+from run_ranks import run_ranks, share, trainer
+from torch import nn
+from torch.utils.data import DataLoader
+
+from lightning_accum import STDP, CellSpec, Hebb
+from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
+from lightning_accum.nn import LIF
+
+RANKS, UNEVEN = [2], ("with", "without")
+
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.one, self.two, self.relu = nn.Linear(3, 2), nn.Linear(3, 4), nn.ReLU()
+        self.other = nn.ReLU()
+
+    def training_step(self, x):
+        self.relu(self.one(x))
+        self.other(self.two(x))
+
+    def configure_optimizers(self):
+        return None
+
+
+class Stop(pl.Callback):
+    """Ends a fit before its batches, some of which would wait in vain."""
+
+    def on_train_start(self, trainer, pl_module):
+        raise RuntimeError("enough")
+
+
+def case(name, rank):
+    """The callbacks of a process, and its number of batches."""
+    cells, rate, batches = {"a": CellSpec("one", "relu")}, 0.01, 2
+    options = {}
+    if name == "cells" and rank:
+        cells = {"a": CellSpec("two", "other")}
+    if name == "rate" and rank:
+        rate = 0.02
+    if name == "every" and rank:
+        options["apply_every_n_batches"] = 2
+    learner = CellTrainerCallback(Hebb(rate), cells, name="learner", **options)
+    return [] if name == "one learner" and rank else [learner], batches
+
+
+class Resting(Model):
+    """Calls the layer only in some processes."""
+
+    def __init__(self, rests):
+        super().__init__()
+        self.rests = rests
+
+    def training_step(self, x):
+        if not self.rests:
+            super().training_step(x)
+
+
+def whole(name, rank, ranks):
+    """What a whole fit warns of, in which some processes record nothing."""
+    torch.manual_seed(0)
+    model = Resting(name == "all rest" or (name == "second rests" and rank == 1))
+    data = DataLoader([torch.rand(4, 3)] * 2, batch_size=None)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        trainer(ranks, case("alike", rank)[0][0], epochs=1).fit(model, data)
+    return [str(each.message) for each in found if "record activity" in str(each.message)]
+
+
+def loop(name, rank):
+    """What a loop with Fabric says, and the weights that it leaves."""
+    torch.manual_seed(rank if name == "seeds" else 0)
+    model = nn.ModuleDict({"one": nn.Linear(3, 2), "two": nn.Linear(2, 3), "relu": nn.ReLU()})
+    layer = "two" if name == "layers" and rank else "one"  # of equally many weights
+    learner = FabricCellTrainer(Hebb(0.1), {"a": CellSpec(layer, "relu")})
+    learner.setup(model)
+    if name == "loaded":
+        model.load_state_dict({key: value.fill_(0.5) for key, value in model.state_dict().items()})
+    said, before = "", [p.detach().clone() for p in model.parameters()]
+    for _ in range(2):
+        with learner.batch():
+            model["relu"](model[layer](torch.rand(4, model[layer].in_features)))
+        try:
+            learner.step()
+        except RuntimeError as error:
+            said = str(error)
+    moved = any(not torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    return {"raised": said, "moved": moved}
+
+
+def run(name, rank, ranks):
+    torch.manual_seed(0)
+    callbacks, batches = case(name, rank)
+    said = ""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        try:
+            data = DataLoader([torch.rand(4, 3)] * batches, batch_size=None)
+            trainer(ranks, *callbacks, Stop(), epochs=1).fit(Model(), data)
+        except RuntimeError as error:
+            said = str(error)
+    warned = [str(each.message) for each in found if "All processes" in str(each.message)]
+    return {"raised": said, "warned": warned}
+
+
+class Head(pl.LightningModule):
+    """A layer that learns by a rule, and a readout."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.lif = nn.Linear(6, 4, bias=False).requires_grad_(False), LIF(4, time_dim=0)
+        self.head, self.batches = nn.Linear(4, 2), 0
+
+    def training_step(self, batch, batch_idx):
+        self.batches += 1
+        self.lif.reset()
+        return self.head(self.lif(self.fc(batch.transpose(0, 1))).mean(0)).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.head.parameters(), 0.1)
+
+
+def uneven(rank, ranks, learns):
+    """How a fit ends in which the first process has a batch more."""
+    rule, cells = STDP(0.01, -0.01, time_dim=0), {"enc": CellSpec("fc", "lif")}
+    learner = CellTrainerCallback(rule, cells, log=False, summary=False)
+    net, raised = Head(), ""
+    data = DataLoader(torch.ones(4 - rank, 5, 7, 6), batch_size=None)
+    try:
+        trainer(ranks, *[learner][: int(learns)], epochs=1).fit(net, data)
+    except BaseException as error:
+        raised = type(error).__name__
+    return {"raised": raised, "batches": net.batches}
+
+
+def main(rank, ranks, folder):
+    if folder.name in UNEVEN:
+        return uneven(rank, ranks, folder.name == "with")
+    names = ("alike", "cells", "rate", "every", "one learner")
+    found = {name: run(name, rank, ranks) for name in names}
+    found["loops"] = {name: loop(name, rank) for name in ("same", "loaded", "seeds", "layers")}
+    found["fits"] = {n: whole(n, rank, ranks) for n in ("none rests", "second rests", "all rest")}
+    return found
 
 
 def test_processes_that_are_alike_are_told_nothing(found):
@@ -57,3 +204,17 @@ def test_processes_that_all_record_nothing_are_told_once(found):
     (said,) = first
     assert "Cell `a` should record activity for `Hebb` to learn from." in said
     assert second == []
+
+
+@pytest.mark.parametrize("learner", UNEVEN)
+def test_a_fit_of_uneven_processes_ends_as_without_a_learner(learner, tmp_path):
+    """The process that has more waits for gradients, or updates, until the other has ended."""
+    folder = tmp_path / learner
+    folder.mkdir()
+    first, second = run_ranks(__file__, 2, folder)
+    assert second == {"raised": "", "batches": 3}
+    assert first == {"raised": "RuntimeError", "batches": 4}
+
+
+if __name__ == "__main__":
+    share(main, wait=not sys.argv[4].endswith(UNEVEN))

@@ -1,13 +1,95 @@
 """Several processes that stop in the middle of a group go on as if they had not."""
 
+import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import Resumable
+from run_ranks import Saver, resuming, share, trainer
+from torch import nn
 from values import differences
 
-from lightning_accum import STDP, CellSpec
+import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.metrics import MaxRateClassifier
+from lightning_accum.nn import LIF, AdaptiveLIF, PoissonEncoder
 
-SCRIPT, RANKS = "resume_run.py", (1, 2)  # two go on from one
+INPUTS, OUTPUTS, BATCH, BATCHES = 6, 5, 4, 7
+STOP = 4  # one batch into a group of three
+
+
+def pieces(rank, ranks):
+    """Images and labels of one process."""
+    images = torch.rand(BATCHES, BATCH, INPUTS, generator=torch.Generator().manual_seed(1))
+    mine = torch.arange(BATCH).tensor_split(ranks)[rank]
+    return Resumable([(each[mine], mine % 3) for each in images], batch_size=None)
+
+
+class Model(pl.LightningModule):
+    """With noise, everything that a process has of its own; without, the same in any number."""
+
+    def __init__(self, noise):
+        super().__init__()
+        torch.manual_seed(0)
+        self.automatic_optimization = False
+        self.encoder = PoissonEncoder(steps=8, max_rate=400.0, seed=0 if noise is None else noise)
+        self.noise = noise is not None
+        self.fc = nn.Linear(INPUTS, OUTPUTS, bias=False).requires_grad_(False)
+        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.lif = (
+            AdaptiveLIF(OUTPUTS, v_threshold=0.6, theta_plus=0.1, time_dim=0)
+            if self.noise
+            else LIF(OUTPUTS, v_threshold=0.6, time_dim=0)
+        )
+        self.readout = MaxRateClassifier(OUTPUTS, 3)
+        self.double()
+
+    def training_step(self, batch, batch_idx):
+        images, labels = batch
+        spikes = self.encoder(images) if self.noise else images.expand(8, -1, -1) > 0.5
+        if not self.noise:
+            self.lif.reset()
+        out = self.lif(self.fc(spikes.double()))
+        self.readout.update(out.mean(0), labels)
+        return {"reward": out.mean(2) - 0.1}
+
+    def configure_optimizers(self):
+        return None
+
+
+def stdp(how):
+    return la.STDP(0.03, -0.02, time_dim=0, batch_reduction=how)
+
+
+def modulated(how):
+    dopamine = la.Neuromodulator(20.0, baseline=0.1)
+    return la.MSTDPET(0.3, -0.2, time_dim=0, batch_reduction=how, reward=dopamine)
+
+
+def fit(path, rank, ranks, resume, noise, make=stdp):
+    """What a process ends with: all of its model, and what its callback keeps."""
+    model = Model(10 + rank if noise else None)
+    how = "mean" if noise else "sum"
+    callback = CellTrainerCallback(
+        make(how),
+        cells={"enc": la.CellSpec("fc", "lif")},
+        apply_every_n_batches=3,
+        carry=noise,
+        input_keys=("reward",) if make is modulated else (),
+    )
+    run = trainer(ranks, callback, *([] if resume else [Saver(path, STOP)]))
+    run.fit(model, pieces(rank, ranks), **resuming(path if resume else None))
+    return {"model": dict(model.state_dict()), "callback": callback.state_dict()}
+
+
+def main(rank, ranks, folder):
+    own, alone = folder / f"own of {ranks}.ckpt", folder / "alone.ckpt"
+    return {
+        "whole": fit(own, rank, ranks, resume=False, noise=True),
+        "resumed": fit(own, rank, ranks, resume=True, noise=True),
+        "modulated": fit(own, rank, ranks, False, True, modulated),
+        "modulated, resumed": fit(own, rank, ranks, True, True, modulated),
+        "of one": fit(alone, rank, ranks, resume=ranks > 1, noise=False),  # two go on from one
+    }
 
 
 @pytest.mark.parametrize("names", [("whole", "resumed"), ("modulated", "modulated, resumed")])
@@ -37,8 +119,8 @@ def test_what_one_process_had_pending_counts_once_where_two_go_on(found):
 def test_a_resume_by_fewer_processes_is_told(found):
     saved = found[2][0]["whole"]["callback"]
     callback = CellTrainerCallback(
-        STDP(0.03, -0.02, time_dim=0, batch_reduction="mean"),
-        cells={"enc": CellSpec("fc", "lif")},
+        stdp("mean"),
+        cells={"enc": la.CellSpec("fc", "lif")},
         apply_every_n_batches=3,
         carry=True,
     )
@@ -46,3 +128,7 @@ def test_a_resume_by_fewer_processes_is_told(found):
     with pytest.warns(RuntimeWarning, match="of 2 processes should .* Found 1, so that only the"):
         callback.load_state_dict({**saved, "others": others})
     callback.load_state_dict({**saved, "others": []})  # of one process
+
+
+if __name__ == "__main__":
+    share(main)
