@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import itertools
 import os
 import re
 import signal
@@ -30,6 +31,7 @@ from torch import nn
 import lightning_accum as la
 from lightning_accum import accumulators, callbacks, functional, metrics, observe, optim
 from lightning_accum import nn as lann
+from lightning_accum.functional.update_statistics import spike_counts
 
 EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "40"))
 fuzz = settings(
@@ -182,7 +184,9 @@ GOOD = {
         (lambda: None, "Updater.user Updatable.updater Cell.updater"),
         (lambda: "skip", "Updater.nonfinite"),
         (lambda: torch.ones(2, 2),
-         "UpdateStatistics.before UpdateStatistics.after before after"),
+         "UpdateStatistics.before UpdateStatistics.after before after "
+         "update_statistics.pos update_statistics.neg"),
+        (lambda: torch.empty(5, 2, 3), "trace.out reverse_trace.out"),
         (lambda: torch.ones(4, 3), "Linear.x SparseLinear.x"),
         (lambda: torch.ones(4, 3, 5), "SequenceConv.x"),
         (lambda: torch.ones(2), "RewardBaseline.reward"),
@@ -572,13 +576,40 @@ REFUSES = {
 }
 
 
+# Who hands what it is given to torch, or to a module that may be any.
+HANDS_ON = {"StreamAccumulator.add_state", "Accumulator.parts", "Surrogate.spike"}
+HANDS_ON |= {"Serial.forward", "RecurrentLinear.forward"}
+
+
 @pytest.mark.parametrize("name", [*FUNCTIONS, *METHODS])
-def test_calls_take_good_arguments(name):
-    """Where even these do not get in, hostile ones never would."""
+def test_calls_take_good_arguments_and_no_number_or_list_for_a_tensor(name):
+    """Where even good ones do not get in, hostile ones never would."""
     _, call, found = prepared(name)
     context = pytest.raises(Exception, match=REFUSES[name]) if name in REFUSES else nullcontext()
+    given = start(name, found)
     with context:
-        invoke(call, found, start(name, found))
+        invoke(call, found, given)
+    tensors = {which for which, value in given.items() if isinstance(value, torch.Tensor)}
+    for which, bad in itertools.product(tensors if name not in HANDS_ON else (), ([1.0, 2.0], 1.5)):
+        _, call, found = prepared(name)
+        with pytest.raises(TypeError, match=rf"`(parameter\.)?{which}` should be a tensor"):
+            invoke(call, found, {**start(name, found), which: bad})
+
+
+@pytest.mark.parametrize("bad", [1.5, [nn.Linear(2, 2)], None])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (optim.updates_as_gradients, "`updaters` should hold Updaters"),
+        (la.CellSpec("0", "1").find, r"`model` should be a torch\.nn\.Module"),
+        (la.Clamp(0.0), "`param` should be a tensor"),
+        (la.Normalize(), "`param` should be a tensor"),
+        (spike_counts, "`spikes` should be a tensor"),
+    ],
+)
+def test_what_is_something_else_is_refused_by_name(call, words, bad):
+    with pytest.raises(TypeError, match=f"Argument {words}"):
+        call(bad)
 
 
 def prepared(name):
