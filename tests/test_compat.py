@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import sys
-from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -24,39 +23,6 @@ from torchmetrics import MeanMetric, SumMetric
 from lightning_accum._compat import lightning as of_lightning
 from lightning_accum._compat import torch as of_torch
 from lightning_accum._compat import torchmetrics as of_torchmetrics
-from lightning_accum._compat.lightning import (
-    batches_that_stepped,
-    count_steps,
-    log_again,
-    logs_hyperparameters,
-    logs_now,
-    replace_methods,
-    restore_methods,
-    skips_backward,
-)
-from lightning_accum._compat.torch import (
-    compiled_from,
-    foreach,
-    forward_methods,
-    fused_adam,
-    hook_count,
-    in_backward,
-    in_dispatch_mode,
-    is_compiler_failure,
-    is_traced,
-    own_tensor,
-    parallel_region,
-    step_is_watched,
-    version,
-)
-from lightning_accum._compat.torchmetrics import (
-    default_states,
-    forget_computed,
-    is_synchronised,
-    known_keywords,
-    local_result,
-    mark_updated,
-)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -64,26 +30,26 @@ def test_in_backward(reentrant):
     seen = []
 
     def square(x):
-        seen.append(in_backward())
+        seen.append(of_torch.in_backward())
         return x * x
 
     x = torch.ones(1, requires_grad=True)
     checkpoint(square, x, use_reentrant=reentrant).backward()
     assert seen == [False, True]
-    assert not in_backward()
+    assert not of_torch.in_backward()
 
 
 def test_in_dispatch_mode():
     with FakeTensorMode():
-        assert in_dispatch_mode()
-    assert not in_dispatch_mode()
+        assert of_torch.in_dispatch_mode()
+    assert not of_torch.in_dispatch_mode()
 
 
 def test_is_traced():
     seen = []
 
     def double(x):
-        seen.append(is_traced())
+        seen.append(of_torch.is_traced())
         return 2 * x
 
     double(torch.ones(1))
@@ -91,7 +57,7 @@ def test_is_traced():
     torch.func.grad(lambda x: double(x).sum())(torch.ones(1))
     torch.compile(double, backend="eager", fullgraph=True)(torch.ones(1))
     assert seen == [False, True, True, True]
-    assert not is_traced()
+    assert not of_torch.is_traced()
 
 
 def test_forward_methods():
@@ -101,30 +67,26 @@ def test_forward_methods():
 
     own = nn.Linear(1, 1)
     own.forward = lambda x: x
-    assert forward_methods(Doubled(1, 1, 1)) == ["torch.nn.modules.conv", __name__]
-    assert forward_methods(own) == ["<object>"]
+    assert of_torch.forward_methods(Doubled(1, 1, 1)) == ["torch.nn.modules.conv", __name__]
+    assert of_torch.forward_methods(own) == ["<object>"]
     assert Doubled(1, 1, 1)(torch.ones(1, 1, 1)).shape == (1, 1, 1)  # torch does call it
 
 
 def test_compiled_from():
     model = nn.Sequential(nn.Linear(2, 1))
-    assert compiled_from(torch.compile(model)) is model
-    assert compiled_from(model) is model
+    assert of_torch.compiled_from(torch.compile(model)) is model
+    assert of_torch.compiled_from(model) is model
 
 
 def test_hook_count():
     relu = nn.ReLU()
-    assert hook_count(relu) == 0
-    handles = [
-        relu.register_forward_hook(lambda *args: None),
-        relu.register_forward_pre_hook(lambda *args: None),
-        relu.register_full_backward_hook(lambda *args: None),
-        relu.register_full_backward_pre_hook(lambda *args: None),
-    ]
-    assert hook_count(relu) == 4
+    assert of_torch.hook_count(relu) == 0
+    kinds = "forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"
+    handles = [getattr(relu, f"register_{kind}")(lambda *args: None) for kind in kinds]
+    assert of_torch.hook_count(relu) == 4
     for handle in handles:
         handle.remove()
-    assert hook_count(relu) == 0
+    assert of_torch.hook_count(relu) == 0
 
 
 def test_own_tensor():
@@ -138,26 +100,21 @@ def test_own_tensor():
             return self.inner.weight
 
     tied = Tied()
-    assert own_tensor(tied.inner, "weight") is tied.weight
-    assert own_tensor(tied.inner, "running_mean") is tied.inner.running_mean
-    assert own_tensor(tied, "weight") is own_tensor(tied, "inner") is None
+    assert of_torch.own_tensor(tied.inner, "weight") is tied.weight
+    assert of_torch.own_tensor(tied.inner, "running_mean") is tied.inner.running_mean
+    assert of_torch.own_tensor(tied, "weight") is of_torch.own_tensor(tied, "inner") is None
 
 
-def test_foreach_subtracts_and_adds_when_it_is_called():
-    targets = [torch.zeros(1), torch.ones(2)]
-    values = foreach("sub")([torch.ones(1), torch.full((2,), 3.0)], [torch.zeros(1), targets[1]])
-    call = partial(foreach("add_"), targets, values, alpha=0.5)
-    assert [target.tolist() for target in targets] == [[0.0], [1.0, 1.0]]
-    call()
-    assert [target.tolist() for target in targets] == [[0.5], [2.0, 2.0]]
-
-
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "maximum"])
-def test_foreach(name):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("add", {"alpha": 0.5}), ("add", {}), ("sub", {}), ("mul", {}), ("maximum", {})],
+)
+def test_foreach(name, options):
     left, right = [torch.ones(2), torch.full((3,), 2.0)], [torch.full((2,), 3.0), torch.ones(3)]
-    expected = [getattr(torch, name)(a, b) for a, b in zip(left, right, strict=True)]
-    assert all(map(torch.equal, foreach(name)(left, right), expected))
-    foreach(f"{name}_")(left, right)
+    pairs = zip(left, right, strict=True)
+    expected = [getattr(torch, name)(a, b, **options) for a, b in pairs]
+    assert all(map(torch.equal, of_torch.foreach(name)(left, right, **options), expected))
+    of_torch.foreach(f"{name}_")(left, right, **options)
     assert all(map(torch.equal, left, expected))
 
 
@@ -168,7 +125,7 @@ def test_fused_adam(decoupled):
     weight, reference = torch.ones(3), nn.Parameter(torch.ones(3))
     reference.grad = torch.tensor([1.0, -2.0, 0.0])
     kind([reference], foreach=False, **options).step()
-    fused_adam(decoupled)(
+    of_torch.fused_adam(decoupled)(
         [weight], [reference.grad], [torch.zeros(3)], [torch.zeros(3)], [], [torch.ones(())],
         lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.5, eps=1e-8, amsgrad=False, maximize=False,
     )  # fmt: skip
@@ -181,10 +138,10 @@ def test_is_compiler_failure():
 
     with pytest.raises(RuntimeError) as failure:
         torch.compile(lambda x: 2 * x, backend=broken)(torch.ones(1))
-    assert is_compiler_failure(failure.value)
+    assert of_torch.is_compiler_failure(failure.value)
     with pytest.raises(RuntimeError) as other:
         torch.compile(lambda x: x @ x, backend="eager")(torch.ones(2, 3))
-    assert not is_compiler_failure(other.value)
+    assert not of_torch.is_compiler_failure(other.value)
 
 
 class Looked(pl.LightningModule):
@@ -206,26 +163,22 @@ class Looked(pl.LightningModule):
         return None
 
 
-def looked(tmp_path, look, automatic=False, **options):
+def looked(tmp_path, look, *callbacks, automatic=False, **options):
     """What ``look(module)`` returned in each of five batches."""
-    quiet = dict.fromkeys(
-        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-    )
     model = Looked(look, automatic)
-    shared = {"accelerator": "cpu", "default_root_dir": tmp_path, "max_epochs": 1}
-    pl.Trainer(**{**quiet, **shared, **options}).fit(model)
+    trainer(tmp_path, *callbacks, **options).fit(model)
     return model.found
 
 
 def test_batches_that_stepped(tmp_path):
-    found = looked(tmp_path, lambda module: batches_that_stepped(module.trainer))
+    found = looked(tmp_path, lambda module: of_lightning.batches_that_stepped(module.trainer))
     assert found == [0, 1, 2, 3, 4]
 
 
 def test_logs_now(tmp_path):
     def look(module):
         module.trainer.should_stop = len(module.found) >= 2
-        logs = logs_now(module.trainer)
+        logs = of_lightning.logs_now(module.trainer)
         assert logs == module.trainer._logger_connector.should_update_logs
         return logs
 
@@ -237,7 +190,7 @@ def test_logs_now(tmp_path):
 def test_log_again(tmp_path):
     def look(module):
         values = {name: torch.tensor(float(len(module.found))) for name in ("a", "b")}
-        again = log_again(module, values)
+        again = of_lightning.log_again(module, values)
         if not again:
             module.log_dict(values, on_step=True, on_epoch=False)
         assert module.trainer.callback_metrics["a"] == module.trainer.callback_metrics["b"]
@@ -249,7 +202,7 @@ def test_log_again(tmp_path):
 
 def test_skips_backward(tmp_path):
     def look(module):
-        return skips_backward(module.trainer)
+        return of_lightning.skips_backward(module.trainer)
 
     assert looked(tmp_path, look) == [False] * 5
 
@@ -257,14 +210,14 @@ def test_skips_backward(tmp_path):
         def on_train_epoch_start(self, trainer, pl_module):
             trainer.fit_loop._skip_backward = True  # as that callback does
 
-    assert looked(tmp_path, look, callbacks=[Last()]) == [True] * 5
+    assert looked(tmp_path, look, Last()) == [True] * 5
 
 
 @pytest.mark.parametrize("automatic", [True, False])
 def test_count_steps(automatic, tmp_path):
     def look(module):
-        count_steps(module.trainer, 2)
-        count_steps(module.trainer, -1)
+        of_lightning.count_steps(module.trainer, 2)
+        of_lightning.count_steps(module.trainer, -1)
         return int(module.trainer.global_step)
 
     # Lightning itself counts a step in each batch of automatic optimization
@@ -281,11 +234,11 @@ def test_methods_are_replaced_and_restored():
             return self.text
 
     one, two, three = Speaker("one"), Speaker("two"), Speaker("three")
-    replace_methods(one, two.say)
+    of_lightning.replace_methods(one, two.say)
     assert one.say() == "two"
-    restore_methods(one, three.say)  # it is not what was set
+    of_lightning.restore_methods(one, three.say)  # it is not what was set
     assert one.say() == "two"
-    restore_methods(one, two.say)
+    of_lightning.restore_methods(one, two.say)
     assert (one.say(), vars(one)) == ("one", {"text": "one"})
 
 
@@ -295,16 +248,16 @@ def test_logs_hyperparameters():
             super().__init__()
             self.save_hyperparameters(logger=log)
 
-    assert logs_hyperparameters(Saving(1, log=True))
-    assert not logs_hyperparameters(Saving(1, log=False))
-    assert not logs_hyperparameters(pl.LightningDataModule())
+    assert of_lightning.logs_hyperparameters(Saving(1, log=True))
+    assert not of_lightning.logs_hyperparameters(Saving(1, log=False))
+    assert not of_lightning.logs_hyperparameters(pl.LightningDataModule())
 
 
 def test_default_states():
     metric = SumMetric()
     metric.update(2.0)
-    (default,) = default_states(metric).values()
-    assert (default, metric.metric_state.keys()) == (0.0, default_states(metric).keys())
+    (default,) = (states := of_torchmetrics.default_states(metric)).values()
+    assert (default, metric.metric_state.keys()) == (0.0, states.keys())
 
 
 def test_forget_computed():
@@ -313,64 +266,57 @@ def test_forget_computed():
     assert metric.compute() == 2.0
     metric.sum_value = torch.tensor(3.0)
     assert metric.compute() == 2.0  # torchmetrics does not look at the state
-    forget_computed(metric)
+    of_torchmetrics.forget_computed(metric)
     assert metric.compute() == 3.0
 
 
 def test_mark_updated():
     metric = SumMetric()
-    mark_updated(metric)
+    of_torchmetrics.mark_updated(metric)
     assert metric.compute() == 0.0  # no warning that `update` was never called
-    metric.update(1.0)
-    metric.update(1.0)
-    mark_updated(metric)
+    for _ in range(2):
+        metric.update(1.0)
+    of_torchmetrics.mark_updated(metric)
     assert metric.update_count == 3
 
 
 def test_version():
     tensor = torch.zeros(2)
-    before = version(tensor)
+    before = of_torch.version(tensor)
     tensor.view(1, 2).add_(1)
-    assert version(tensor) == before + 1
+    assert of_torch.version(tensor) == before + 1
 
 
 def test_is_synchronised():
     total = SumMetric()
-    assert not is_synchronised(total)
+    assert not of_torchmetrics.is_synchronised(total)
     total.sync(dist_sync_fn=lambda value, group: [value], distributed_available=lambda: True)
-    assert is_synchronised(total)
+    assert of_torchmetrics.is_synchronised(total)
     total.unsync()
-    assert not is_synchronised(total)
+    assert not of_torchmetrics.is_synchronised(total)
 
 
 def test_local_result():
-    total = SumMetric(
-        dist_sync_fn=lambda value, group: [value, value], distributed_available_fn=lambda: True
-    )
+    """It is that of one process, of the values now; and it leaves no cache."""
+    together = {"dist_sync_fn": lambda value, group: [value, value]}
+    total = SumMetric(distributed_available_fn=lambda: True, **together)
     total.update(3.0)
-    assert (local_result(total), total.compute(), local_result(total)) == (3.0, 6.0, 3.0)
+    local = of_torchmetrics.local_result
+    assert (local(total), total.compute(), local(total)) == (3.0, 6.0, 3.0)
+    total.sum_value.add_(1.0)
+    assert local(total) == 4.0
+    total.sum_value.add_(1.0)
+    assert total.compute() == 10.0
 
 
 def test_known_keywords():
-    assert known_keywords(MeanMetric(), {"value": 1, "weight": 2, "other": 3}) == {
-        "value": 1,
-        "weight": 2,
-    }
-
-
-def test_local_result_ignores_and_leaves_no_cache():
-    total = SumMetric()
-    total.update(3.0)
-    assert total.compute() == 3.0
-    total.sum_value.add_(1.0)
-    assert local_result(total) == 4.0
-    total.sum_value.add_(1.0)
-    assert total.compute() == 5.0
+    given = {"value": 1, "weight": 2}
+    assert of_torchmetrics.known_keywords(MeanMetric(), {**given, "other": 3}) == given
 
 
 def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
     one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    assert not step_is_watched(one)
+    assert not of_torch.step_is_watched(one)
     for register in (
         one.register_step_pre_hook,
         one.register_step_post_hook,
@@ -378,23 +324,23 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
         register_optimizer_step_post_hook,
     ):
         handle = register(lambda *args: None)
-        assert step_is_watched(one)
+        assert of_torch.step_is_watched(one)
         handle.remove()
-        assert not step_is_watched(one)
+        assert not of_torch.step_is_watched(one)
     with torch.profiler.profile():
-        assert step_is_watched(one)
-    assert not step_is_watched(one)
+        assert of_torch.step_is_watched(one)
+    assert not of_torch.step_is_watched(one)
     torch.optim.lr_scheduler.StepLR(one, 1)
-    assert step_is_watched(one)
+    assert of_torch.step_is_watched(one)
 
 
 # -------------------------------------------- versions of torch and Lightning with other names
 ESSENTIAL = {
-    "compiled_from": lambda: compiled_from(object()),
-    "count_steps": lambda: count_steps(object(), 1),
-    "foreach": lambda: foreach("add_"),
-    "in_backward": in_backward,
-    "own_tensor": lambda: own_tensor(object(), "weight"),
+    "compiled_from": lambda: of_torch.compiled_from(object()),
+    "count_steps": lambda: of_lightning.count_steps(object(), 1),
+    "foreach": lambda: of_torch.foreach("add_"),
+    "in_backward": of_torch.in_backward,
+    "own_tensor": lambda: of_torch.own_tensor(object(), "weight"),
 }
 WITHOUT_RISK = {"attempt", "forward_methods", "is_traced", "lacking"}  # borrow nothing, or try it
 WITHOUT_RISK |= {"replace_methods", "restore_methods"}
@@ -453,7 +399,7 @@ def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path):
     def look(module):
         del module.trainer.fit_loop.epoch_loop._batches_that_stepped
         try:
-            return batches_that_stepped(module.trainer)
+            return of_lightning.batches_that_stepped(module.trainer)
         finally:
             module.trainer.fit_loop.epoch_loop._batches_that_stepped = len(module.found)
 
@@ -462,4 +408,4 @@ def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path):
 
 def test_torch_has_parallel_regions_where_it_was_built_with_openmp():
     openmp = "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
-    assert sys.platform != "linux" or (parallel_region() is not None) == openmp
+    assert sys.platform != "linux" or (of_torch.parallel_region() is not None) == openmp
