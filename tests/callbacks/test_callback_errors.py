@@ -1,15 +1,27 @@
 """What is wrong is told, with what was found and how to mend it; and all can be used afterwards."""
 
 import copy
+import itertools
 import warnings
 
 import callback_helpers as cb
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelPruning
+from test_three_ways import AutomaticHead
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from lightning_accum import STDP, CellSpec, CellTrainer, NonFiniteUpdateError
+from lightning_accum import (
+    STDP,
+    CellSpec,
+    CellTrainer,
+    Clopath,
+    NonFiniteUpdateError,
+    get_updater,
+)
 from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.engine.terms import Term
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
@@ -52,6 +64,12 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
         ({"cells": {"enc": ("fc", "lif")}}, TypeError, "Found `tuple` for `enc`"),
         ({"rule": nn.ReLU()}, TypeError, r"should be a CellTrainer.*Found `ReLU"),
         ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
+        ({"lr_scheduler": 0.5}, TypeError, "`lr_scheduler` should be a callable"),
+        (
+            {"lr_scheduler": StepLR, "lr_interval": "step"},
+            ValueError,
+            "`lr_interval` should be",
+        ),
         ({"rule": STDP(0.1, -0.1, carry=False), "carry": True}, ValueError, "for a `STDP`"),
     ],
 )
@@ -154,6 +172,13 @@ REFUSED = {
     "an optimizer that is stepped before the reward is there": (
         Own, {"input_keys": {"reward": "score"}}, ValueError, "`input_keys` should be empty"
     ),
+    "a schedule beside an optimizer that has its own": (
+        Own, {"lr_scheduler": StepLR}, ValueError, "`lr_scheduler` should be None if the module has"
+    ),
+    "a schedule that needs a metric": (
+        AutomaticHead, {"lr_scheduler": ReduceLROnPlateau}, ValueError,
+        r"takes no metric\. Found a `ReduceLROnPlateau`"
+    ),
     "an optimizer that leaves out a cell": (
         HalfOwn, {"cells": TWO}, ValueError, r"every parameter.*cell two\): weight"
     ),
@@ -167,6 +192,7 @@ def test_a_fit_that_cannot_be(case, tmp_path):
     with pytest.raises(error, match=words):
         cb.trainer(tmp_path, cb.callback(**options)).fit(net, cb.loader(1))
     assert cb.clean(net)
+    assert torch.equal(net.fc.weight, model().fc.weight)
 
 
 def test_two_of_a_name_are_told_by_lightning(tmp_path):
@@ -239,3 +265,41 @@ def test_a_cell_that_is_deleted_in_a_fit(tmp_path):
 
     net.on_train_epoch_start = delete
     cb.trainer(tmp_path, use, max_epochs=2).fit(net, cb.loader(2))
+
+
+def test_a_parameter_pruned_in_a_fit_goes_on_learning(tmp_path):
+    net = cb.Net()
+    pruning = ModelPruning(
+        "l1_unstructured",
+        parameters_to_prune=[(net.fc, "weight")],
+        amount=0.25,
+        apply_pruning=lambda epoch: epoch == 0,
+        make_pruning_permanent=False,
+        use_lottery_ticket_hypothesis=False,
+    )
+    seen = cb.Probe("on_train_epoch_end", lambda _, module: module.fc.weight_orig.detach().clone())
+    run = cb.trainer(tmp_path, cb.callback(), pruning, seen, max_epochs=4)
+    run.fit(net, cb.loader(3))
+    after = seen.found
+    assert all(not torch.equal(a, b) for a, b in itertools.pairwise(after))
+    assert int((net.fc.weight == 0).sum()) == net.fc.weight.numel() // 4
+    assert "weight_orig" in dict(net.fc.named_parameters())
+
+
+def test_a_parameter_that_is_computed_from_then_on_is_told(tmp_path):
+    net = cb.Net()
+    net.on_train_batch_end = lambda *_: nn.utils.parametrizations.weight_norm(net.fc)
+    with pytest.raises(RuntimeError, match=r"`weight` should stay a parameter of `Linear \(cell"):
+        cb.trainer(tmp_path, cb.callback()).fit(net, cb.loader(2))
+
+
+def test_a_cell_that_cannot_be_registered_leaves_nothing():
+    """The neuron has no membrane potential, which is noticed when the cell is there already."""
+    model = nn.Sequential(nn.Linear(2, 1), nn.ReLU())
+    rule = Clopath(0.1, -0.1, 0.0, 0.5)
+    host = CellHost(rule, {"enc": CellSpec("0", "1")})
+    with pytest.raises((AttributeError, ValueError), match="membrane"):
+        host.bind(model)
+    assert not list(rule.named_cells)
+    assert not model[0]._forward_pre_hooks
+    assert get_updater(model[0]) is None

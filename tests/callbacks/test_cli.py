@@ -67,8 +67,9 @@ def cli(
     )
 
 
-def test_everything_from_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cli(monkeypatch, CONFIG)
+def test_everything_from_one_file_and_an_option_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    option = "--trainer.callbacks.init_args.cell_trainer.init_args.lr_post=0.02"
+    made = cli(monkeypatch, CONFIG.replace("lr_post: 0.02", "lr_post: 0.5"), option)
     (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
     assert isinstance(use.cell_trainer, STDP)
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
@@ -100,28 +101,22 @@ def test_callbacks_that_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
 
 
-def test_options_beside_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    option = "--trainer.callbacks.init_args.cell_trainer.init_args.lr_post=0.5"
-    made = cli(monkeypatch, CONFIG, option)
-    (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
-    assert isinstance(use.cell_trainer, STDP)
-    assert use.cell_trainer.defaults.lr_post == 0.5
-
-
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        (
-            "lr_post: 0.02",
-            "lr_pots: 0.02",
-            "no option `lr_pots`: did you mean `lr_post`",
-        ),
+        ("lr_post: 0.02", "lr_pots: 0.02", "no option `lr_pots`: did you mean `lr_post`"),
         ("nonfinite: raise", "nonfinite: drop", "drop"),
         ("neuron: lif", "nevron: lif", "`CellSpec` has no option `nevron`: did you mean `neuron`"),
         ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),
         ("lightning_accum.STDP", "lightning_accum.STPD", "did you mean `STDP`"),
         ("prog_bar: true", "progbar: true", "`progbar`: did you mean `prog_bar`"),
         ("max_epochs: 2", "max_epoch: 2", "does not accept option 'max_epoch'"),
+        ("lightning_accum.STDP", "subprocess.Popen", "Popen"),  # of somebody else's file
+        ("lightning_accum.STDP", "os.system", "system"),
+        ("lightning_accum.STDP", "torch.nn.Linear", "Linear"),
+        ("enc:\n", "enc:\n            class_path: subprocess.Popen\n", "class_path"),
+        ("connection: fc", "connection: {class_path: subprocess.Popen}", "class_path"),
+        ("connection: fc", "connection: !!python/object/apply:os.getcwd []", "python/object"),
     ],
 )
 def test_what_is_wrong_is_refused(

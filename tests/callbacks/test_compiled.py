@@ -58,18 +58,6 @@ def _fresh():
     torch.compiler.reset()
 
 
-def test_a_compiled_lightning_module(tmp_path):
-    plain, data = Firing(), cb.loader(3)
-    net = torch.compile(plain, backend="eager")
-    cb.trainer(tmp_path).fit(net, data, cb.loader(1, seed=9))  # is compiled without hooks
-    expected = cb.fit_by_hand(Firing(), list(data))[-1]
-    rule = cb.Noting()
-    cb.trainer(tmp_path, cb.callback(rule, log=False)).fit(net, data, cb.loader(1, seed=9))
-    assert cb.same_windows(rule.windows, list(data))
-    assert cb.clean(plain)
-    assert cb.close(plain.fc.weight, expected)
-
-
 class StepByStep(cb.Net):
     """Calls a compiled layer once for every step."""
 
@@ -165,6 +153,17 @@ class NoGrad(Firing):
         return self.block(x.transpose(0, 1))
 
 
+def whole():
+    """The compiled LightningModule itself."""
+    return torch.compile(Firing(), backend="eager")
+
+
+def in_place_of_it():
+    net = Firing()
+    net.fc = torch.compile(net.fc, backend="eager")
+    return net
+
+
 WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
 
 
@@ -177,6 +176,8 @@ WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
         (Method, OUTSIDE, None),
         (Broken, OUTSIDE, None),
         (NoGrad, OUTSIDE, None),
+        (whole, OUTSIDE, 1),
+        (in_place_of_it, OUTSIDE, 1),
     ],
 )
 def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
@@ -196,11 +197,3 @@ def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
         assert kept.found == ([] if sanity is None else [2] * sanity + [4, 4])
         assert cb.clean(net)
     assert cb.close(net.fc.weight, expected)
-
-
-def test_a_layer_compiled_in_its_place(tmp_path):
-    net, data = Firing(), cb.loader(3)
-    expected = cb.fit_by_hand(Firing(), list(data))[-1]
-    net.fc = torch.compile(net.fc, backend="eager")
-    cb.trainer(tmp_path, cb.callback(cb.Noting())).fit(net, data, cb.loader(1, seed=9))
-    assert cb.close(net.fc._orig_mod.weight, expected)

@@ -5,6 +5,8 @@ Each is learned once, of batches that end, as by a loop that is written out.
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_accum import Term
+from lightning_accum.optim import UpdateOptimizer
 
 OTHER, NO_VALIDATION = cb.spikes(5, seed=7), pl.LightningModule.validation_step
 
@@ -65,6 +68,7 @@ FITS |= {
     "no logging steps": Fit(options={"log_every_n_steps": 0, "logger": True}, steps=6),
     "float64": Fit(options={"precision": "64-true"}, steps=6),
     "profiler": Fit(options={"profiler": "simple"}, steps=6),
+    "barebones": Fit(cb.Net, options={"barebones": True, "log_every_n_steps": None}, steps=6),
     "a rate": Fit(learner={"lr": 0.25}, by_hand={"lr": 0.25}),
     "a rate, and a head": Fit(AutomaticHead, learner={"lr": 0.25}, by_hand={"lr": 0.25}),
     "updates are accumulated as gradients are": Fit(
@@ -320,9 +324,68 @@ FITS |= {
 }
 
 
+# ---------------------------------------------------------------------- a weight that is replaced
+def assigned(net):
+    net.fc.weight = nn.Parameter(net.fc.weight.detach().clone())
+
+
+def loaded(net):
+    net.load_state_dict(copy.deepcopy(net.state_dict()), assign=True)
+
+
+class Replaced(cb.Net):
+    """Replaces its weight by an equal one, before an epoch or within a step."""
+
+    def __init__(self, how, within=False, **options):
+        super().__init__(**options)
+        self.how, self.within, self.first = how, within, self.fc.weight
+
+    def on_train_epoch_start(self):
+        if self.current_epoch == 1 and not self.within:
+            self.how(self)
+
+    def training_step(self, batch, batch_idx):
+        super().training_step(batch, batch_idx)
+        if self.within and batch_idx == 1:
+            self.how(self)
+
+    def on_train_end(self):
+        assert self.fc.weight is not self.first
+        assert self.trainer.callback_metrics["updates/enc/weight/update_norm"] > 0
+
+
+class ReplacedOwn(Replaced):
+    """Steps an UpdateOptimizer of its own."""
+
+    def configure_optimizers(self):
+        return UpdateOptimizer(self.fc.parameters(), lr=0.5)
+
+    def training_step(self, batch, batch_idx):
+        super().training_step(batch, batch_idx)
+        self.optimizers().step()
+
+    def on_train_end(self):
+        super().on_train_end()
+        (group,) = self.trainer.optimizers[0].param_groups
+        assert [id(param) for param in group["params"]] == [id(self.fc.weight)]
+
+
+FITS |= {
+    f"{model.__name__}, {how.__name__}, {within}": Fit(
+        functools.partial(model, how, within),
+        options={"max_epochs": 2},
+        by_hand={"epochs": 2, "lr": lr},
+    )
+    for model, lr in ((Replaced, 1.0), (ReplacedOwn, 0.5))
+    for how in (assigned, loaded)
+    for within in (True, False)
+}
+
+
 # Lightning's own: overfitting wants a sampler without order.
 @pytest.mark.filterwarnings("ignore:You requested to overfit")
 @pytest.mark.filterwarnings("ignore:.*training_step. returned .None.")
+@pytest.mark.filterwarnings("ignore:.*barebones:UserWarning")  # it tells what it leaves out
 @pytest.mark.filterwarnings("ignore:Each fit should have training batches:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile
 @pytest.mark.parametrize("name", FITS)
@@ -344,12 +407,3 @@ def test_learns_the_training_steps_as_a_loop_by_hand(name, tmp_path):
     assert case.steps in (None, run.global_step)
     assert len(called) > case.calls
     assert cb.clean(net)
-
-
-@pytest.mark.filterwarnings("ignore:.*barebones:UserWarning")  # it tells what it leaves out
-def test_barebones():
-    run = pl.Trainer(barebones=True, accelerator="cpu", callbacks=[cb.callback()], max_epochs=1)
-    net, data = cb.Net(), cb.loader(6)
-    expected = cb.fit_by_hand(net, list(data))[-1]
-    run.fit(net, data)
-    assert cb.close(net.fc.weight, expected)

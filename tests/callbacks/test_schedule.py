@@ -1,34 +1,138 @@
-"""The rate of local learning follows a schedule of its own, beside any optimizer."""
+"""Batches applied together or as a stream, the rate of what is applied, and batches of nothing."""
 
 import functools
+import logging
+import re
 import warnings
 
+import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Net, Resumable, callback, loader, spikes, trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
-from test_resume import SaveAt
+from test_resume import Streaming
 from test_three_ways import AutomaticHead
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    ExponentialLR,
-    LinearLR,
-    OneCycleLR,
-    PolynomialLR,
-    ReduceLROnPlateau,
-    StepLR,
-)
-from torch.utils.data import TensorDataset
+from torch.optim import lr_scheduler as lrs
 
-from lightning_accum import LocalLearningWarning
+from lightning_accum import STDP, CellSpec, LocalLearningWarning
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
-halve = functools.partial(ExponentialLR, gamma=0.5)
+
+def test_a_group_is_bounded_as_one_change(tmp_path):
+    """The parts of all its batches meet the bound together, at the weight of before."""
+    net, data = cb.Net(), cb.loader(2)
+    parts = [cb.parts_by_hand(net, x) for x, _ in data]
+    pos, neg = (sum(side) for side in zip(*parts, strict=True))
+    weight = net.fc.weight.detach().clone()
+    rule = STDP(**cb.RULE, time_dim=0)
+
+    def bound(_, __):
+        cell, _state = rule.get_cell("enc")
+        assert cell.updater is not None
+        cell.updater.weight.fullbound("multiplicative", 1.0, 0.0)
+
+    cb.trainer(
+        tmp_path, cb.callback(rule, apply_every_n_batches=2), cb.Probe("on_fit_start", bound)
+    ).fit(net, data)
+    assert cb.close(net.fc.weight.detach(), weight + (1 - weight) * pos - weight * neg)
 
 
-def lrs(folder, model, **options):
+def test_a_smaller_last_batch_of_a_stream(tmp_path):
+    rule, net = cb.Noting(), Streaming()
+    cb.trainer(tmp_path, cb.callback(rule, carry=True)).fit(net, cb.loader(3, last=1))
+    assert [window.shape[1] for window in rule.windows] == [cb.BATCH, cb.BATCH, 1]
+    assert torch.isfinite(net.fc.weight).all()
+
+
+def test_no_sample_at_all(tmp_path):
+    class Empty(cb.Net):
+        def training_step(self, batch, batch_idx):
+            self(batch[0][:0])
+
+    net = Empty()
+    run = cb.trainer(tmp_path, cb.callback(), logger=True)
+    with cb.warning_of("or without samples"):
+        run.fit(net, cb.loader(2))
+    assert cb.close(net.fc.weight, cb.Net().fc.weight)
+    assert run.global_step == 2
+
+
+class Called(cb.Net):
+    """Calls its rule in each step; the callback applies the changes."""
+
+    def __init__(self, rule):
+        super().__init__()
+        self.rule = [rule]  # which is not a module of the model
+        self.lif = LIF(4, tc_mem=10.0)
+
+    def training_step(self, batch, batch_idx):
+        self.lif.reset()
+        for x in batch[0].transpose(0, 1):
+            self.lif(self.fc(x))
+            self.rule[0]()
+
+
+@pytest.mark.parametrize("carry", [True, False])
+def test_a_rule_that_is_called_in_each_step(carry, tmp_path, caplog):
+    rule, data = STDP(**cb.RULE, carry=carry), cb.loader(3)
+    net, expected = Called(rule), cb.fit_by_hand(cb.Net(), list(data))[-1]
+    with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
+        use = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")})
+        cb.trainer(tmp_path, use).fit(net, data)
+    assert cb.close(net.fc.weight, expected) == carry
+    assert ("Every window of `enc` was a single step" in caplog.text) == (not carry)
+
+
+def test_a_rule_keeps_its_own_parameters(tmp_path):
+    net = cb.Net()
+    net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
+    torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
+    use = cb.callback(STDP(**cb.RULE, time_dim=0, params=("weight", "bias")))
+    cb.trainer(tmp_path, use).fit(net, cb.loader(2))
+    assert use.host.updaters["enc"].names == ("weight", "bias")
+
+
+def test_what_others_do_in_the_same_step_is_no_update(tmp_path):
+    class Shifted(cb.Net):
+        def training_step(self, batch, batch_idx):
+            super().training_step(batch, batch_idx)
+            self.optimizers().step()
+            with torch.no_grad():
+                self.fc.weight.add_(100.0)
+
+        def configure_optimizers(self):
+            return UpdateOptimizer(self.fc.parameters())
+
+    use = cb.trainer(tmp_path, cb.callback(), log_every_n_steps=1)
+    use.fit(Shifted(), cb.loader(2))
+    assert use.callback_metrics["updates/enc/weight/update_norm"] < 10.0
+
+
+def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(tmp_path):
+    class Stepwise(cb.Net):
+        """One step a batch, and what is not a spike in its last but one."""
+
+        def training_step(self, batch, batch_idx):
+            self.lif.reset()
+            x = batch[0][:, 0] * (0.5 if batch_idx == 3 else 1.0)
+            self.lif(self.fc(x))
+
+    for every in (1, 100):
+        net = Stepwise()
+        net.lif = LIF(4)
+        use = cb.callback(STDP(**cb.RULE), log=every == 1)
+        with pytest.raises(ValueError, match=r"Found 0\.5 before the connection of cell `enc`"):
+            cb.trainer(tmp_path, use, log_every_n_steps=every).fit(net, cb.loader(5))
+
+
+# ---------------------------------------------------------------------- schedules
+halve = functools.partial(lrs.ExponentialLR, gamma=0.5)
+
+
+def rates(folder, model, **options):
     """The rate of each applied update, as the callback logs it."""
     seen = []
 
@@ -37,118 +141,70 @@ def lrs(folder, model, **options):
             if (rate := run.callback_metrics.get("updates/enc/weight/lr")) is not None:
                 seen.append(float(rate))
 
-    run = trainer(
-        folder, callback(**options), Watch(), LearningRateMonitor("step"),
+    run = cb.trainer(
+        folder, cb.callback(**options), Watch(), LearningRateMonitor("step"),
         max_epochs=2, logger=CSVLogger(folder), log_every_n_steps=1,
     )  # fmt: skip
-    run.fit(model, loader(4))
+    run.fit(model, cb.loader(4))
     return seen
 
 
-@pytest.mark.parametrize("model", [Net, AutomaticHead])
+@pytest.mark.parametrize("model", [cb.Net, AutomaticHead])
 def test_by_update_and_by_epoch(model, tmp_path):
-    by_update = lrs(tmp_path, model(), lr_scheduler=halve)
+    by_update = rates(tmp_path, model(), lr_scheduler=halve)
     assert by_update == [0.5**i for i in range(8)]
-    by_epoch = lrs(tmp_path, model(), lr_scheduler=halve, lr_interval="epoch")
+    by_epoch = rates(tmp_path, model(), lr_scheduler=halve, lr_interval="epoch")
     assert by_epoch == [1.0] * 4 + [0.5] * 4
-    grouped = lrs(tmp_path, model(), lr_scheduler=halve, apply_every_n_batches=3)
+    grouped = rates(tmp_path, model(), lr_scheduler=halve, apply_every_n_batches=3)
     assert grouped == [1, 0.5, 0.5, 0.5, 0.25, 0.125]
-    steps = functools.partial(StepLR, step_size=2, gamma=0.1)
-    assert lrs(tmp_path, model(), lr_scheduler=steps, lr=3.0)[:3] == pytest.approx([3, 3, 0.3])
+    steps = functools.partial(lrs.StepLR, step_size=2, gamma=0.1)
+    assert rates(tmp_path, model(), lr_scheduler=steps, lr=3.0)[:3] == pytest.approx([3, 3, 0.3])
 
 
-@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
-@pytest.mark.parametrize("batches", [2, 5])
-def test_it_resumes(batches, tmp_path):
-    data = functools.partial(Resumable, TensorDataset(spikes(20)), batch_size=5)
-    options = {"lr_scheduler": halve, "apply_every_n_batches": 2}
-    whole, rest, path = Net(), Net(), tmp_path / "middle.ckpt"
-    trainer(tmp_path, callback(**options), max_epochs=2).fit(whole, data())
-    trainer(tmp_path, callback(**options), SaveAt(batches, path), max_epochs=2).fit(Net(), data())
-    run = trainer(tmp_path, callback(**options), max_epochs=2)
-    run.fit(rest, data(), ckpt_path=path)
-    assert torch.equal(rest.fc.weight, whole.fc.weight)
-
-
-def test_a_modules_own_optimizer_has_its_own_schedule(tmp_path):
-    model = Net()
-    model.optimizers_given = UpdateOptimizer(model.parameters())
-    with pytest.raises(ValueError, match="`lr_scheduler` should be None if the module has"):
-        trainer(tmp_path, callback(lr_scheduler=halve)).fit(model, loader(2))
-
-
-def test_a_schedule_that_needs_a_metric_is_refused(tmp_path):
-    model, plateau = AutomaticHead(), ReduceLROnPlateau
-    before = model.fc.weight.detach().clone()
-    with pytest.raises(ValueError, match=r"takes no metric\. Found a `ReduceLROnPlateau`"):
-        trainer(tmp_path, callback(lr_scheduler=plateau)).fit(model, loader(2))
-    assert torch.equal(model.fc.weight, before)
-
-
-def test_what_makes_no_sense():
-    with pytest.raises(TypeError, match="`lr_scheduler` should be a callable"):
-        callback(lr_scheduler=0.5)
-    with pytest.raises(ValueError, match="`lr_interval` should be one of"):
-        callback(lr_scheduler=halve, lr_interval="step")
-
-
-cosine = functools.partial(functools.partial, CosineAnnealingLR)
-one_cycle = functools.partial(OneCycleLR, max_lr=1.0, cycle_momentum=False)
+cosine = functools.partial(functools.partial, lrs.CosineAnnealingLR)
+one_cycle = functools.partial(functools.partial, lrs.OneCycleLR, max_lr=1.0, cycle_momentum=False)
 
 
 def findings(folder, scheduler, interval, **options):
     """What is said of a schedule in a fit of 3 epochs of 4 batches, or so many updates."""
-    learner = callback(lr_scheduler=scheduler, lr_interval=interval, apply_every_n_batches=2)
+    learner = cb.callback(lr_scheduler=scheduler, lr_interval=interval, apply_every_n_batches=2)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        trainer(folder, learner, **{"max_epochs": 3, **options}).fit(Net(), loader(4))
+        cb.trainer(folder, learner, **{"max_epochs": 3, **options}).fit(cb.Net(), cb.loader(4))
     kinds = [w for w in found if issubclass(w.category, LocalLearningWarning)]
     return [str(w.message) for w in kinds if "`lr_interval" in str(w.message)]
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "interval", "found", "remedy"),
-    [
-        (cosine(T_max=12), "epoch", "T_max = 12`, the number of its batches", "T_max=3`, or"),
-        (cosine(T_max=6), "epoch", "T_max = 6`, the number of its updates", "T_max=6` and"),
-        (
-            functools.partial(one_cycle, total_steps=12), "epoch",
-            "total_steps = 12`", "total_steps=3`",
-        ),
-        (
-            functools.partial(LinearLR, total_iters=6), "epoch",
-            "total_iters = 6`", "total_iters=3`",
-        ),
-        (cosine(T_max=3), "update", "T_max = 3`, the number of its epochs", "T_max=6`, or"),
-    ],
-)  # fmt: skip
-def test_a_schedule_in_the_wrong_unit(scheduler, interval, found, remedy, tmp_path):
-    (text,) = findings(tmp_path, scheduler, interval)
-    assert found in text
-    assert remedy in text
-    assert text.endswith("[setup]")
+linear = functools.partial(functools.partial, lrs.LinearLR)
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "interval", "options"),
+    ("scheduler", "interval", "options", "words"),
     [
-        (cosine(T_max=3), "epoch", {}),
-        (cosine(T_max=6), "update", {}),
-        (cosine(T_max=100), "epoch", {}),  # the first epochs of a longer fit
-        (cosine(T_max=24), "epoch", {}),
-        (cosine(T_max=12), "epoch", {"limit_train_batches": 4}),  # a trial
-        (cosine(T_max=12), "epoch", {"max_steps": 4}),
-        (cosine(T_max=12), "epoch", {"max_epochs": -1, "max_steps": 4}),
-        (cosine(T_max=1), "update", {"max_epochs": 1}),
-        (functools.partial(one_cycle, total_steps=6), "update", {}),
-        (functools.partial(LinearLR, total_iters=3), "update", {}),  # a warm-up
-        (functools.partial(PolynomialLR, total_iters=3), "epoch", {}),
-        (functools.partial(StepLR, step_size=12), "epoch", {}),
-        (None, "epoch", {}),
+        (cosine(T_max=12), "epoch", {}, r"T_max = 12`, the number of its batches.*T_max=3`, or"),
+        (cosine(T_max=6), "epoch", {}, r"T_max = 6`, the number of its updates.*T_max=6` and"),
+        (one_cycle(total_steps=12), "epoch", {}, "total_steps = 12`.*total_steps=3`"),
+        (linear(total_iters=6), "epoch", {}, "total_iters = 6`.*total_iters=3`"),
+        (cosine(T_max=3), "update", {}, r"T_max = 3`, the number of its epochs.*T_max=6`, or"),
+        (cosine(T_max=3), "epoch", {}, None),
+        (cosine(T_max=6), "update", {}, None),
+        (cosine(T_max=100), "epoch", {}, None),  # the first epochs of a longer fit
+        (cosine(T_max=24), "epoch", {}, None),
+        (cosine(T_max=12), "epoch", {"limit_train_batches": 4}, None),  # a trial
+        (cosine(T_max=12), "epoch", {"max_steps": 4}, None),
+        (cosine(T_max=12), "epoch", {"max_epochs": -1, "max_steps": 4}, None),
+        (cosine(T_max=1), "update", {"max_epochs": 1}, None),
+        (one_cycle(total_steps=6), "update", {}, None),
+        (linear(total_iters=3), "update", {}, None),  # a warm-up
+        (functools.partial(lrs.PolynomialLR, total_iters=3), "epoch", {}, None),
+        (functools.partial(lrs.StepLR, step_size=12), "epoch", {}, None),
+        (None, "epoch", {}, None),
     ],
 )
-def test_a_schedule_in_its_unit(scheduler, interval, options, tmp_path):
-    assert not findings(tmp_path, scheduler, interval, **options)
+def test_a_schedule_in_the_wrong_unit_is_told(scheduler, interval, options, words, tmp_path):
+    found = findings(tmp_path, scheduler, interval, **options)
+    assert len(found) == (words is not None)
+    assert all(re.search(f"{words}.*\\[setup\\]$", text) for text in found)
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
@@ -156,13 +212,13 @@ def test_a_schedule_in_its_unit(scheduler, interval, options, tmp_path):
 @pytest.mark.parametrize("lr", [0.5, 0.25])
 def test_another_rate_in_a_fit_that_resumes(lr, scheduler, tmp_path):
     path, options = tmp_path / "middle.ckpt", {"lr_scheduler": scheduler}
-    first = trainer(tmp_path, callback(lr=0.5, **options), max_epochs=1)
-    first.fit(Net(), loader(2))
+    first = cb.trainer(tmp_path, cb.callback(lr=0.5, **options), max_epochs=1)
+    first.fit(cb.Net(), cb.loader(2))
     first.save_checkpoint(path)
-    run = trainer(tmp_path, callback(lr=lr, **options), max_epochs=2)
+    run = cb.trainer(tmp_path, cb.callback(lr=lr, **options), max_epochs=2)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        run.fit(Net(), loader(2), ckpt_path=path)
+        run.fit(cb.Net(), cb.loader(2), ckpt_path=path)
     texts = [str(w.message) for w in found if "no effect" in str(w.message)]
     assert len(texts) == (lr != 0.5)
     assert all("that is resumed, 0.5" in text and "Found `lr = 0.25`" in text for text in texts)

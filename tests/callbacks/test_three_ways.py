@@ -115,8 +115,12 @@ def test_learns_as_a_loop_by_hand(way, tmp_path):
     (net, ticks), data = way, cb.loader(6, last=3)
     expected = cb.fit_by_hand(net, list(data), epochs=2)
     found = cb.weights_after_each_batch(net)
-    run = cb.trainer(tmp_path, cb.callback(), found, max_epochs=2)
+    callbacks = cb.callback(), found, LearningRateMonitor(log_weight_decay=True)
+    run = cb.trainer(tmp_path, *callbacks, max_epochs=2, logger=TensorBoardLogger(tmp_path))
     run.fit(net, data)
+    assert run.callback_metrics["updates/enc/weight/lr"] == 1.0
+    known = isinstance(net, (WithHead, OwnOptimizer, AutomaticOwnOptimizer))
+    assert any(name.startswith("lr-") for name in run.callback_metrics) == known
     assert len(found.found) == len(expected) == 12
     assert all(cb.close(f, e) for f, e in zip(found.found, expected, strict=True))
     assert run.global_step == 12 * ticks
@@ -146,15 +150,6 @@ def test_checkpoints_are_saved_and_max_steps_stops(way, tmp_path):
     for batches in (3, 6):
         state = torch.load(saved[f"step={batches * ticks}"], weights_only=True)["state_dict"]
         assert cb.close(state["fc.weight"], expected[batches - 1])
-
-
-def test_rates_and_weight_decay_are_monitored(way, tmp_path):
-    monitor = LearningRateMonitor(log_weight_decay=True)
-    run = cb.trainer(tmp_path, cb.callback(), monitor, logger=TensorBoardLogger(tmp_path))
-    run.fit(way[0], cb.loader(3))
-    assert run.callback_metrics["updates/enc/weight/lr"] == 1.0
-    known = isinstance(way[0], (WithHead, OwnOptimizer, AutomaticOwnOptimizer))
-    assert any(name.startswith("lr-") for name in run.callback_metrics) == known
 
 
 class Scheduled(OwnOptimizer):
