@@ -16,10 +16,12 @@ from lightning_accum.callbacks._measurements import Before
 from lightning_accum.optim import UpdateOptimizer
 
 
-def fit(net, path, batches=8, **options):
+def fit(net, path, **options):
+    """The numbers in the event files of a fit that is validated after every batch."""
     ours = {k: options.pop(k) for k in list(options) if k in ("apply_every_n_batches", "log")}
-    run = cb.trainer(path, cb.callback(**ours), logger=TensorBoardLogger(path, name=""), **options)
-    run.fit(net, cb.loader(batches))
+    board = TensorBoardLogger(path, name="")
+    run = cb.trainer(path, cb.callback(**ours), logger=board, val_check_interval=1, **options)
+    run.fit(net, cb.loader(8), cb.loader(1, seed=9))
     return cb.scalars(run)
 
 
@@ -53,7 +55,7 @@ def statistics(before, after, pos, neg):
     ],
 )
 def test_values_are_those_of_the_update_before(every, log_every, applied_at, tmp_path):
-    net, batches = cb.Net(), list(cb.loader(8))
+    net, batches = cb.Validated(), list(cb.loader(8))
     weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, batches, every=every)]
     ends = sorted({*range(every, 9, every), 8})  # the batches at which updates are applied
     found = fit(net, tmp_path, apply_every_n_batches=every, log_every_n_steps=log_every)
@@ -77,7 +79,7 @@ def test_values_are_those_of_the_update_before(every, log_every, applied_at, tmp
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_activity_is_that_of_the_logged_batch(every, tmp_path):
-    net, batches = cb.Net(), list(cb.loader(8))
+    net, batches = cb.Validated(), list(cb.loader(8))
     with torch.no_grad():
         net.fc.weight[0] = 0
     rates, silent = {}, {}
@@ -96,21 +98,7 @@ def test_activity_is_that_of_the_logged_batch(every, tmp_path):
 
 
 def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path):
-    assert fit(cb.Net(), tmp_path, log=False, log_every_n_steps=1) == {}
-
-
-def test_with_validation_between(tmp_path):
-    net = cb.Validated()
-    run = cb.trainer(
-        tmp_path,
-        cb.callback(),
-        logger=TensorBoardLogger(tmp_path, name=""),
-        log_every_n_steps=2,
-        val_check_interval=1,
-    )
-    run.fit(net, cb.loader(4), cb.loader(1, seed=9))
-    found = cb.scalars(run)
-    assert {step for values in found.values() for step in values} == {1, 3}
+    assert fit(cb.Validated(), tmp_path, log=False, log_every_n_steps=1) == {}
 
 
 @pytest.mark.parametrize(

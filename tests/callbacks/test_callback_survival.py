@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 from values import by_file, by_pickle
 
 from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
-from lightning_accum.callbacks import UpdatePictures
+from lightning_accum.callbacks import UpdateMonitor, UpdatePictures
 
 
 def test_one_trainer_validates_fits_and_goes_on(tmp_path):
@@ -96,6 +96,24 @@ def test_copies_in_every_phase(copied, tmp_path):
         assert cb.close(fresh.fc.weight, expected), phase
         assert cb.clean(fresh)
     assert cb.close(net.fc.weight, expected)  # nor do the copies change what it trained
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: UpdateMonitor("module", ["fc.*"], True),
+        lambda: UpdatePictures(3, {"enc": (2, 3)}, 5),
+    ],
+)
+def test_copies_of_a_callback_that_looks_on(make, tmp_path):
+    look, made = make(), []
+    copies = cb.Probe(
+        "on_train_batch_end", lambda *_: made.extend((by_pickle(look), copy.deepcopy(look)))
+    )
+    board = TensorBoardLogger(tmp_path)
+    cb.trainer(tmp_path, cb.callback(), look, copies, logger=board).fit(cb.Net(), cb.loader(2))
+    assert len(made) == 4
+    assert all(vars(twin) == vars(look) == vars(make()) for twin in made)
 
 
 class CopiedInStep(cb.Net):

@@ -1,10 +1,8 @@
 """What UpdateMonitor logs is what the optimizers did, and nothing else."""
 
-import copy
 import gc
 import logging
 import math
-import pickle
 from contextlib import suppress
 
 import lightning.pytorch as pl
@@ -38,7 +36,10 @@ def sgd(params):
 
 
 class Model(pl.LightningModule):
-    """Two layers, of which the second has a parameter that no gradient reaches."""
+    """Two layers, of which the second has a parameter that no gradient reaches.
+
+    Keeps its weights of before a fit, and after every batch.
+    """
 
     def __init__(self, optimizer=adamw, step=None, manual=False):
         super().__init__()
@@ -51,6 +52,12 @@ class Model(pl.LightningModule):
         with torch.no_grad():
             for param in self.parameters():
                 param.copy_(torch.randn(param.shape, generator=generator).double())
+
+    def on_fit_start(self):
+        self.seen = [weights(self)]
+
+    def on_train_batch_end(self, *_):
+        self.seen.append(weights(self))
 
     def loss(self, x):
         return self.dec(torch.relu(self.enc(x))).square().mean()
@@ -110,22 +117,6 @@ def fit(model, path, *callbacks, batches=8, **options):
     return scalars(run)
 
 
-def by_hand(model, every=1, clip=None):
-    """The weights before and after every step of a loop that is written out."""
-    model = copy.deepcopy(model)
-    optimizer = model.configure_optimizers()
-    found = [weights(model)]
-    for i, x in enumerate(data(), 1):
-        (model.loss(x) / every).backward()
-        if i % every == 0 or i == len(data()):
-            if clip is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), clip)
-            optimizer.step()
-            optimizer.zero_grad()
-            found.append(weights(model))
-    return found
-
-
 def tag_of(name, statistic):
     biases = name.endswith((".bias", ".biases", ".idle", "scale"))
     return (
@@ -145,6 +136,15 @@ def assert_logged(found, expected):
         assert found[tag] == pytest.approx(values, rel=1e-5), tag
 
 
+@pytest.fixture
+def tables(caplog):
+    """Gives the tables that were logged, as lines."""
+    name = "lightning_accum.callbacks"
+    caplog.set_level("INFO", name)
+    logging.getLogger(name).propagate = True
+    return lambda: [r.getMessage().splitlines() for r in caplog.records if r.name == name]
+
+
 @pytest.mark.parametrize(
     ("log_every", "every", "clip"),
     [(1, 1, None), (3, 1, 0.01), (8, 1, None), (1, 3, None), (2, 3, None)],
@@ -152,11 +152,10 @@ def assert_logged(found, expected):
 def test_automatic_optimization(log_every, every, clip, tmp_path):
     """Of three groups of 3, 3 and 2 batches, which Lightning counts as three steps, too."""
     model = Model(adamw if clip is None else sgd)
-    seen = by_hand(model, every, clip)
-    assert len(seen) == (9 if every == 1 else 4)
     options = {"log_every_n_steps": log_every, "accumulate_grad_batches": every}
     options["gradient_clip_val"] = clip
     found = fit(model, tmp_path, UpdateMonitor("parameter"), **options)
+    seen = [model.seen[i] for i in sorted({*range(0, 9, every), 8})]
     steps = range(log_every, len(seen), log_every)
     assert_logged(found, {name: of_steps(seen, steps, name) for name in seen[0]})
     assert set(found["updates/dec.idle/zero_share"].values()) == {1.0}
@@ -174,17 +173,16 @@ def test_by_module(tmp_path):
             return super().loss(x * self.scale)
 
     model = Loose()
-    seen = by_hand(model)
     found = fit(model, tmp_path, UpdateMonitor(by="module"), log_every_n_steps=4)
 
     groups = {
         "enc": ["enc.weight"], "enc.biases": ["enc.bias"], "scale": ["scale"],
         "dec": ["dec.weight"], "dec.biases": ["dec.bias", "dec.idle"],
     }  # fmt: skip
-    assert_logged(found, {of: of_steps(seen, (4, 8), *names) for of, names in groups.items()})
+    assert_logged(found, {of: of_steps(model.seen, (4, 8), *names) for of, names in groups.items()})
 
 
-def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_path, caplog):
+def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_path, tables):
     class Nested(Model):
         """The network is an attribute; its rates are one that is small, and one that is large."""
 
@@ -202,21 +200,18 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_
             small = {"params": layers["enc"].parameters(), "lr": 1e-5}
             return AdamW([small, {"params": layers["dec"].parameters()}], lr=0.1)
 
-    with caplog.at_level("INFO", "lightning_accum.callbacks"):
-        logging.getLogger("lightning_accum.callbacks").propagate = True
-        found = fit(Nested(), tmp_path, UpdateMonitor(), batches=11, log_every_n_steps=1)
-        fit(Nested(), tmp_path / "quiet", UpdateMonitor(summary=False))
-        fit(Nested(), tmp_path / "short", UpdateMonitor(), batches=9)
-    mine = [r.getMessage() for r in caplog.records if r.name == "lightning_accum.callbacks"]
-    text, short = mine
-    assert short.count("too few steps to tell") == 2
-    assert short.splitlines()[-1] == "Train for 10 steps or more, so that this table can tell."
+    found = fit(Nested(), tmp_path, UpdateMonitor(), batches=11, log_every_n_steps=1)
+    fit(Nested(), tmp_path / "quiet", UpdateMonitor(summary=False))
+    fit(Nested(), tmp_path / "short", UpdateMonitor(), batches=9)
+    lines, short = tables()
+    assert sum("too few steps to tell" in line for line in short) == 2
+    assert short[-1] == "Train for 10 steps or more, so that this table can tell."
     rows = []
     for name, verdict in ("enc", "too small"), ("dec", "too large"):
         ratios = [*found[f"change_ratio/net.0.{name}"].values()]
         path, most = sum(ratios), max(ratios)
         rows.append(f"net.0.{name}   {path / 11:.1e}    {most:.1e}  {path:.1e}    {verdict}")
-    assert text.splitlines() == [
+    assert lines == [
         "Updates relative to the weights, in 11 steps:",
         "weights of  each step  largest  all steps  learning rate",
         *rows,
@@ -257,16 +252,14 @@ class Images(pl.LightningModule):
         (SGD, 1e-1, "right", "Keep"),
     ],
 )
-def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, caplog):
+def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, tables):
     """Also with Lightning's own number of steps between two logging steps."""
     x, y = map(torch.as_tensor, load_digits(return_X_y=True))
     batches = zip((x.float() / 16).view(-1, 1, 8, 8).split(32), y.split(32), strict=True)
     model = Images(optimizer, lr)
-    with caplog.at_level("INFO", "lightning_accum.callbacks"):
-        logging.getLogger("lightning_accum.callbacks").propagate = True
-        run = trainer(None, UpdateMonitor(), max_epochs=3, log_every_n_steps=50)
-        run.fit(model, DataLoader([*batches], batch_size=None))
-    _, _, *rows, last = caplog.records[-1].getMessage().splitlines()
+    run = trainer(None, UpdateMonitor(), max_epochs=3, log_every_n_steps=50)
+    run.fit(model, DataLoader([*batches], batch_size=None))
+    ((_, _, *rows, last),) = tables()
     assert [row.split("  ")[-1] for row in rows] == [verdict] * 3
     assert last.startswith(advice)
     loss = torch.stack(model.losses[-20:]).mean()
@@ -274,23 +267,19 @@ def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, caplog)
 
 
 @pytest.mark.parametrize(("first", "verdict"), [(0.0, "right"), (math.nan, "too large")])
-def test_weights_may_begin_at_zero_but_not_be_nan(first, verdict, caplog):
+def test_weights_may_begin_at_zero_but_not_be_nan(first, verdict, tables):
     data = [(torch.rand(8, 1, 8, 8), torch.arange(8))] * 30
-    with caplog.at_level("INFO", "lightning_accum.callbacks"):
-        logging.getLogger("lightning_accum.callbacks").propagate = True
-        trainer(None, UpdateMonitor()).fit(
-            Images(Adam, 1e-3, first), DataLoader(data, batch_size=None)
-        )
-    row = next(r for r in caplog.text.splitlines() if r.startswith("head"))
+    trainer(None, UpdateMonitor()).fit(Images(Adam, 1e-3, first), DataLoader(data, batch_size=None))
+    ((*_, row, _),) = tables()
+    assert row.startswith("head")
     assert row.endswith(verdict)
 
 
-def test_a_rule_has_no_row_in_the_table(tmp_path, caplog):
+def test_a_rule_has_no_row_in_the_table(tmp_path, tables):
     run = trainer(tmp_path, callback(summary=False), UpdateMonitor())
-    with caplog.at_level("INFO", "lightning_accum.callbacks"):
-        run.fit(Net(), loader(8))
+    run.fit(Net(), loader(8))
     assert run.callback_metrics["change_ratio/fc"] > 0
-    assert not [r for r in caplog.records if "relative to the weights" in r.getMessage()]
+    assert not tables()
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -340,25 +329,6 @@ def test_by_is_one_of_two():
         UpdateMonitor(by="layer")
 
 
-def two_by_hand(model):
-    """The weights after every batch, and the batches in which each optimizer stepped."""
-    model, steps = copy.deepcopy(model), [[], []]
-    optimizers = (
-        SGD(model.enc.parameters(), lr=0.1, momentum=0.9),
-        AdamW(model.dec.parameters()),
-    )
-    found = [weights(model)]
-    for batch, x in enumerate(data(), 1):
-        model.loss(x).backward()
-        for i, optimizer in enumerate(optimizers):
-            if (batch - model.offset[i]) % model.every[i] == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-                steps[i].append(batch)
-        found.append(weights(model))
-    return found, steps
-
-
 @pytest.mark.parametrize(
     ("every", "offset", "log_every", "at"),
     [
@@ -372,16 +342,13 @@ def two_by_hand(model):
         ((1, 100), (0, 0), 4, ({4: 4, 8: 8}, {})),  # one that never steps has no values
     ],
 )
-def test_several_optimizers_by_hand(every, offset, log_every, at, tmp_path):
+def test_several_optimizers(every, offset, log_every, at, tmp_path):
     model = Two(every, offset)
-    seen, steps = two_by_hand(model)
-    for last, own in zip(at, steps, strict=True):
-        assert all(max(s for s in own if s <= log) == step for log, step in last.items())
     found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=log_every)
     expected = {}
-    for name in seen[0]:
+    for name in model.seen[0]:
         if logged := at[name.startswith("dec")]:
-            values = of_steps(seen, logged.values(), name)
+            values = of_steps(model.seen, logged.values(), name)
             expected[name] = {log - 1: values[i - 1] for log, i in logged.items()}
     assert_logged(found, expected)
 
@@ -470,22 +437,8 @@ def test_an_optimizer_that_calls_its_closure_many_times(tmp_path):
     """LBFGS moves the weights between the calls: all of it is its own."""
 
     model = Model(lambda params: torch.optim.LBFGS(params, max_iter=4))
-    by_loop = copy.deepcopy(model)
-    optimizer = by_loop.configure_optimizers()
-    seen = [weights(by_loop)]
-    for x in data():
-
-        def closure(x=x):
-            optimizer.zero_grad()
-            loss = by_loop.loss(x)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-        seen.append(weights(by_loop))
     found = fit(model, tmp_path, UpdateMonitor("module", "enc.weight"), log_every_n_steps=4)
-
-    assert_logged(found, {"enc": of_steps(seen, (4, 8), "enc.weight")})
+    assert_logged(found, {"enc": of_steps(model.seen, (4, 8), "enc.weight")})
 
 
 def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path):
@@ -621,12 +574,11 @@ def test_hooks_are_gone_after_an_exception(hook, tmp_path):
         fit(Model(), tmp_path, monitor, Probe(hook, fail))
     assert hooks() == before
     model = Model()
-    seen = by_hand(model)
     found = fit(model, tmp_path / "again", monitor, log_every_n_steps=8)
-    assert_logged(found, {name: of_steps(seen, [8], name) for name in seen[0]})
+    assert_logged(found, {name: of_steps(model.seen, [8], name) for name in model.seen[0]})
 
 
-def test_a_step_that_raised_is_forgotten(tmp_path, caplog):
+def test_a_step_that_raised_is_forgotten(tmp_path, tables):
     """What it began, the second step, does not end with the third, which is not measured."""
 
     def step(module, x, batch_idx):
@@ -640,21 +592,9 @@ def test_a_step_that_raised_is_forgotten(tmp_path, caplog):
             module.optimizers().step(closure)
 
     monitor = UpdateMonitor("parameter", "enc.weight")
-    with caplog.at_level("INFO", "lightning_accum.callbacks"):
-        fit(Model(sgd, step, manual=True), tmp_path, monitor, log_every_n_steps=9, batches=3)
-    _, _, row, _ = caplog.records[-1].getMessage().splitlines()
+    fit(Model(sgd, step, manual=True), tmp_path, monitor, log_every_n_steps=9, batches=3)
+    ((_, _, row, _),) = tables()
     assert float(row.split()[2]) < 10
-
-
-def test_copies_in_the_midst_of_a_fit(tmp_path):
-    monitor, made = UpdateMonitor("module", ["enc.*"], True), []
-
-    def copies(*_):
-        made.extend((copy.deepcopy(monitor), pickle.loads(pickle.dumps(monitor))))
-
-    fit(Model(), tmp_path, monitor, Probe("on_before_optimizer_step", copies), batches=2)
-    for twin in made:
-        assert vars(twin) == vars(monitor) == vars(UpdateMonitor("module", ["enc.*"], True))
 
 
 def test_hooks_are_there_in_a_fit_alone_and_the_model_is_let_go(tmp_path):
