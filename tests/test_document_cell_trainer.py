@@ -39,20 +39,14 @@ def missing(call, *args):
 
 
 # -------------------------------------------------------------------------------- cells
-def test_add_cell_returns_the_cell_and_its_state(layer):
+def test_add_cell_returns_the_cell_and_its_state_and_sees_to_the_parameters(layer):
     trainer, state = CellTrainer(), State()
     assert isinstance(trainer, nn.Module)
     assert trainer.add_cell("a", layer.cell("a", "n")) == (layer.cell("a", "n"), None)
+    assert layer.cell("a", "n").updater is None
+    attach_updater(layer.connections["b"], "bias")
     cell, found = trainer.add_cell("b", layer.cell("b", "n"), state, ["weight"])
     assert found is state
-    assert cell.updater.names == ("weight",)
-    assert layer.cell("a", "n").updater is None
-
-
-def test_add_cell_sees_to_the_parameters(layer):
-    trainer, cell = CellTrainer(), layer.cell("a", "n")
-    attach_updater(layer.connections["a"], "bias")
-    trainer.add_cell("a", cell, params=("weight",))
     assert cell.updater.names == ("bias", "weight")
 
 
@@ -70,12 +64,9 @@ def test_add_cell_refuses(layer, trainer):
     assert "c" not in dict(trainer.named_cells)
 
 
-def test_get_cell(layer, trainer):
+def test_get_cell_cells_and_named_cells(layer, trainer):
     assert trainer.get_cell("a") == (layer.cell("a", "n"), None)
     missing("get_cell", trainer, "c")
-
-
-def test_cells_and_named_cells(layer, trainer):
     assert isinstance(trainer.cells, Iterator)
     assert isinstance(trainer.named_cells, Iterator)
     assert list(trainer.cells) == [(layer.cell(n, "n"), None) for n in ("a", "b")]
@@ -167,12 +158,9 @@ def test_update_calls_each_updater_once_with_its_hooks(layer, trainer):
     assert b.weight.tolist() == [[4.0, 4.0]] * 3
 
 
-def test_forward_is_for_the_subclass(trainer):
+def test_forward_is_for_the_subclass_and_keywords_that_mean_nothing_are_refused(trainer):
     with pytest.raises(NotImplementedError, match=r"`CellTrainer.forward`"):
         trainer(torch.ones(1), reward=1.0)
-
-
-def test_keywords_that_mean_nothing_are_refused():
     with pytest.raises(TypeError, match=r"Found \['tc'\]"):
         CellTrainer(tc=20.0)
 

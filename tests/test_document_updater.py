@@ -45,48 +45,33 @@ def test_the_reduction_is_that_of_every_accumulator(gate, fn, expected):
     assert Updater(gate, "weight").weight.extra_repr().count("reduction=sum") == 1
 
 
-@pytest.mark.parametrize("way", ["property", "static"])
-@pytest.mark.parametrize(
-    ("value", "pos", "neg"),
-    [
+@pytest.mark.parametrize("static", [False, True])
+def test_assigning_and_deleting(gate, static):
+    updater = Updater(gate, "weight", "bias")
+    for value, pos, neg in [
         ((P, N), P, N),
         ((P, None), P, None),
         ((None, N), None, N),
         ((None, None), None, None),
         (P, P, None),
         (None, None, None),
-    ],
-)
-def test_assigning(gate, way, value, pos, neg):
-    updater = Updater(gate, "weight")
-    if way == "property":
-        updater.weight = value
-    else:
-        Updater._setacc_(updater, value, "weight")
-    for found, expected in ((updater.weight.pos, pos), (updater.weight.neg, neg)):
-        assert (found is None) == (expected is None)
-        assert found is None or torch.equal(found, expected)
-
-
-def test_a_tuple_of_another_length_is_refused(gate):
-    updater = Updater(gate, "weight")
+    ]:
+        updater.bias = P
+        if static:
+            Updater._setacc_(updater, value, "weight")
+        else:
+            updater.weight = value
+        for found, expected in ((updater.weight.pos, pos), (updater.weight.neg, neg)):
+            assert (found is None) == (expected is None)
+            assert found is None or torch.equal(found, expected)
+        if static:
+            Updater._delacc_(updater, "weight")
+        else:
+            del updater.weight
+        assert updater.weight.pos is updater.weight.neg is None
+    assert torch.equal(updater.bias.pos, 6 * P)
     with pytest.raises(ValueError, match=r"`updater.weight`.*pair.*Found 3 values"):
         updater.weight = (P, N, P)
-
-
-@pytest.mark.parametrize("way", ["property", "static"])
-def test_deleting_clears_both_parts_of_one(gate, way):
-    updater = Updater(gate, "weight", "bias")
-    updater.weight, updater.bias = (P, N), (P, N)
-    if way == "property":
-        del updater.weight
-    else:
-        Updater._delacc_(updater, "weight")
-    assert updater.weight.pos is None
-    assert updater.weight.neg is None
-    assert torch.equal(updater.bias.pos, P)
-    updater.weight = P  # and it can be used again
-    assert torch.equal(updater.weight.pos, P)
 
 
 def test_calling_with_names_applies_those(gate):
