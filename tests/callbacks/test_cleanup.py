@@ -1,16 +1,12 @@
 """A model is the same in a fit, and nothing stays behind however it ends."""
 
-import gc
-
 import callback_helpers as cb
-import lightning.pytorch as pl
 import pytest
 import torch
 from test_three_ways import OwnOptimizer
 from torch import nn
 
-from lightning_accum import STDP, CellSpec, Hebb
-from lightning_accum.observe import Monitor
+from lightning_accum import CellSpec, Hebb
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -55,25 +51,6 @@ def test_the_modules_own_optimizer_is_let_go(tmp_path):
         assert not kept._updaters
         assert not kept._prepare
     assert cb.close(net.fc.weight, expected)
-
-
-def live():
-    """How many monitors, models and optimizers there are."""
-    gc.collect()
-    kinds = [type(thing) for thing in gc.get_objects()]
-    return [
-        sum(issubclass(kind, base) for kind in kinds)
-        for base in (Monitor, pl.LightningModule, UpdateOptimizer)
-    ]
-
-
-@pytest.mark.parametrize("one_rule", [False, True])
-def test_twenty_models_leave_nothing(one_rule, tmp_path):
-    use = cb.callback(STDP(**cb.RULE, time_dim=0))
-    before = live()
-    for _ in range(20):
-        cb.trainer(tmp_path, use if one_rule else cb.callback()).fit(cb.Net(), cb.loader(1))
-    assert live() == [before[0] + 2 * one_rule, *before[1:]]
 
 
 class TwoLayers(cb.Validated):

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
+from test_three_ways import AutomaticHead
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -31,20 +32,8 @@ class Single(cb.Net):
         return super().forward(x.to(self.fc.weight.dtype))
 
 
-class WithHead(Single):
+class WithHead(Single, AutomaticHead):
     """A head on the counts is trained by its gradient, which a scaler may scale."""
-
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = True
-        self.fc.requires_grad_(False)
-        self.head = nn.Linear(4, 4)
-
-    def training_step(self, batch, batch_idx):
-        return nn.functional.cross_entropy(self.head(self(batch[0]).mean(0)), batch[1])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.head.parameters(), 0.1)
 
 
 def by_hand(net, batches, context):
@@ -83,7 +72,7 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
         torch.testing.assert_close(found, wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
     assert not torch.equal(expected[-1], before.fc.weight)
     if model is WithHead:
-        assert not torch.equal(net.head.weight, before.head.weight)
+        assert not torch.equal(net.readouts[0].weight, before.readouts[0].weight)
 
 
 @pytest.mark.parametrize("precision", ["64-true", "32-true"])

@@ -23,7 +23,7 @@ from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
-from lightning_accum.optim import updates_as_gradients
+from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.rules.stdp import PairRule
 
 PACKAGE = str(Path(lightning_accum.__file__).parent)
@@ -407,14 +407,13 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path):
 
 
 def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
-    """What one model and one callback hold does not grow; nor does what this package allocates."""
+    """Of one model and one callback, of new models, and of new callbacks too."""
 
     def held():
         gc.collect()
         kinds = [type(thing) for thing in gc.get_objects()]
-        tensors = sum(issubclass(kind, Tensor) for kind in kinds)
-        monitors = sum(issubclass(kind, Monitor) for kind in kinds)
-        return hooks(net), monitors, tensors
+        bases = Monitor, Tensor, pl.LightningModule, UpdateOptimizer
+        return hooks(net), *(sum(issubclass(kind, base) for kind in kinds) for base in bases)
 
     def allocated():
         gc.collect()
@@ -425,9 +424,10 @@ def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
     net, use = Net(), callback()
     tracemalloc.start()
     try:
-        for i in range(40):
-            fit(trainer(tmp_path, use), net)
-            if i == 9:
+        for i in range(13):
+            for model, learner in ((net, use), (Net(), use), (Net(), callback())):
+                fit(trainer(tmp_path, learner), model)
+            if i == 2:
                 before, size = held(), allocated()
         assert held() == before
         assert allocated() <= size + 20_000  # less than an object and its dictionary for each fit
