@@ -191,6 +191,9 @@ def test_add_monitor_get_monitor_and_del_monitor(layer, trainer):
     missing("add_monitor", trainer, "c", "post", "neuron", OUT)
     missing("get_monitor", trainer, "c", "post")
     missing("del_monitor", trainer, "c", "post")
+    for name in ("a.b", "", "keys", 1):
+        with pytest.raises(ValueError, match="Argument `name` should be a name without dots"):
+            trainer.add_monitor("a", name, "neuron", OUT)
     with pytest.raises(AttributeError, match=r"`neuron\.weigth`"):
         trainer.add_monitor("a", "post", "neuron.weigth", OUT)
     assert hooks(layer) == 0

@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 import torch
-from callback_helpers import hooks
 from torch import nn
+from watching import hooks
 
 from lightning_accum import STDP, Accumulator, Cell, Clamp, Serial, Updater, attach_updater
 from lightning_accum.observe import Monitor, Reducer

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from watching import hooks
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback
@@ -169,12 +170,16 @@ def fit_by_hand(net, batches, every=1, epochs=1, lr=1.0):
     return weights
 
 
+def fit_as_by_hand(run, net, data, *more, ckpt_path=None, **options):
+    """Fits, and checks that the weight is that of a loop that is written out."""
+    expected = fit_by_hand(net, list(data), **options)[-1]
+    run.fit(net, data, *more, ckpt_path=ckpt_path)
+    assert close(net.fc.weight, expected)
+    assert clean(net)
+
+
 def close(found, expected):
     return found.dtype == torch.float64 and bool((found - expected).abs().max() < 1e-10)
-
-
-def hooks(model):
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
 def clean(model):

@@ -17,7 +17,7 @@ import torch
 from test_callback_errors import Rewarding
 from test_compiled import StepByStep
 from test_fabric import Stepping
-from test_three_ways import Automatic, AutomaticHead
+from test_three_ways import Automatic, AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
@@ -322,6 +322,17 @@ FITS |= {
     for reentrant in (True, False)
     for manual in (True, False)
 }
+
+
+FITS |= {
+    f"{model.__name__}, with optimizers that are set up anew": Fit(
+        model, options={"max_epochs": 2}, by_hand={"epochs": 2}, steps=6, data=lambda: cb.loader(3),
+        after=lambda: [
+            cb.Probe("on_train_epoch_start", lambda run, _: run.strategy.setup_optimizers(run))
+        ],
+    )
+    for model in (OwnOptimizer, AutomaticOwnOptimizer, AutomaticHead, cb.Net)
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------- a weight that is replaced

@@ -45,10 +45,13 @@ def fit(net, path, *callbacks, batches=8, **options):
     return events_of(run)
 
 
-def image(event):
+def pixels(encoded):
     """An image as it was before it was written, from 0 to 1."""
-    pixels = np.array(Image.open(io.BytesIO(event.encoded_image_string)).convert("L"))
-    return torch.from_numpy(pixels).double() / 255
+    return torch.from_numpy(np.array(Image.open(io.BytesIO(encoded)).convert("L"))).double() / 255
+
+
+def image(event):
+    return pixels(event.encoded_image_string)
 
 
 def scaled(values):

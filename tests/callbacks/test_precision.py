@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
-from test_three_ways import AutomaticHead
+from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -36,6 +36,30 @@ class WithHead(Single, AutomaticHead):
     """A head on the counts is trained by its gradient, which a scaler may scale."""
 
 
+class HeadAndOwn(WithHead):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def configure_optimizers(self):
+        return [super().configure_optimizers()[0], OwnOptimizer.configure_optimizers(self)]
+
+    def training_step(self, batch, batch_idx):
+        backprop, local = self.optimizers()
+        backprop.zero_grad()
+        self.manual_backward(self.losses(batch)[0])
+        backprop.step()
+        local.step()
+
+
+class Own(Single, OwnOptimizer):
+    """Steps updates by an optimizer of its own, which no scaler may scale."""
+
+
+class AutomaticOwn(Single, AutomaticOwnOptimizer):
+    """Has Lightning step it."""
+
+
 def by_hand(net, batches, context):
     """The weight after every batch, spikes in the run's precision and sums in float64."""
     net, weights = copy.deepcopy(net), []
@@ -48,7 +72,7 @@ def by_hand(net, batches, context):
     return weights
 
 
-@pytest.mark.parametrize("model", [Single, WithHead])
+@pytest.mark.parametrize("model", [Single, WithHead, Own, AutomaticOwn, HeadAndOwn])
 @pytest.mark.parametrize("precision", [*TRUE, *MIXED])
 def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     net, data = model(), cb.loader(4, last=3)
@@ -62,7 +86,9 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     kept = cb.Probe(
         "on_train_batch_end", lambda _, module: copy.deepcopy(module.fc.weight.detach())
     )
-    cb.trainer(tmp_path, cb.callback(), kept, **options).fit(net, data)
+    run = cb.trainer(tmp_path, cb.callback(), kept, **options)
+    run.fit(net, data)
+    assert run.global_step == (8 if model is HeadAndOwn else 4)
     dtype = TRUE.get(precision, torch.float32)
     expected = by_hand(before.to(dtype), list(data), context)
     assert len(kept.found) == 4
@@ -71,7 +97,7 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
         # one rounding of the weight in a batch
         torch.testing.assert_close(found, wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
     assert not torch.equal(expected[-1], before.fc.weight)
-    if model is WithHead:
+    if issubclass(model, WithHead):
         assert not torch.equal(net.readouts[0].weight, before.readouts[0].weight)
 
 

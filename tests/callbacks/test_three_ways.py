@@ -105,51 +105,33 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=WAYS, name="way")
-def _way(request):
-    make, ticks = WAYS[request.param]
-    return make(), ticks
-
-
-def test_learns_as_a_loop_by_hand(way, tmp_path):
-    (net, ticks), data = way, cb.loader(6, last=3)
-    expected = cb.fit_by_hand(net, list(data), epochs=2)
+@pytest.mark.parametrize("way", WAYS)
+def test_learns_as_a_loop_by_hand_until_max_steps_and_saves_checkpoints(way, tmp_path):
+    make, ticks = WAYS[way]
+    net, data = make(), cb.loader(6, last=3)
+    expected = cb.fit_by_hand(net, list(data), epochs=2)[:9]
     found = cb.weights_after_each_batch(net)
-    callbacks = cb.callback(), found, LearningRateMonitor(log_weight_decay=True)
-    run = cb.trainer(tmp_path, *callbacks, max_epochs=2, logger=TensorBoardLogger(tmp_path))
+    folder = tmp_path / "saved"
+    saver = ModelCheckpoint(folder, "{step}", every_n_train_steps=4 * ticks, save_top_k=-1)
+    monitor = LearningRateMonitor(log_weight_decay=True)
+    # The callback stands behind: Lightning puts checkpoints last.
+    run = cb.trainer(
+        tmp_path, saver, cb.callback(), found, monitor, max_epochs=-1, max_steps=9 * ticks,
+        enable_checkpointing=True, logger=TensorBoardLogger(tmp_path),
+    )  # fmt: skip
     run.fit(net, data)
+    assert len(found.found) == len(expected)
+    assert all(cb.close(f, e) for f, e in zip(found.found, expected, strict=True))
+    assert run.global_step == 9 * ticks
+    assert cb.clean(net)
+    saved = {path.stem: path for path in folder.glob("*.ckpt")}
+    assert set(saved) == {f"step={4 * ticks}", f"step={8 * ticks}"}
+    for batches in (4, 8):
+        state = torch.load(saved[f"step={batches * ticks}"], weights_only=True)["state_dict"]
+        assert cb.close(state["fc.weight"], expected[batches - 1])
     assert run.callback_metrics["updates/enc/weight/lr"] == 1.0
     known = isinstance(net, (WithHead, OwnOptimizer, AutomaticOwnOptimizer))
     assert any(name.startswith("lr-") for name in run.callback_metrics) == known
-    assert len(found.found) == len(expected) == 12
-    assert all(cb.close(f, e) for f, e in zip(found.found, expected, strict=True))
-    assert run.global_step == 12 * ticks
-    assert cb.clean(net)
-
-
-def test_checkpoints_are_saved_and_max_steps_stops(way, tmp_path):
-    (net, ticks), data = way, cb.loader(4)
-    expected = cb.fit_by_hand(net, list(data), epochs=3)
-    saver = ModelCheckpoint(
-        tmp_path, filename="{step}", every_n_train_steps=3 * ticks, save_top_k=-1
-    )
-    # The callback stands behind: Lightning puts checkpoints last.
-    run = cb.trainer(
-        tmp_path,
-        saver,
-        cb.callback(),
-        max_epochs=-1,
-        max_steps=7 * ticks,
-        enable_checkpointing=True,
-    )
-    run.fit(net, data)
-    assert run.global_step == 7 * ticks
-    assert cb.close(net.fc.weight, expected[6])
-    saved = {path.stem: path for path in tmp_path.glob("*.ckpt")}
-    assert set(saved) == {f"step={3 * ticks}", f"step={6 * ticks}"}
-    for batches in (3, 6):
-        state = torch.load(saved[f"step={batches * ticks}"], weights_only=True)["state_dict"]
-        assert cb.close(state["fc.weight"], expected[batches - 1])
 
 
 class Scheduled(OwnOptimizer):

@@ -1,15 +1,13 @@
 """What a Weights & Biases run is given, read back from the files of an offline run."""
 
-import io
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from callback_helpers import BATCH, INPUTS, OUTPUTS, STEPS, Net, callback, loader, trainer
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
-from PIL import Image
+from test_pictures import pixels, scaled
 
 from lightning_accum.callbacks import UpdatePictures
 
@@ -51,11 +49,9 @@ def history(folder):
 
 
 def image(folder, names):
-    """A logged image, from 0 to 1."""
     (name,) = names
     (path,) = folder.glob(f"wandb/offline-run-*/files/{name}")
-    pixels = np.array(Image.open(io.BytesIO(path.read_bytes())).convert("L"))
-    return torch.from_numpy(pixels).double() / 255
+    return pixels(path.read_bytes())
 
 
 class Kept(Net):
@@ -95,9 +91,8 @@ def test_statistics_and_pictures_arrive(tmp_path, monkeypatch):
     fields_at, spikes_at = (found[f"{k}.filenames"] for k in ("fields/enc/weight", "spikes/enc"))
     assert {*fields_at} == {*spikes_at} == {1, 3}
     fields, weight = image(tmp_path, fields_at[3]), net.fc.weight.detach()
-    scaled = (weight - weight.min()) / (weight.max() - weight.min())
     assert fields.shape == (OUTPUTS, INPUTS)
-    assert (fields - scaled).abs().max() < 0.51 / 255
+    assert (fields - scaled(weight)).abs().max() < 0.51 / 255
     for step in (1, 3):
         raster = image(tmp_path, spikes_at[step])
         assert raster.shape == (OUTPUTS, STEPS)

@@ -184,15 +184,6 @@ def test_one_process_alone_may_reduce_its_batch_in_any_way():
     host.release()
 
 
-@turns("name", ["a.b", "", "keys", 1])
-def test_a_monitor_has_a_name_without_dots(name):
-    trainer, cell = la.CellTrainer(), la.Cell(nn.Linear(2, 2), nn.ReLU())
-    trainer.add_cell("c", cell)
-    with pytest.raises(ValueError, match="Argument `name` should be a name without dots"):
-        trainer.add_monitor("c", name, "neuron", OUT)
-    assert not list(trainer.monitors)
-
-
 def test_another_updater_gets_the_parameters_that_a_rule_trains():
     layer = la.Serial(nn.Linear(3, 2), nn.Identity())
     rule = la.STDP(0.1, -0.1, params=("weight", "bias"))
