@@ -12,14 +12,7 @@ from test_three_ways import AutomaticHead
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from lightning_accum import (
-    STDP,
-    CellSpec,
-    CellTrainer,
-    Clopath,
-    NonFiniteUpdateError,
-    get_updater,
-)
+from lightning_accum import STDP, CellSpec, CellTrainer, Clopath, NonFiniteUpdateError, get_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.engine.terms import Term
@@ -64,11 +57,7 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
         ({"rule": nn.ReLU()}, TypeError, r"should be a CellTrainer.*Found `ReLU"),
         ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
         ({"lr_scheduler": 0.5}, TypeError, "`lr_scheduler` should be a callable"),
-        (
-            {"lr_scheduler": StepLR, "lr_interval": "step"},
-            ValueError,
-            "`lr_interval` should be",
-        ),
+        ({"lr_scheduler": StepLR, "lr_interval": "step"}, ValueError, "`lr_interval` should be"),
         ({"rule": STDP(0.1, -0.1, carry=False), "carry": True}, ValueError, "for a `STDP`"),
     ],
 )

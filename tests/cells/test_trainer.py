@@ -11,14 +11,7 @@ from turns import turns
 from watching import COPIES, OUT, hooks
 
 import lightning_accum as la
-from lightning_accum import (
-    STDP,
-    Cell,
-    CellTrainer,
-    IndependentCellTrainer,
-    Serial,
-    get_updater,
-)
+from lightning_accum import STDP, Cell, CellTrainer, IndependentCellTrainer, Serial, get_updater
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF
 

@@ -119,10 +119,7 @@ def test_what_one_process_had_pending_counts_once_where_two_go_on(found):
 def test_a_resume_by_fewer_processes_is_told(found):
     saved = found[2][0]["whole"]["callback"]
     callback = CellTrainerCallback(
-        stdp("mean"),
-        cells={"enc": la.CellSpec("fc", "lif")},
-        apply_every_n_batches=3,
-        carry=True,
+        stdp("mean"), cells={"enc": la.CellSpec("fc", "lif")}, apply_every_n_batches=3, carry=True
     )
     others = [{**found[2][1]["whole"]["callback"], "modules": {}}]
     with pytest.warns(RuntimeWarning, match="of 2 processes should .* Found 1, so that only the"):

@@ -35,10 +35,7 @@ from lightning_accum.functional.update_statistics import spike_counts
 
 EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "40"))
 fuzz = settings(
-    derandomize=True,
-    max_examples=EXAMPLES,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+    derandomize=True, max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck)
 )
 PACKAGES = (la, observe, functional, lann, optim, accumulators, metrics, callbacks)
 
