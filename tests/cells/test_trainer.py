@@ -1,3 +1,5 @@
+"""Cells and layers, and the trainers that watch them."""
+
 from __future__ import annotations
 
 import copy
@@ -11,7 +13,7 @@ from turns import turns
 from watching import COPIES, OUT, hooks
 
 import lightning_accum as la
-from lightning_accum import STDP, Cell, CellTrainer, IndependentCellTrainer, Serial, get_updater
+from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF
 
@@ -19,28 +21,28 @@ PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)
 
 
 def serial():
-    return Serial(nn.Linear(2, 2), nn.ReLU())
+    return la.Serial(nn.Linear(2, 2), nn.ReLU())
 
 
 # -------------------------------------------------------------------------------- gone and copied
 def test_a_cell_that_is_gone_is_dropped():
-    trainer, kept, gone = CellTrainer(), serial(), serial()
+    trainer, kept, gone = la.CellTrainer(), serial(), serial()
     for name, model in (("kept", kept), ("gone", gone)):
         trainer.add_cell(name, model.cell, params=["weight"])
         trainer.add_monitor(name, "post", "neuron", OUT)
-    get_updater(kept.connection).weight = torch.ones(2, 2)
+    la.get_updater(kept.connection).weight = torch.ones(2, 2)
     del gone, model
     gc.collect()
     trainer.update()
     assert [name for name, _ in trainer.named_cells] == ["kept"]
     assert len(list(trainer.monitors)) == 1
-    assert get_updater(kept.connection).weight.empty
+    assert la.get_updater(kept.connection).weight.empty
 
 
-@turns("kind", [CellTrainer, STDP])
+@turns("kind", [la.CellTrainer, la.STDP])
 def test_the_name_of_a_cell_that_is_gone_is_free(kind):
-    trainer = kind() if kind is CellTrainer else kind(0.3, -0.2)
-    add = trainer.add_cell if kind is CellTrainer else trainer.register_cell
+    trainer = kind() if kind is la.CellTrainer else kind(0.3, -0.2)
+    add = trainer.add_cell if kind is la.CellTrainer else trainer.register_cell
     model, other = serial(), serial()
     add("cell", model.cell)
     trainer.eval()
@@ -54,7 +56,7 @@ def test_the_name_of_a_cell_that_is_gone_is_free(kind):
 
 
 def test_monitors_of_modules_that_are_gone_or_elsewhere_are_not_shared():
-    model, trainer = serial(), CellTrainer()
+    model, trainer = serial(), la.CellTrainer()
     trainer.add_cell("one", model.cell)
     trainer.add_monitor("one", "post", "neuron", OUT)
     twin = copy.deepcopy(trainer)
@@ -68,7 +70,7 @@ def test_monitors_of_modules_that_are_gone_or_elsewhere_are_not_shared():
 
 def test_a_copy_is_bound_anew_and_goes_on():
     model = layer(4, 2)
-    rule, reference = (STDP(0.3, -0.2, trace_mode="nearest") for _ in range(2))
+    rule, reference = (la.STDP(0.3, -0.2, trace_mode="nearest") for _ in range(2))
     rule.register_cell("cell", model.cell)
     show(model, PRE[:2], POST[:2])
     rule()
@@ -92,20 +94,20 @@ def test_a_copy_is_bound_anew_and_goes_on():
 
 def test_a_copy_is_bound_anew_with_other_hyperparameters():
     model = layer(4, 2)
-    rule = STDP(0.3, -0.2)
+    rule = la.STDP(0.3, -0.2)
     rule.register_cell("cell", model.cell)
     twin, other = copy.deepcopy(rule), layer(4, 2)
     twin.register_cell("cell", other.cell, time_dim=0, lr_post=0.6)
     show(other, PRE, POST, time_dim=0)
     twin()
     found = other.cell.updater.weight.update(other.connection.weight)
-    expected = learned(STDP(0.6, -0.2), PRE, POST)
+    expected = learned(la.STDP(0.6, -0.2), PRE, POST)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 # -------------------------------------------------------------------------------- registering
 def test_hyperparameters_per_cell_are_checked_when_registered():
-    rule, model = STDP(0.3, -0.2), layer(4, 2)
+    rule, model = la.STDP(0.3, -0.2), layer(4, 2)
     for overrides, error, message in (
         ({"tc_pre": 0.0}, ValueError, "`tc_pre = 0.0`"),
         ({"trace_mode": "last"}, ValueError, "`trace_mode = 'last'`"),
@@ -119,7 +121,7 @@ def test_hyperparameters_per_cell_are_checked_when_registered():
         rule.register_cell("cell", model)
     neuron = LIF(2, time_dim=0)
     with pytest.raises(ValueError, match=r"neuron of cell `cell`, 0\. Found `time_dim = None`"):
-        rule.register_cell("cell", Cell(model.connection, neuron))
+        rule.register_cell("cell", la.Cell(model.connection, neuron))
     assert hooks(neuron) == 0
     unit = rule.register_cell("cell", model.cell, tc_pre=5.0)
     assert unit.state.hyperparameters.tc_pre == 5.0
@@ -131,7 +133,7 @@ def test_hyperparameters_per_cell_are_checked_when_registered():
 
 
 def test_units():
-    class Plain(IndependentCellTrainer):
+    class Plain(la.IndependentCellTrainer):
         rate: float = 1.0
 
     trainer, models = Plain(), [serial(), serial()]
@@ -145,13 +147,13 @@ def test_units():
 
 # -------------------------------------------------------------------------------- running
 def test_the_recording_gate():
-    model, rule = layer(4, 2), STDP(0.3, -0.2)
+    model, rule = layer(4, 2), la.STDP(0.3, -0.2)
     unit = rule.register_cell("cell", model.cell)
     assert rule.recording
     rule.recording = False
     show(model, PRE, POST)
     assert unit.monitors["pre"].reducer.length == 0
-    other = Cell(model.connection, nn.ReLU())
+    other = la.Cell(model.connection, nn.ReLU())
     assert not rule.register_cell("late", other).monitors["post"].recording
     rule.recording = True
     show(model, PRE[:1], POST[:1])
@@ -159,7 +161,7 @@ def test_the_recording_gate():
 
 
 def test_traces_never_narrow():
-    model, rule = layer(4, 2), STDP(0.3, -0.2)
+    model, rule = layer(4, 2), la.STDP(0.3, -0.2)
     unit = rule.register_cell("cell", model.cell)
     show(model, PRE, POST)
     rule()
@@ -187,3 +189,143 @@ def test_another_updater_gets_the_parameters_that_a_rule_trains():
     rule()
     assert set(own.names) == {"weight", "bias"}
     assert own.bias.pos is not None
+
+
+# -------------------------------------------------------------------------------- cells, layers
+def test_a_cell_is_equal_to_another_of_the_same_modules():
+    fc, one, two = nn.Linear(2, 2), nn.ReLU(), nn.ReLU()
+    assert la.Cell(fc, one) == la.Cell(fc, one)
+    assert la.Cell(fc, one) != la.Cell(fc, two)
+    assert la.Cell(fc, one) != fc
+    assert len({la.Cell(fc, one), la.Cell(fc, one), la.Cell(fc, two)}) == 2
+    assert "Linear" in repr(la.Cell(fc, one))
+    with pytest.raises(TypeError, match=r"Argument `neuron`.*Found `str`"):
+        la.Cell(fc, "relu")
+    with pytest.raises(TypeError, match="Argument `connection`"):
+        la.Cell(None, one)
+
+
+def test_a_cell_shows_the_updater_of_its_connection():
+    cell = la.Cell(nn.Linear(2, 2), nn.ReLU())
+    assert cell.updater is None
+    updater = la.attach_updater(cell.connection, "weight")
+    assert cell.updater is updater
+    cell.updater = None
+    assert cell.updater is None
+    cell.updater = updater
+    assert la.Cell(cell.connection, nn.ReLU()).updater is updater
+
+
+def test_a_spec_finds_a_cell_by_paths():
+    model = nn.ModuleDict({"enc": nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())})
+    cell = la.CellSpec("enc.0", "enc.1").find(model)
+    assert cell == la.Cell(model["enc"][0], model["enc"][1])
+    assert la.CellSpec("enc.0", "enc.1", "weight").find(model) == cell
+    for spec, message in (
+        (
+            la.CellSpec("enc.fc", "enc.1"),
+            r"`connection`.*'enc\.1'\]\. Found `connection = 'enc\.fc'`",
+        ),
+        (la.CellSpec("enc.0", "lif"), r"`neuron`.*Found `neuron = 'lif'`"),
+        (la.CellSpec("enc.0", "enc.1", ("bias",)), r"`enc\.0`.*\['weight'\]\. Found `bias`"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            spec.find(model)
+
+
+def test_a_layer_adds_up_connections_and_makes_every_cell():
+    a, b, n, m = nn.Linear(2, 3), nn.Linear(4, 3), nn.ReLU(), nn.Identity()
+    layer = la.Layer({"a": a, "b": b}, {"n": n, "m": m})
+    x, y = torch.ones(1, 2), torch.ones(1, 4)
+    found = layer(a=x, b=y)
+    assert torch.equal(found["m"], a(x) + b(y))
+    assert torch.equal(found["n"], (a(x) + b(y)).relu())
+    assert torch.equal(layer(b=y)["m"], b(y))
+    assert layer.cell("b", "m") == la.Cell(b, m)
+    assert set(layer.cells) == {("a", "n"), ("a", "m"), ("b", "n"), ("b", "m")}
+    assert layer.cells["a", "m"] == la.Cell(a, m)
+    with pytest.raises(ValueError, match=r"\['a', 'b'\]\. Found none"):
+        layer()
+    with pytest.raises(AttributeError, match=r"`connection`.*\['a', 'b'\].*'c'"):
+        layer.cell("c", "n")
+    with pytest.raises(AttributeError, match=r"`neuron`.*\['n', 'm'\].*'a'"):
+        layer.cell("a", "a")
+    with pytest.raises(ValueError, match=r"Argument `neurons`.*at least one. Found `neurons = {}`"):
+        la.Layer({"a": a}, {})
+
+
+def test_a_serial_layer_is_one_after_the_other():
+    fc, relu = nn.Linear(2, 3), nn.ReLU()
+    layer = la.Serial(fc, relu)
+    assert layer.cell == la.Cell(fc, relu)
+    assert torch.equal(layer(torch.ones(1, 2)), relu(fc(torch.ones(1, 2))))
+    with pytest.raises(TypeError, match="Argument `neuron`"):
+        la.Serial(fc, torch.relu)
+
+
+def test_cells_of_another_form_are_told_by_an_example():
+    with pytest.raises(TypeError, match=r'such as `\{"encoder": CellSpec\(.*Found `list`'):
+        FabricCellTrainer(la.STDP(0.1, -0.1), [("enc", la.CellSpec("fc", "lif"))])
+    with pytest.raises(TypeError, match=r"the dotted path of a submodule.*Found `Linear`"):
+        la.CellSpec(nn.Linear(2, 1), "lif")
+
+
+# -------------------------------------------------------------------------------- sides that differ
+ON = torch.ones(3, 2, 4)  # steps, samples, inputs
+
+
+class Relay(nn.Module):
+    """Gives a spike for whatever is positive."""
+
+    def forward(self, x):
+        return (x > 0).to(x)
+
+
+def linear():
+    return nn.Linear(4, 2, bias=False)
+
+
+def unseen(fc, neuron):
+    neuron(nn.functional.linear(ON, fc.weight))
+
+
+def asleep(side):
+    return lambda *both: (both[side].eval(), both[1](both[0](ON)))
+
+
+def each(steps):
+    return lambda fc, neuron: [neuron(fc(step)) for step in steps]
+
+
+def folded(x):
+    return lambda fc, neuron: neuron(fc(x.flatten(0, 1)).unflatten(0, x.shape[:2]))
+
+
+@turns(
+    "connection, time_dim, show, words",
+    [
+        (linear, 0, unseen, "none of the connection: the connection, a Linear in"),
+        (linear, 0, asleep(0), "none of the connection: .* is in evaluation mode"),
+        (linear, 0, asleep(1), "none of the neuron: .* is in evaluation mode"),
+        (linear, 0, each(ON), r"`\[B, \.\.\.\]`, give the rule `time_dim=None`"),
+        (linear, 0, folded(ON), "takes time and batch as one dimension"),
+        (lambda: nn.Conv1d(1, 2, 3), 0, folded(ON.unsqueeze(2)), "time and batch as one dim"),
+        (lambda: nn.Conv2d(1, 3, 3), 0, each(torch.ones(4, 2, 1, 5, 5)),
+         r"as often as each other.* Found 8 steps of the connection \(1, 5, 5\) and 8 of the neuron"
+         r" \(3, 3, 3\): .* give the rule `time_dim=None`\.$"),
+        (linear, None, lambda fc, neuron: (neuron(fc(ON[0])), fc(ON[0])),
+         r"2 steps .* and 1 of .* as often as the other"),
+        (linear, None, lambda fc, neuron: neuron(fc(ON[0])[:1]), "let both see the same samples"),
+    ],
+)  # fmt: skip
+def test_sides_that_differ(connection, time_dim, show, words):
+    pair, rule = la.Cell(connection(), Relay()), la.STDP(0.1, -0.1, time_dim=time_dim)
+    rule.register_cell("enc", pair)
+    show(pair.connection, pair.neuron)
+    with pytest.raises(ValueError, match=words):
+        rule()
+    if isinstance(pair.connection, nn.Linear):
+        pair.connection.train(), pair.neuron.train()
+        x = ON[0] if time_dim is None else ON
+        pair.neuron(pair.connection(x))  # what was refused is dropped
+        rule()
