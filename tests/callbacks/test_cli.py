@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from callback_helpers import Net, fit_as_by_hand, loader
+from test_three_ways import Stepping
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import (
@@ -129,14 +129,6 @@ def test_what_is_wrong_is_refused(
     shown = capsys.readouterr().err + str(error.value)
     assert re.search(message, shown)
     assert "usage:" not in shown
-
-
-class Stepping(Net):
-    """Steps the optimizer that it is given."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        self(batch[0])
-        self.optimizers().step()
 
 
 # Every module here configures something, and LightningCLI says that it puts its own there.

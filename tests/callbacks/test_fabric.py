@@ -7,18 +7,12 @@ import callback_helpers as cb
 import pytest
 import torch
 from lightning.fabric import Fabric
+from test_resume import Streaming
 
 from lightning_accum import MSTDP, STDP, CellSpec, Clamp, TripletSTDP, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 
 CELLS = {"enc": CellSpec("fc", "lif")}
-
-
-class Streaming(cb.Net):
-    """Takes batches as pieces of one stream."""
-
-    def forward(self, x):
-        return self.lif(self.fc(x.transpose(0, 1)))
 
 
 def data():

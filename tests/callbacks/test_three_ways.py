@@ -76,12 +76,16 @@ class ManualHeads(WithHead):
             self.untoggle_optimizer(optimizer)
 
 
-class OwnOptimizer(cb.Net):
-    """Steps an UpdateOptimizer itself."""
+class Stepping(cb.Net):
+    """Steps the optimizer that it is given."""
 
     def training_step(self, batch, batch_idx):
         self(batch[0])
         self.optimizers().step()
+
+
+class OwnOptimizer(Stepping):
+    """Steps an UpdateOptimizer itself."""
 
     def configure_optimizers(self):
         return UpdateOptimizer(self.parameters())
@@ -271,17 +275,11 @@ class StandsIn(Optimizer):
         return None if closure is None else closure()
 
 
-class StepsNothing(cb.Net):
-    def training_step(self, batch, batch_idx):
-        self(batch[0])
-        self.optimizers().step()
-
-
 NOTHING = {
     "none": cb.Net,
     "stands in": lambda: cb.Net(StandsIn()),
-    "stands in, and is stepped": lambda: StepsNothing(StandsIn()),
-    "none, and is stepped": StepsNothing,
+    "stands in, and is stepped": lambda: Stepping(StandsIn()),
+    "none, and is stepped": Stepping,
     "automatic none": Automatic,
     "automatic, stands in": lambda: Automatic(StandsIn()),
     "automatic, empty": lambda: Automatic([]),

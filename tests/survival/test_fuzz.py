@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from contract import CASES, inputs_of
+from contract import CASES, Spike, Writer, inputs_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -84,16 +84,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Initializing zero-element tensors"),
     pytest.mark.filterwarnings("ignore:.Variance.*should have more than"),
 ]
-
-
-class Spike(nn.Module):
-    def forward(self, x):
-        return (x > 0.4).to(x.dtype)
-
-
-class Writer:
-    def add_scalar(self, name, value, step):
-        pass
 
 
 KEPT = deque(maxlen=9)
