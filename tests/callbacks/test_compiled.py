@@ -28,23 +28,14 @@ class Firing(cb.Validated):
 
 
 class Compiled(Firing):
-    """Runs its connection and its neurons in one compiled module."""
+    """Runs what a function makes of it, in some way compiled."""
 
-    def __init__(self):
+    def __init__(self, make):
         super().__init__()
-        self.net = torch.compile(nn.Sequential(self.fc, self.lif), backend="eager")
+        self.fast = make(self)
 
     def forward(self, x):
-        return self.net(x.transpose(0, 1))
-
-
-class InPlace(Firing):
-    """Its connection and its neurons are compiled in place, each by itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc.compile(backend="eager")
-        self.lif.compile(backend="eager")
+        return self.fast(x.transpose(0, 1))
 
 
 # torch.compile looks at `.grad` itself, where a graph goes on behind a break.
@@ -98,37 +89,6 @@ def test_a_smaller_last_batch(tmp_path):
     assert cb.clean(net)
 
 
-class Method(Firing):
-    """Compiles a method of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.fast = torch.compile(self.block, backend="eager")
-
-    def block(self, x):
-        return torch.stack([self.lif(self.fc(step)) for step in x])
-
-    def forward(self, x):
-        return self.fast(x.transpose(0, 1))
-
-
-class Broken(Firing):
-    """Its graph breaks before the connection, and before the neurons."""
-
-    def __init__(self):
-        super().__init__()
-        self.fast = torch.compile(self.block, backend="eager")
-
-    def block(self, x):
-        torch._dynamo.graph_break()
-        x = self.fc(x)
-        torch._dynamo.graph_break()
-        return self.lif(x)
-
-    def forward(self, x):
-        return self.fast(x.transpose(0, 1))
-
-
 class Block(nn.Module):
     """A block without gradients, as a decorator has it."""
 
@@ -141,53 +101,73 @@ class Block(nn.Module):
         return self.lif(self.fc(x))
 
 
-class NoGrad(Firing):
-    """Compiles such a block in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.block = Block(self.fc, self.lif)
-        self.block.compile(backend="eager")
-
-    def forward(self, x):
-        return self.block(x.transpose(0, 1))
+def as_one(net):
+    return torch.compile(nn.Sequential(net.fc, net.lif), backend="eager")
 
 
-def whole():
-    """The compiled LightningModule itself."""
-    return torch.compile(Firing(), backend="eager")
+def in_place(net):
+    """Each layer by itself."""
+    net.fc.compile(backend="eager")
+    net.lif.compile(backend="eager")
+    return lambda x: net.lif(net.fc(x))
 
 
-def in_place_of_it():
-    net = Firing()
+def in_steps(net):
+    """A function that calls the layers in each step."""
+    return torch.compile(
+        lambda x: torch.stack([net.lif(net.fc(step)) for step in x]), backend="eager"
+    )
+
+
+def broken(net):
+    """A function whose graph breaks before the connection, and before the neurons."""
+
+    def block(x):
+        torch._dynamo.graph_break()
+        x = net.fc(x)
+        torch._dynamo.graph_break()
+        return net.lif(x)
+
+    return torch.compile(block, backend="eager")
+
+
+def no_grad(net):
+    block = Block(net.fc, net.lif)
+    block.compile(backend="eager")
+    return block
+
+
+def in_its_stead(net):
+    """The connection is replaced by what it is compiled to."""
     net.fc = torch.compile(net.fc, backend="eager")
-    return net
+    return lambda x: net.lif(net.fc(x))
 
 
-WITHIN, OUTSIDE = CellSpec("net.0", "net.1"), CellSpec("fc", "lif")
+WITHIN, OUTSIDE = CellSpec("fast.0", "fast.1"), CellSpec("fc", "lif")
 
 
 @pytest.mark.parametrize(
     ("make", "spec", "sanity"),
     [
-        (Compiled, OUTSIDE, 1),
-        (Compiled, WITHIN, None),
-        (InPlace, OUTSIDE, 0),
-        (Method, OUTSIDE, None),
-        (Broken, OUTSIDE, None),
-        (NoGrad, OUTSIDE, None),
-        (whole, OUTSIDE, 1),
-        (in_place_of_it, OUTSIDE, 1),
+        (as_one, OUTSIDE, 1),
+        (as_one, WITHIN, None),
+        (in_place, OUTSIDE, 0),
+        (in_steps, OUTSIDE, None),
+        (broken, OUTSIDE, None),
+        (no_grad, OUTSIDE, None),
+        (in_its_stead, OUTSIDE, 1),
+        (None, OUTSIDE, 1),  # the LightningModule itself is compiled
     ],
 )
 def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
     """With validation, in which the hooks stay, unless that is left out."""
-    net, data = make(), cb.loader(4)
+    net = Compiled(make) if make else torch.compile(Firing(), backend="eager")
+    data = cb.loader(4)
     net(next(iter(data))[0])
     expected = cb.fit_by_hand(Firing(), list(data), epochs=2)[-1]
     options = {"limit_val_batches": 0} if sanity is None else {"num_sanity_val_steps": sanity}
     for _ in range(2):
-        rule = cb.Noting(time_dim=None if make is Method else 0)
+        rule = cb.Noting(time_dim=None if make is in_steps else 0)
         kept = cb.Probe("on_validation_batch_start", lambda _, module: cb.hooks(module))
         use = cb.callback(rule, cells={"enc": spec}, health=sanity is not None)
         run = cb.trainer(tmp_path, use, kept, val_check_interval=2, **options)

@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
-from lightning_accum import Term
+from lightning_accum import CellSpec, Term
 from lightning_accum.optim import UpdateOptimizer
 
 OTHER, NO_VALIDATION = cb.spikes(5, seed=7), pl.LightningModule.validation_step
@@ -209,6 +209,26 @@ class Chain(nn.Sequential, cb.Net):
     validation_step = training_step
 
 
+class Rests(cb.Validated):
+    """Its second layer is left in evaluation mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.other, self.relu = nn.Linear(4, 4, dtype=torch.float64), nn.ReLU()
+        self.before = self.other.weight.detach().clone()
+
+    def forward(self, x):
+        spikes = super().forward(x)
+        self.relu(self.other(spikes))
+        return spikes
+
+    def on_train_start(self):
+        self.other.eval(), self.relu.eval()
+
+    def on_train_end(self):
+        assert torch.equal(self.other.weight, self.before)
+
+
 def draws(hook):
     """A module that runs in one of its hooks too."""
 
@@ -223,6 +243,8 @@ def drawing(hook):
     return lambda: [cb.Probe(hook, lambda _, module: module(OTHER))]
 
 
+CELLS = {"enc": CellSpec("fc", "lif"), "rests": CellSpec("other", "relu")}
+FITS["a layer that rests"] = Fit(Rests, learner={"cells": CELLS}, options={"val_check_interval": 2})
 FITS |= {
     f"{model.__name__}, {sanity} sanity steps": Fit(
         model, options={"max_epochs": 2, "val_check_interval": 3, "num_sanity_val_steps": sanity},

@@ -51,40 +51,38 @@ class SaveAt(pl.Callback):
             trainer.should_stop = True
 
 
-@pytest.mark.parametrize("model", [cb.Net, Streaming])
-@pytest.mark.parametrize("batches", [1, 3, 4, 7, 8, 11])
-def test_within_a_group_an_epoch_or_between(model, batches, tmp_path):
-    options = {"apply_every_n_batches": 3, "carry": model is Streaming}
-    options["lr_scheduler"] = halve if model is cb.Net else None
-    whole = model()
-    straight = cb.trainer(tmp_path, cb.callback(**options), max_epochs=2)
+def two():
+    """Other parts of their groups have passed when they stop."""
+    rule = STDP(**{**cb.RULE, "lr_post": 0.5}, time_dim=0)
+    other = cb.callback(rule, name="b", apply_every_n_batches=2, lr=0.5)
+    return [cb.callback(name="a", apply_every_n_batches=4), other]
+
+
+LEARNERS = {
+    "scheduled": (cb.Net, lambda: [cb.callback(apply_every_n_batches=3, lr_scheduler=halve)]),
+    "carried": (Streaming, lambda: [cb.callback(apply_every_n_batches=3, carry=True)]),
+    "two": (cb.Net, two),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("batches", [0, 1, 3, 4, 7, 8, 11])
+def test_within_a_group_an_epoch_or_between(name, batches, tmp_path):
+    (model, make), path = LEARNERS[name], tmp_path / "middle.ckpt"
+    whole, begun = model(), make()
+    straight = cb.trainer(tmp_path, *make(), max_epochs=2)
     straight.fit(whole, data())
-
-    path = tmp_path / "middle.ckpt"
-    cb.trainer(tmp_path, cb.callback(**options), SaveAt(batches, path), max_epochs=2).fit(
-        model(), data()
-    )
-    rest = model()
-    resumed = cb.trainer(tmp_path, cb.callback(**options), max_epochs=2)
-    resumed.fit(rest, data(), ckpt_path=path)
-    assert torch.equal(rest.fc.weight, whole.fc.weight)
-    assert resumed.global_step == straight.global_step == 6
-    assert cb.clean(rest)
-
-
-def test_an_epoch_then_another(tmp_path):
-    whole = cb.Net()
-    cb.trainer(tmp_path, cb.callback(), max_epochs=2).fit(whole, cb.loader(3))
-    use, half = cb.callback(), cb.Net()
-    run = cb.trainer(tmp_path, use)
-    run.fit(half, cb.loader(3))
-    run.save_checkpoint(tmp_path / "epoch.ckpt")
-    for other in (cb.callback(), use):  # a new callback, and the one that is trained already
-        rest = cb.Net()
-        cb.trainer(tmp_path, other, max_epochs=2).fit(
-            rest, cb.loader(3), ckpt_path=tmp_path / "epoch.ckpt"
-        )
+    run = cb.trainer(tmp_path, *begun, SaveAt(batches, path), max_epochs=2 if batches else 1)
+    run.fit(model(), data())
+    if not batches:
+        run.save_checkpoint(path)  # when the fit is over
+    for learners in (make(), begun):
+        rest = model()
+        resumed = cb.trainer(tmp_path, *learners, max_epochs=2)
+        resumed.fit(rest, data(), ckpt_path=path)
         assert torch.equal(rest.fc.weight, whole.fc.weight)
+        assert resumed.global_step == straight.global_step
+        assert cb.clean(rest)
 
 
 def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path):
@@ -121,27 +119,6 @@ def test_a_checkpoint_of_other_cells_says_which(tmp_path):
     assert cb.clean(net)
     # the state that did not fit is forgotten
     cb.fit_as_by_hand(cb.trainer(tmp_path, use), net, cb.loader(2))
-
-
-def test_several_learners_have_pending_what_they_had(tmp_path):
-    """Three batches of a group of four have passed for one learner, one of a pair for the other."""
-
-    def learners():
-        rule = STDP(**{**cb.RULE, "lr_post": 0.5}, time_dim=0)
-        return [
-            cb.callback(name="a", apply_every_n_batches=4),
-            cb.callback(rule, name="b", apply_every_n_batches=2, lr=0.5),
-        ]
-
-    def save(run, _):
-        if run.fit_loop.epoch_loop.batch_idx == 2:
-            run.save_checkpoint(tmp_path / "3.ckpt")
-
-    whole, resumed = cb.Net(), cb.Net()
-    cb.trainer(tmp_path, *learners(), cb.Probe("on_train_batch_end", save)).fit(whole, data(6))
-    run = cb.trainer(tmp_path, *learners())
-    run.fit(resumed, data(6), ckpt_path=tmp_path / "3.ckpt")
-    assert torch.equal(resumed.fc.weight, whole.fc.weight)
 
 
 @pytest.mark.parametrize("key", ["host", "batches", "schedule"])
