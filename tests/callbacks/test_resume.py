@@ -4,7 +4,6 @@ import copy
 import functools
 
 import callback_helpers as cb
-import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
@@ -38,19 +37,6 @@ class Streaming(cb.Net):
 halve = functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
 
 
-class SaveAt(pl.Callback):
-    """Saves when so many batches were trained on, in the middle of a group too."""
-
-    def __init__(self, batches, path):
-        self.left, self.path = batches, path
-
-    def on_train_batch_end(self, trainer, *_):
-        self.left -= 1
-        if self.left == 0:
-            trainer.save_checkpoint(self.path)
-            trainer.should_stop = True
-
-
 def two():
     """Other parts of their groups have passed when they stop."""
     rule = STDP(**{**cb.RULE, "lr_post": 0.5}, time_dim=0)
@@ -72,7 +58,7 @@ def test_within_a_group_an_epoch_or_between(name, batches, tmp_path):
     whole, begun = model(), make()
     straight = cb.trainer(tmp_path, *make(), max_epochs=2)
     straight.fit(whole, data())
-    run = cb.trainer(tmp_path, *begun, SaveAt(batches, path), max_epochs=2 if batches else 1)
+    run = cb.trainer(tmp_path, *begun, cb.SaveAt(batches, path), max_epochs=2 if batches else 1)
     run.fit(model(), data())
     if not batches:
         run.save_checkpoint(path)  # when the fit is over
@@ -87,7 +73,7 @@ def test_within_a_group_an_epoch_or_between(name, batches, tmp_path):
 
 def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path):
     path = tmp_path / "middle.ckpt"
-    cb.trainer(tmp_path, cb.callback(apply_every_n_batches=3), SaveAt(4, path)).fit(
+    cb.trainer(tmp_path, cb.callback(apply_every_n_batches=3), cb.SaveAt(4, path)).fit(
         cb.Net(), data()
     )
     use, net = cb.callback(apply_every_n_batches=3), cb.Validated()

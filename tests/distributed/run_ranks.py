@@ -63,17 +63,6 @@ def share(main, wait=True):
     os._exit(0)
 
 
-class Saver(pl.Callback):
-    """Saves after so many batches."""
-
-    def __init__(self, path, batches):
-        self.path, self.batches = path, batches
-
-    def on_train_batch_end(self, trainer, *_):
-        if trainer.fit_loop.epoch_loop.total_batch_idx + 1 == self.batches:
-            trainer.save_checkpoint(self.path)
-
-
 def trainer(ranks, *callbacks, epochs=2, **options):
     """One of several that see their own samples, and say nothing."""
     strategy = LocalDDPStrategy(process_group_backend="gloo") if ranks > 1 else "auto"

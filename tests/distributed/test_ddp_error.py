@@ -3,8 +3,8 @@
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Resumable
-from run_ranks import Saver, as_one, resuming, share, trainer
+from callback_helpers import Resumable, SaveAt
+from run_ranks import as_one, resuming, share, trainer
 from test_ddp import pieces
 from torch import nn
 from torch.nn import functional as F
@@ -80,7 +80,7 @@ def fit(feedback, rank, ranks, reset, save=None, resume=None):
             la.DeltaRule(0.05, **options), cells={"output": la.CellSpec("readout", "leak")}, **how
         ),
     ]
-    run = trainer(ranks, *learners, *([] if save is None else [Saver(save, STOP)]))
+    run = trainer(ranks, *learners, *([] if save is None else [SaveAt(STOP, save, stop=False)]))
     data = Resumable(labelled(rank, ranks), batch_size=None)  # goes on where it stopped
     run.fit(model, data, **resuming(resume))
     return {

@@ -3,8 +3,8 @@
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Resumable
-from run_ranks import Saver, resuming, share, trainer
+from callback_helpers import Resumable, SaveAt
+from run_ranks import resuming, share, trainer
 from torch import nn
 from values import differences
 
@@ -76,7 +76,7 @@ def fit(path, rank, ranks, resume, noise, make=stdp):
         carry=noise,
         input_keys=("reward",) if make is modulated else (),
     )
-    run = trainer(ranks, callback, *([] if resume else [Saver(path, STOP)]))
+    run = trainer(ranks, callback, *([] if resume else [SaveAt(STOP, path, stop=False)]))
     run.fit(model, pieces(rank, ranks), **resuming(path if resume else None))
     return {"model": dict(model.state_dict()), "callback": callback.state_dict()}
 

@@ -173,6 +173,13 @@ def fit(run, net):
     run.fit(net, loader(), loader(6))
 
 
+def breaks(name, run, net):
+    BROKEN.add(name)
+    with pytest.raises(OSError, match=f"on purpose: {name}"):
+        fit(run, net)
+    BROKEN.clear()
+
+
 def is_clean(net, use):
     """Whether no hook or reference of ours is left."""
     return hooks(net) == 0 and use._fit is None
@@ -377,10 +384,7 @@ def test_an_apply_that_is_interrupted_at_any_line(pend, apply, error):
 def test_the_same_trainer_goes_on_after_a_failure(tmp_path):
     net, use = Net(), callback()
     run = trainer(tmp_path, use, max_epochs=2)
-    BROKEN.add("rule")
-    with pytest.raises(OSError, match="on purpose"):
-        fit(run, net)
-    BROKEN.clear()
+    breaks("rule", run, net)
     net.train()
     expected = reference(tmp_path, net)
     run.fit_loop.max_epochs = run.current_epoch + 1
@@ -437,11 +441,8 @@ def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
 
 def test_a_model_dropped_in_a_failing_fit_is_gone(tmp_path):
     use, net = callback(), Net()
-    BROKEN.add("bound")
     run = trainer(tmp_path, use)
-    with pytest.raises(OSError, match="on purpose"):
-        fit(run, net)
-    BROKEN.clear()
+    breaks("bound", run, net)
     gone = weakref.ref(net.fc)
     del net, run
     gc.collect()
