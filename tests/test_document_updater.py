@@ -1,4 +1,4 @@
-"""The interface of the source's Updater, call by call."""
+"""The interfaces of the source's Accumulator and Updater, call by call."""
 
 import pytest
 import torch
@@ -6,7 +6,121 @@ from torch import nn
 
 from lightning_accum import Accumulator, Updatable, Updater
 
+W = torch.tensor([0.25, 0.75])
+ONE = torch.ones(2)
 
+
+def pending():
+    acc = Accumulator()
+    acc.pos, acc.neg = ONE, 2 * ONE
+    return acc
+
+
+def test_parts_are_none_then_what_was_appended():
+    acc = Accumulator()
+    assert isinstance(acc, nn.Module)
+    assert acc.pos is acc.neg is None
+    acc.pos, acc.pos = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.5])
+    assert acc.neg is None
+    acc.neg = torch.tensor([3.0, 0.0])
+    acc.pos, acc.neg = None, None  # is ignored
+    assert (acc.pos.tolist(), acc.neg.tolist()) == ([1.5, 2.5], [3.0, 0.0])
+    del acc.pos
+    assert acc.pos is None
+    assert acc.neg.tolist() == [3.0, 0.0]
+    del acc.neg, acc.pos  # an empty one too
+    assert acc.update(W) is None
+
+
+def test_clear_takes_any_keyword():
+    acc = pending()
+    acc.clear(keep=False)
+    assert acc.pos is acc.neg is None
+
+
+def test_update_and_call_apply_nothing():
+    acc, w = pending(), W.clone()
+    for _ in range(2):
+        assert acc.update(w).tolist() == [-1.0, -1.0]
+        assert acc(w).tolist() == [-0.75, -0.25]
+    assert torch.equal(w, W)
+    assert Accumulator().update(w) is None
+    assert torch.equal(Accumulator()(w), W)
+
+
+def test_reduction():
+    acc = Accumulator()
+    for fn, expected in [
+        (torch.mean, 2.0),
+        (None, 6.0),
+        (torch.prod, 6.0),
+        (torch.amax, 3.0),
+        (lambda stacked, dim: stacked.select(dim, 1), 3.0),
+    ]:
+        acc.reduction(fn)
+        acc.pos, acc.pos, acc.pos = ONE, 3 * ONE, 2 * ONE
+        assert acc.pos.tolist() == [expected, expected]
+        acc.clear()
+    acc.reduction()
+    acc.pos, acc.pos = ONE, ONE
+    assert acc.pos.tolist() == [2.0, 2.0]
+
+
+def test_bounds_and_those_that_they_replace():
+    acc, upper, lower = pending(), (1 - W) - 2, 1 - 2 * W
+    full, power = (1 - W) - 2 * W, (1 - W) ** 2 - 2 * W**2
+    for call, arguments, options, expected in [
+        (acc.upperbound, ("multiplicative", 1.0), {}, upper),
+        (acc.upperbound, (None,), {}, -ONE),
+        (acc.lowerbound, ("multiplicative", 0.0), {}, lower),
+        (acc.upperbound, ("multiplicative", 1.0), {}, full),
+        (acc.fullbound, ("power", 1.0, 0.0), {"power": 2.0}, power),
+        (acc.lowerbound, ("multiplicative", 0.0), {}, lower),
+        (acc.fullbound, ("multiplicative", 1.0, 0.0), {}, full),
+        (acc.upperbound, (None,), {}, -ONE),
+        (acc.fullbound, ("multiplicative", 1.0, 0.0), {}, full),
+        (acc.lowerbound, (None,), {}, -ONE),
+        (acc.upperbound, ("multiplicative", 1.0), {}, upper),
+        (acc.fullbound, (None,), {}, -ONE),
+        (acc.fullbound, ("power", 1.0, 0.0), {"power": 2.0}, power),
+    ]:
+        call(*arguments, **options)
+        torch.testing.assert_close(acc.update(W), expected)
+    del acc.pos  # with one part only the other counts as zeros
+    torch.testing.assert_close(acc.update(W), -2 * W**2)
+
+
+def test_a_missing_limit_is_an_error_when_set():
+    acc = pending()
+    acc.fullbound("multiplicative", 1.0, 0.0)
+    before = acc.update(W)
+    for call in (
+        lambda: acc.upperbound("multiplicative"),
+        lambda: acc.lowerbound("multiplicative", None),
+        lambda: acc.fullbound("multiplicative"),
+        lambda: acc.fullbound("multiplicative", 1.0),
+        lambda: acc.fullbound("multiplicative", None, 0.0),
+    ):
+        with pytest.raises(ValueError, match=r"Argument `(max|min)` .* Found `(max|min) = None`"):
+            call()
+    assert torch.equal(acc.update(W), before)
+
+
+def test_bounds_of_the_users_own_get_limits_by_position_and_keywords():
+    seen = []
+
+    def half(param, update, limit, **kw):
+        seen.append((param.tolist(), limit, kw))
+        return update * 0
+
+    acc = pending()
+    acc.upperbound(half, 5.0, max=7.0)  # a keyword of the bound may have any name
+    acc.lowerbound(half, -5.0, min=8.0)
+    assert acc.update(W).tolist() == [0.0, 0.0]
+    assert seen == [(W.tolist(), 5.0, {"max": 7.0}), (W.tolist(), -5.0, {"min": 8.0})]
+
+
+# ---------------------------------------------------------------------- Updater
 class Gate(Updatable, nn.Module):
     def __init__(self):
         super().__init__()

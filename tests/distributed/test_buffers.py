@@ -1,10 +1,9 @@
 """Thresholds that adapt to activity: each process' own, or averaged."""
 
-import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import Net
 from run_ranks import as_one, share, trainer
-from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
@@ -13,18 +12,14 @@ from lightning_accum.callbacks import AverageBuffers, CellTrainerCallback
 from lightning_accum.nn import AdaptiveLIF, RewardBaseline
 
 
-class Model(pl.LightningModule):
+class Model(Net):
     def __init__(self, steps, wrapped):
         super().__init__()
-        torch.manual_seed(0)
-        self.automatic_optimization = False
-        self.steps = steps
-        self.fc = nn.Linear(5, 4, bias=False).requires_grad_(wrapped)
-        nn.init.uniform_(self.fc.weight, 0.0, 1.0)
+        self.steps, self.errors = steps, []
+        self.fc.requires_grad_(wrapped).weight.data.mul_(2)
         self.lif = AdaptiveLIF(4, tc_mem=5.0, v_threshold=0.6, theta_plus=0.2, time_dim=0)
         self.register_buffer("seen", torch.zeros(2, 1))
         self.baseline = RewardBaseline(0.9, contexts=2)
-        self.errors = []
         self.double()
 
     def training_step(self, batch, batch_idx):
@@ -34,15 +29,12 @@ class Model(pl.LightningModule):
         reward = batch.mean((0, 2))
         self.errors.append(self.baseline(reward, (reward > 0.4).long()))
 
-    def configure_optimizers(self):
-        return None
-
 
 def fit(rank, ranks, steps, names, wrapped):
     model = Model(steps, wrapped)
     rule = la.STDP(0.06, -0.04, time_dim=0)
     generator = torch.Generator().manual_seed(0)
-    data = (torch.rand(6, 5, 8, 5, generator=generator) < 0.4).double()
+    data = (torch.rand(6, 5, 8, 6, generator=generator) < 0.4).double()
     mine = data[:, :, torch.arange(8).tensor_split(ranks)[rank]]
     learns = CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})
     run = trainer(ranks, learns, AverageBuffers(names), epochs=1)
@@ -99,7 +91,7 @@ def test_without_it_they_drift_apart(found):
 def test_a_buffer_that_is_not_there(tmp_path):
     run = trainer(1, AverageBuffers(["lif.theta_"]), default_root_dir=tmp_path)
     with pytest.raises(AttributeError, match=r"Found \['lif.theta_'\].*did you mean `lif.theta`"):
-        run.fit(Model(1, True), DataLoader(torch.zeros(1, 5, 1, 5), batch_size=None))
+        run.fit(Model(1, True), DataLoader(torch.zeros(1, 5, 1, 6), batch_size=None))
 
 
 if __name__ == "__main__":
