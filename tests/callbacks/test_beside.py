@@ -3,7 +3,6 @@
 import itertools
 
 import callback_helpers as cb
-import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import (
@@ -27,21 +26,25 @@ class Backbone(AutomaticHead):
 
 
 def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path):
-    class Rates(pl.Callback):
-        def on_train_epoch_end(self, run, _):
-            rates.append([[group["lr"] for group in o.param_groups] for o in run.optimizers])
+    def rates(run, _):
+        return [[group["lr"] for group in optimizer.param_groups] for optimizer in run.optimizers]
 
     found = []
     for learners in ([], [cb.callback()]):
-        rates = []
+        seen = cb.Probe("on_train_epoch_end", rates)
         tunes = BackboneFinetuning(1, lambda _: 2.0, backbone_initial_lr=1e-4, should_align=False)
-        cb.trainer(tmp_path, *learners, tunes, Rates(), max_epochs=4).fit(Backbone(), cb.loader(2))
-        found.append(rates)
+        cb.trainer(tmp_path, *learners, tunes, seen, max_epochs=4).fit(Backbone(), cb.loader(2))
+        found.append(seen.found)
     assert found[0] == found[1]
+    assert len(found[0]) == 4
 
 
 class Tuned(AutomaticHead):
-    lr, batch_size = 0.1, 2
+    lr, batch_size, steps = 0.1, 2, 0
+
+    def training_step(self, *args):
+        self.steps += 1
+        return super().training_step(*args)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.readouts.parameters(), lr=self.lr)
@@ -79,17 +82,9 @@ def batches_lost_after(finder, folder):
 
     Lightning 2.5.0 begins the epoch behind the batches of the search.
     """
-    net = Counting()
+    net = Tuned()
     cb.trainer(folder, finder, max_epochs=2, enable_checkpointing=True).fit(net)
     return 2 * len(net.train_dataloader()) + finder._num_training_steps - net.steps
-
-
-class Counting(Tuned):
-    steps = 0
-
-    def training_step(self, *args):
-        self.steps += 1
-        return super().training_step(*args)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -164,14 +159,11 @@ def test_a_schedule_of_accumulation_is_followed(tmp_path):
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("automatic")])
 def test_logs_of_accumulated_batches(way, tmp_path):
-    seen = []
-    net = WAYS[way][0]()
+    def norm(run, _):
+        return float(run.logged_metrics.get("updates/enc/weight/update_norm", -1.0))
 
-    class Looks(pl.Callback):
-        def on_train_batch_start(self, run, *_):
-            seen.append(float(run.logged_metrics.get("updates/enc/weight/update_norm", -1.0)))
-
+    net, seen = WAYS[way][0](), cb.Probe("on_train_batch_start", norm)
     weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, list(cb.loader(5)), every=2)]
-    cb.trainer(tmp_path, cb.callback(), Looks(), accumulate_grad_batches=2).fit(net, cb.loader(5))
+    cb.trainer(tmp_path, cb.callback(), seen, accumulate_grad_batches=2).fit(net, cb.loader(5))
     norms = [float((b - a).norm()) for a, b in itertools.pairwise(weights)]
-    assert seen == pytest.approx([-1.0, -1.0, norms[0], norms[0], norms[1]], rel=1e-5)
+    assert seen.found == pytest.approx([-1.0, -1.0, norms[0], norms[0], norms[1]], rel=1e-5)

@@ -89,12 +89,8 @@ class Stream(IterableDataset[Any]):
         yield from zip(cb.spikes(3 * cb.BATCH), range(3 * cb.BATCH), strict=True)
 
 
-class StopAt(pl.Callback):
-    def __init__(self, batch):
-        self.batch = batch
-
-    def on_train_batch_end(self, trainer, *rest):
-        trainer.should_stop = rest[-1] + 1 == self.batch
+def stop_after_six(run, _):
+    run.should_stop = run.fit_loop.epoch_loop.batch_idx == 5
 
 
 class Sometimes(cb.Net):
@@ -143,7 +139,8 @@ FITS |= {
     "a smaller last batch": Fit(data=lambda: cb.loader(3, last=2)),
     "a last batch of one sample": Fit(data=lambda: cb.loader(3, last=1)),
     "a group that a stop cuts short": Fit(
-        cb.Net, learner={"apply_every_n_batches": 4}, after=lambda: [StopAt(6)],
+        cb.Net, learner={"apply_every_n_batches": 4},
+        after=lambda: [cb.Probe("on_train_batch_end", stop_after_six)],
         data=lambda: cb.loader(8), learned=first(6), by_hand={"every": 4},
     ),
     "a batch without a call": Fit(Sometimes, learned=lambda b: [b[0], *b[2:]], steps=6),

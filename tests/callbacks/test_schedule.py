@@ -6,7 +6,6 @@ import re
 import warnings
 
 import callback_helpers as cb
-import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor
@@ -134,19 +133,14 @@ halve = functools.partial(lrs.ExponentialLR, gamma=0.5)
 
 def rates(folder, model, **options):
     """The rate of each applied update, as the callback logs it."""
-    seen = []
-
-    class Watch(pl.Callback):
-        def on_train_batch_end(self, run, *_):
-            if (rate := run.callback_metrics.get("updates/enc/weight/lr")) is not None:
-                seen.append(float(rate))
-
+    name = "updates/enc/weight/lr"
+    seen = cb.Probe("on_train_batch_end", lambda run, _: run.callback_metrics.get(name))
     run = cb.trainer(
-        folder, cb.callback(**options), Watch(), LearningRateMonitor("step"),
+        folder, cb.callback(**options), seen, LearningRateMonitor("step"),
         max_epochs=2, logger=CSVLogger(folder), log_every_n_steps=1,
     )  # fmt: skip
     run.fit(model, cb.loader(4))
-    return seen
+    return [float(rate) for rate in seen.found if rate is not None]
 
 
 @pytest.mark.parametrize("model", [cb.Net, AutomaticHead])

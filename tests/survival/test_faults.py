@@ -10,7 +10,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import hooks, trainer
+from callback_helpers import Probe, hooks, trainer
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.tuner import Tuner
@@ -138,19 +138,6 @@ class Disk(TorchCheckpointIO):
         super().save_checkpoint(*args, **kwargs)
 
 
-class Notes(pl.Callback):
-    """Notes the weights after every batch."""
-
-    def __init__(self):
-        self.seen = []
-
-    def on_train_start(self, trainer, pl_module):
-        self.seen.append(parameters(pl_module))
-
-    def on_train_batch_end(self, *args, **kwargs):
-        self.seen.append(parameters(args[1]))
-
-
 def parameters(net):
     return net.fc.weight.detach().clone(), net.fc.bias.detach().clone()
 
@@ -194,9 +181,9 @@ def reference(folder, net):
     """The weights before and after every batch of a fit that nothing disturbs."""
     begun = torch.cat([each.flatten() for each in parameters(net)]).numpy().tobytes()
     if begun not in REFERENCES:
-        seen = Notes()
-        fit(trainer(folder, callback(), seen), copy.deepcopy(net))
-        REFERENCES[begun] = seen.seen
+        notes = Probe("on_train_batch_end", lambda _, module: parameters(module))
+        fit(trainer(folder, callback(), notes), copy.deepcopy(net))
+        REFERENCES[begun] = [parameters(net), *notes.found]
     return REFERENCES[begun]
 
 
