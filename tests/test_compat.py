@@ -170,9 +170,19 @@ def looked(tmp_path, look, *callbacks, automatic=False, **options):
     return model.found
 
 
-def test_batches_that_stepped(tmp_path):
-    found = looked(tmp_path, lambda module: of_lightning.batches_that_stepped(module.trainer))
-    assert found == [0, 1, 2, 3, 4]
+def test_batches_that_stepped_are_counted_by_steps_if_lightning_does_not(tmp_path):
+    def look(module):
+        return of_lightning.batches_that_stepped(module.trainer)
+
+    def without(module):
+        del module.trainer.fit_loop.epoch_loop._batches_that_stepped
+        try:
+            return look(module)
+        finally:
+            module.trainer.fit_loop.epoch_loop._batches_that_stepped = len(module.found)
+
+    assert looked(tmp_path, look) == [0, 1, 2, 3, 4]
+    assert looked(tmp_path, without, automatic=True) == [0, 1, 2, 3, 4]
 
 
 def test_logs_now(tmp_path):
@@ -393,17 +403,6 @@ def test_without_transforms_and_modes(monkeypatch):
     found = runpy.run_path(of_torch.__file__)
     assert not found["is_traced"]()
     assert not found["in_dispatch_mode"]()
-
-
-def test_batches_are_counted_by_steps_if_lightning_does_not(tmp_path):
-    def look(module):
-        del module.trainer.fit_loop.epoch_loop._batches_that_stepped
-        try:
-            return of_lightning.batches_that_stepped(module.trainer)
-        finally:
-            module.trainer.fit_loop.epoch_loop._batches_that_stepped = len(module.found)
-
-    assert looked(tmp_path, look, automatic=True) == [0, 1, 2, 3, 4]
 
 
 def test_torch_has_parallel_regions_where_it_was_built_with_openmp():

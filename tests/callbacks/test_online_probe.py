@@ -45,6 +45,10 @@ def predict(readout, x, labels, unseen, ridge=1e-2):
     return ((unseen - mean) @ weights + goals.mean(0)).argmax(1)
 
 
+def share(found, labels):
+    return (found == labels).double().mean().item()
+
+
 @turns("readout", READOUTS)
 def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
     """In training by the epoch before, in validation by this one, in tests by the last."""
@@ -59,13 +63,8 @@ def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
         name.split("/")[-1]: v.item() for name, v in run.callback_metrics.items() if "be/" in name
     }
     found |= {"test": run.test(net, other(), verbose=False)[0][f"{readout}_probe/lif/test"]}
-    after = (
-        (predict(readout, last, labels, unseen) == torch.arange(13) % cb.OUTPUTS)
-        .double()
-        .mean()
-        .item()
-    )
-    known = (predict(readout, before, labels, last) == labels).double().mean().item()
+    after = share(predict(readout, last, labels, unseen), torch.arange(13) % cb.OUTPUTS)
+    known = share(predict(readout, before, labels, last), labels)
     assert found == pytest.approx({"train": known, "val": after, "test": after}, abs=1e-6)
     assert 0 < known < 1
     net.lif._forward_hooks.clear()

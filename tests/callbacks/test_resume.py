@@ -13,14 +13,14 @@ from torch.utils.data import TensorDataset
 from lightning_accum import STDP, CellSpec
 
 # Lightning's own advice: on weights from before the step, on callbacks that are in a checkpoint
-# alone, and on resuming within an epoch.
-pytestmark = [
-    pytest.mark.filterwarnings(
-        "ignore:Using ModelCheckpoint with manual optimization:UserWarning",
-        "ignore:.*callbacks used to create the checkpoint:UserWarning",
-        "ignore:You're resuming from a checkpoint that ended before the epoch ended:UserWarning",
-    )
-]
+# alone, on resuming within an epoch, and on saving where nothing ran.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Using ModelCheckpoint with manual optimization:UserWarning",
+    "ignore:.*callbacks used to create the checkpoint:UserWarning",
+    "ignore:You're resuming from a checkpoint that ended before the epoch ended:UserWarning",
+    "ignore:.*was called without a model:UserWarning",
+    "ignore:.*there is no last checkpoint available:UserWarning",
+)
 
 
 def data(batches=7):
@@ -169,15 +169,6 @@ def again():
     return Again(TensorDataset(cb.spikes(40)), batch_size=5)
 
 
-resumes = pytest.mark.filterwarnings(
-    "ignore:You're resuming from a checkpoint that ended before",
-    "ignore:.*callbacks used to create the checkpoint:UserWarning",
-    "ignore:.*was called without a model:UserWarning",
-    "ignore:.*there is no last checkpoint available:UserWarning",
-)
-
-
-@resumes
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("what", [OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("at", ["before", "between", "behind"])
@@ -198,7 +189,6 @@ def test_an_interrupted_batch_counts_for_nothing(at, what, every, tmp_path):
     assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
-@resumes
 def test_a_checkpoint_from_within_a_batch_has_nothing_of_it(tmp_path):
     class Saves(cb.Net):
         def training_step(self, batch, batch_idx):
