@@ -55,6 +55,7 @@ def test_reduction():
         (None, 6.0),
         (torch.prod, 6.0),
         (torch.amax, 3.0),
+        (torch.amin, 1.0),
         (lambda stacked, dim: stacked.select(dim, 1), 3.0),
     ]:
         acc.reduction(fn)
