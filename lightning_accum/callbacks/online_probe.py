@@ -159,13 +159,9 @@ class OnlineProbe(Callback):
             weights, biases = (each.to(x.device) for each in self._scores[name])
             hits = ((x.to(weights) @ weights.T + biases).argmax(1) == labels).float()
             key = f"{self.readout}_probe/{name}/{stage}"
+            share = hits.mean().nan_to_num()  # of no samples, which count for nothing
             pl_module.log(
-                key,
-                hits.mean().nan_to_num(),  # of no samples, which count for nothing
-                on_step=False,
-                on_epoch=True,
-                batch_size=len(x),
-                sync_dist=True,
+                key, share, on_step=False, on_epoch=True, batch_size=len(x), sync_dist=True
             )
 
     # ------------------------------------------------------------------ the readout
