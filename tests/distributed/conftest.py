@@ -12,5 +12,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(request, folder):
     """By the number of processes, what each has saved; of one and two, or of those in ``RANKS``."""
+    if reason := getattr(request.module, "SKIPPED", ""):
+        pytest.skip(reason)
     numbers = getattr(request.module, "RANKS", (1, 2))
     return {ranks: run_ranks(request.path, ranks, folder) for ranks in numbers}
