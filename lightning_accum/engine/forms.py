@@ -42,8 +42,8 @@ def forms_of(products: Sequence[Term], combine: bool) -> list[Form]:
     for places in groups.values():
         some = [products[place] for place in places]
         side = _visited_side(some)
-        choice, unmoved = (side, side) if side else ("dense", unmoved_side(some, combine))
-        forms.append(Form(choice, unmoved, tuple(places)))
+        unmoved = side or unmoved_side(some, combine)
+        forms.append(Form(side or "dense", unmoved, tuple(places)))
     return forms
 
 
