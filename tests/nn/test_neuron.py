@@ -111,10 +111,12 @@ PIECES = st.lists(
 )
 
 
-@pytest.fixture(params=["kernel", "loops", "traced", "stepped"])
+@pytest.fixture(params=["kernel", "loops", "compiled", "traced", "stepped"])
 def way(request, monkeypatch):
-    if request.param == "loops":
+    if request.param in ("loops", "compiled"):
         monkeypatch.setattr(_fast, "_by_kernel", lambda *_: False)
+    if request.param == "compiled":  # where there is no kernel
+        monkeypatch.setattr(_fast, "has_kernel", lambda *_: False)
     if request.param == "traced":
         monkeypatch.setattr(neuron, "is_traced", lambda: True)
     return request.param
@@ -141,9 +143,11 @@ def test_they_equal_the_naive_loop(
 ):
     names = ("v_threshold", "v_reset", "v_rest")
     options = {"tc_mem": 7.0, **dict(zip(names, potentials, strict=True)), **(adaptation or {})}
-    options |= {"refractory": float(refractory), "inhibition": inhibition}
+    options["refractory"] = float(refractory)
     kind, time_dim = LIF if adaptation is None else AdaptiveLIF, None if way == "stepped" else 0
-    neurons, naive = kind(SIZE, time_dim=time_dim, **options).double(), Naive(**options)
+    naive = Naive(**options, inhibition=inhibition)
+    neurons = kind(SIZE, time_dim=time_dim, compile=way == "compiled", **options).double()
+    neurons.inhibition = inhibition  # with which nothing is compiled
     results = []
     for i, (change, steps, samples, memory, inference) in enumerate(pieces):
         if change in COPIES:
