@@ -185,10 +185,6 @@ class Unread(la.Rule):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Neuromodulator(0.0), ValueError, "`tc` should be a positive time constant"),
-        (lambda: Neuromodulator(math.inf), ValueError, "`tc` should be finite"),
-        (lambda: Neuromodulator(5.0, gain=math.nan), ValueError, "`gain` should be finite"),
-        (lambda: MSTDP(0.1, 0.1, reward=5.0), TypeError, r"Found `float`: give .* `Neuromodulator"),
         (lambda: Unread(dopamine=1.0), TypeError, r"`dopamine` should .* Found `float`: give"),
         (lambda: change(Both(), {"dopamine": torch.ones(3)}), ValueError, "`dopamine` should be a"),
         (lambda: change(Both(), {"dopamine": "much"}), ValueError, r"torch.as_tensor\(dopamine\)"),
