@@ -6,7 +6,7 @@ import copy
 import inspect
 import itertools
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 from functools import partial
 from typing import Any
 
@@ -192,6 +192,8 @@ MADE = [
 
 # What is made, and values of its arguments that are refused by their names.
 NAN, INF = float("nan"), float("inf")
+TIMES = "tc_post", "tc_pre", "width"
+KERNELS = {ExponentialKernel: {"lr_post": 1.0, "lr_pre": 1.0}, GaussianKernel: {"lr": 1.0}}
 VALUES = [
     (stdp, {"dt": [-1.0], "tc_pre": [0.0], "backend": ["fast"], "pairing": ["all"],
             "picker": [3], "params": [()], "batch_reduction": [3]}),
@@ -212,6 +214,11 @@ VALUES = [
     (partial(LearnedFeedback, "readout", 2, 3), {"decay": [1.0]}),
     (ActorCriticError, {"gamma": [1.1, NAN], "decay": [-0.1]}),
     (partial(la.MSTDP, 0.1, 0.1), {"reward": [5.0]}),
+    *(
+        (partial(kind, **good), {f.name: [NAN, INF, -INF, *[0.0, -1.0] * (f.name in TIMES)]})
+        for kind, good in KERNELS.items()
+        for f in fields(kind)
+    ),
     (la.Neuromodulator, {"tc": [0.0, INF]}), (partial(la.Neuromodulator, 5.0), {"gain": [NAN]}),
 ]  # fmt: skip
 
