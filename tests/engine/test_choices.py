@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from compiled import needs_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum.engine import costs
@@ -18,11 +19,6 @@ from lightning_accum.updates.accumulator import Accumulator
 def side(neurons, share, batch=32):
     generator = torch.Generator().manual_seed(neurons)
     return Signal(Activity(torch.rand(40, batch, neurons, generator=generator) < share))
-
-
-needs_kernel = pytest.mark.skipif(
-    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
-)
 
 
 def cheapest(products):
@@ -42,11 +38,18 @@ def pairs(pre, post, reward=None):
 
 
 @needs_kernel
-@pytest.mark.parametrize("neurons", [1600, 400, 100])
-def test_pairs_of_spikes(neurons):
-    pre, post = side(784, 0.02), side(neurons, 0.018)
-    assert cheapest(pairs(pre, post)) == "pre"
-    assert cheapest(pairs(pre, post, torch.ones(1, 32, 1))) == "pre"
+def test_the_cheapest():
+    wide = side(784, 0.02)
+    for neurons in (1600, 400, 100):
+        assert cheapest(pairs(wide, side(neurons, 0.018))) == "pre"
+        assert cheapest(pairs(wide, side(neurons, 0.018), torch.ones(1, 32, 1))) == "pre"
+    assert cheapest(nearest(wide, side(10, 0.02))) == "post"  # a thin layer
+    # a short window of one sample writes a large matrix once
+    assert cheapest(pairs(side(784, 0.02, 1), side(1600, 0.02, 1))) == "dense"
+    # terms are visited on the side that has spikes
+    pre, post, values = side(300, 0.02, 8), side(300, 0.02, 8), torch.rand(40, 8, 300)
+    forms = Forms().of([Term(0.5, post, values), Term(0.25, values, pre)], combine=False)
+    assert forms == [("post", "post", (0,)), ("pre", "pre", (1,))]
 
 
 def test_only_the_kernel_visits_spikes(monkeypatch):
@@ -61,22 +64,6 @@ def test_spikes_are_not_counted_after_a_move_to_another_device():
     assert forms.of(pairs(pre, post), combine=False)[0].choice != "dense"
     moved = (Signal(Activity(each.activity.to("meta"))) for each in (pre, post))
     assert {form.choice for form in forms.of(pairs(*moved), combine=False)} == {"dense"}
-
-
-def test_a_short_window_of_one_sample_writes_a_large_matrix_once():
-    assert cheapest(pairs(side(784, 0.02, 1), side(1600, 0.02, 1))) == "dense"
-
-
-@needs_kernel
-def test_terms_are_visited_on_the_side_that_has_spikes():
-    pre, post, values = side(300, 0.02, 8), side(300, 0.02, 8), torch.rand(40, 8, 300)
-    forms = Forms().of([Term(0.5, post, values), Term(0.25, values, pre)], combine=False)
-    assert forms == [("post", "post", (0,)), ("pre", "pre", (1,))]
-
-
-@needs_kernel
-def test_nearest_traces_of_a_thin_layer():
-    assert cheapest(nearest(side(784, 0.02), side(10, 0.02))) == "post"
 
 
 @pytest.mark.parametrize(("rows", "pays"), [(1, False), (32, False), (64, False), (512, True)])
