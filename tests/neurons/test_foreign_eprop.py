@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from eprop_reference import eprop
-from foreign import BATCH, INPUTS, OUTPUTS, STEPS, raster
+from test_foreign import BATCH, INPUTS, OUTPUTS, STEPS, raster
 from torch import nn
 
 from lightning_accum import Cell, EProp, get_updater
