@@ -197,11 +197,6 @@ def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_nam
     assert both.unread == ["serotonine"]
 
 
-def test_warns_of_one_that_decays_within_a_step():
-    with pytest.warns(UserWarning, match=r"`reward.tc` of cell `cell` should be at least a step"):
-        MSTDP(**PAIR, reward=Neuromodulator(0.5)).register_cell("cell", layer(3, 2).cell)
-
-
 class Misnamed(la.Rule):
     dopamine: Neuromodulator = DOPAMINE
 

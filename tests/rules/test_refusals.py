@@ -325,20 +325,26 @@ def test_cells_that_suit_are_registered():
         stdp(batch_reduction=fn)
 
 
-def test_time_constants_in_seconds():
-    cell = Cell(nn.Linear(2, 1), nn.Identity())
-    with pytest.warns(UserWarning, match=r"`tc_pre` of cell `enc` should be at least.*in ms"):
-        stdp(tc_pre=0.02).register_cell("enc", cell)
-    with pytest.warns(UserWarning, match=r"`tc_mem` of LIF should be at least a step"):
-        LIF(1, tc_mem=0.5)
-    kernels = {"tc_post": ExponentialKernel(0.1, -0.1, 0.02), "width": GaussianKernel(0.1, 0.01)}
-    for name, kernel in kernels.items():
-        with pytest.warns(UserWarning, match=rf"`{name}` of the kernel of cell `enc` should be at"):
-            la.KernelSTDP(kernel).register_cell("enc", cell)
+def test_time_constants_below_a_step():
+    def enc(rule):
+        rule.register_cell("enc", Cell(nn.Linear(2, 1), nn.Identity()))
+
+    dopamine = la.Neuromodulator(0.5)
+    for words, make in [
+        ("`tc_pre` of cell `enc`", lambda: enc(stdp(tc_pre=0.02))),
+        ("`reward.tc` of cell `enc`", lambda: enc(la.MSTDP(0.1, -0.1, reward=dopamine))),
+        ("`tc_post` of the kernel", lambda: enc(la.KernelSTDP(ExponentialKernel(0.1, -0.1, 0.02)))),
+        ("`width` of the kernel", lambda: enc(la.KernelSTDP(GaussianKernel(0.1, 0.01)))),
+        ("`tc_mem` of LIF", lambda: LIF(1, tc_mem=0.5)),
+        ("`refractory` of LIF", lambda: LIF(2, refractory=0.4)),
+        ("`tc_theta` of AdaptiveLIF", lambda: AdaptiveLIF(2, tc_theta=0.1)),
+    ]:
+        with pytest.warns(UserWarning, match=f"{words}.* should be at least a step"):
+            make()
     LIF(1, tc_mem=1.0)  # what is as long as a step is not warned of
-    stdp(tc_pre=1.0, tc_post=1.0).register_cell("enc", cell)
+    enc(stdp(tc_pre=1.0, tc_post=1.0))
     for kernel in (ExponentialKernel(0.1, -0.1, 1.0, 1.0), torch.sign):
-        la.KernelSTDP(kernel).register_cell("enc", cell)
+        enc(la.KernelSTDP(kernel))
 
 
 # -------------------------------------------------------------------------- what is called
