@@ -65,7 +65,7 @@ def test_against_a_loop(
         )
         if not case.spikes:
             pre, post = (torch.randn(a.shape).double() for a in (pre, post))
-        rewards = torch.randn(steps, batch).double() if case.rewarded else torch.ones(steps, batch)
+        rewards = torch.randn(steps, batch).double().round()  # and some are zero
         if rewarded != "step":
             rewards = (rewards[0, :1] if rewarded == "number" else rewards[0]).expand(steps, batch)
         options = {"trace_mode": mode} if len(case.modes) > 1 else {}

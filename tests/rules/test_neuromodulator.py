@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -138,26 +137,18 @@ def test_a_baseline_multiplies_where_nothing_is_released():
     torch.testing.assert_close(resting, change(MSTDP(**PAIR), *[{"reward": 0.5}] * 2))
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "released"),
-    [
-        (partial(MSTDPET, 0.3, -0.1, reward=DOPAMINE), "reward", torch.randn(20, 2)),
-        (partial(MSTDPET, 0.3, -0.1, reward=Neuromodulator(5.0)), "reward", 0.5),
-        (Both, "dopamine", torch.randn(20, 2)),
-    ],
-)
-def test_learns_online_from_what_is_released(make, name, released):
-    results = []
+def test_learns_online_from_what_is_released():
+    released, inputs, results = torch.randn(20, 2), raster(20, 2, 3).float(), []
     for online in (True, False):
         torch.manual_seed(0)
         model = la.Serial(torch.nn.Linear(3, 2, bias=False), la.nn.LIF(2, v_threshold=0.1))
-        rule, inputs = make(), raster(20, 2, 3).float()
+        rule = Both()
         rule.register_cell("cell", model.cell)
         if online:
-            learn_online(rule, model, inputs, **{name: released})
+            learn_online(rule, model, inputs, dopamine=released)
         for t, step in () if online else enumerate(inputs):
             model(step)
-            rule(**{name: released if isinstance(released, float) else released[t]})
+            rule(dopamine=released[t])
             rule.update()
         results.append(model.connection.weight.detach())
     assert torch.equal(*results)

@@ -317,21 +317,6 @@ def test_a_reward_that_does_not_fit_is_refused_as_step_by_step(compiled, reward)
     assert compiled == [False]
 
 
-def test_a_reward_of_zero_changes_nothing_and_keeps_traces():
-    layers = [layer_of(5, LIF(3), 3)]
-    layers.append(copy.deepcopy(layers[0]))
-    before, x = layers[0].connection.weight.clone(), raster(10, 2, 5).double()
-    states = []
-    for layer, reward in zip(layers, (0.0, torch.zeros(2)), strict=True):
-        rule = la.MSTDP(0.02, -0.01)
-        rule.register_cell("cell", layer.cell)
-        step_by_step(rule, layer, x, reward=reward)
-        assert torch.equal(layer.connection.weight, before)
-        states.append(rule.state_dict())
-        assert len(rule.state_of("cell").carried) == 2
-    torch.testing.assert_close(*states)
-
-
 def test_a_rule_in_evaluation_mode_is_told():
     layer = layer_of(3, LIF(2), 2)
     rule = learner_of(layer)
