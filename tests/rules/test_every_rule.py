@@ -65,9 +65,9 @@ def test_against_a_loop(
         )
         if not case.spikes:
             pre, post = (torch.randn(a.shape).double() for a in (pre, post))
-        rewards = torch.randn(steps, batch).double().round()  # and some are zero
-        if rewarded != "step":
-            rewards = (rewards[0, :1] if rewarded == "number" else rewards[0]).expand(steps, batch)
+        rewards = torch.randn(calls, length, batch).double().round()  # and some are zero
+        every = {"number": rewards[:, :1, :1], "sample": rewards[:, :1], "step": rewards}
+        rewards = every[rewarded].expand(calls, length, batch).flatten(0, 1)
         options = {"trace_mode": mode} if len(case.modes) > 1 else {}
         with evaluated_in(form, by) as backend, pytest.MonkeyPatch.context() as patch:
             patch.setattr(accumulate, "_PIECE_ELEMENTS", elements)

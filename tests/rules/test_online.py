@@ -38,6 +38,13 @@ def pair_rule(kind, post, pre, **options):
     return kind(post, pre, **own.get(kind, {}), **options)
 
 
+NEURONS = {
+    "theta_plus": st.sampled_from([0.0, 0.31]),  # no sum of which is a current
+    "tc_theta": st.sampled_from([float("inf"), 20.0]),
+    "refractory": st.sampled_from([0.0, 2.0]),
+    "v_rest": st.sampled_from([0.0, 0.2]),
+    "v_reset": st.sampled_from([0.0, -0.1]),
+}
 FAMILY = [la.STDP, la.TripletSTDP, la.WeightDependentSTDP, la.MSTDP, la.MSTDPET]
 BOUNDS = [
     lambda updater: None,
@@ -128,14 +135,7 @@ def same_everywhere(ours, plain):
         }
     ),
     neurons=st.fixed_dictionaries(
-        {
-            "theta_plus": st.sampled_from([0.0, 0.31]),  # no sum of which is a current
-            "tc_theta": st.sampled_from([float("inf"), 20.0]),
-            "refractory": st.sampled_from([0.0, 2.0]),
-            "v_rest": st.sampled_from([0.0, 0.2]),
-            "v_reset": st.sampled_from([0.0, -0.1]),
-            "inhibition": st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(3)]),
-        }
+        {**NEURONS, "inhibition": st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(3)])}
     ),
     bound=st.sampled_from(BOUNDS),
     bias=st.booleans(),
