@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.nn import SurrogateLIF
-from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events
@@ -93,17 +92,6 @@ def test_rows_that_the_kernel_does_not_fold_are_left_to_torch():
     assert total.isnan().all()
     assert outer_sum_into(total, False, raster, [(1.0, rows)])
     assert not total.isnan().any()
-
-
-@pytest.fixture(params=["compiled", "plain"])
-def either_form(request, monkeypatch):
-    if request.param == "plain":
-        monkeypatch.setenv(library.SWITCH, "0")
-        monkeypatch.setattr(library, "_failures", {})
-    library.library.cache_clear()
-    yield
-    monkeypatch.undo()
-    library.library.cache_clear()
 
 
 @dataclass(frozen=True)
