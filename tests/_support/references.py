@@ -58,7 +58,7 @@ class Mixed(la.Rule):
             la.Term(0.5, window.post, window.pre),
             la.Term(-0.25, window.post.trace(9.0), trace),
             la.Term(0.125, window.post.values() * 2, trace),
-            la.Term(2.0, window.post.activity, window.pre.activity),
+            la.Term(2, window.post.activity, window.pre.activity),
             la.Term(-1.5, window.post.trace(3.0, "nearest"), window.pre.values()),
             la.Term(0.75, window.post.activity, window.pre.trace(4.0, "nearest")),
             la.Term(0.0, window.post, trace),
