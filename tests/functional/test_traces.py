@@ -59,6 +59,7 @@ def test_equals_the_recurrence(mode, shape, decay, seed, carried):
     assert initial is None or torch.equal(initial, copies[1])
 
 
+@pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @modes
 @quick
