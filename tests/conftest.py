@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 import torch
 
+from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse.kernel_library import REBUILD, library, why_not
 
 # How long an example takes depends on what else the machine does.
@@ -52,3 +53,10 @@ def device():
     """The device of the test, on which new tensors and modules are made."""
     with torch.device(DEVICE) as device:
         yield device
+
+
+@pytest.fixture(params=["kernel", "torch"])
+def either_form(request, monkeypatch):
+    """Runs a test with the compiled kernel, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(kernel_library, "library", lambda dtype: None)

@@ -2,27 +2,36 @@
 
 import functools
 from contextlib import contextmanager
-from unittest import mock
+
+import pytest
 
 from lightning_accum.engine import accumulate, forms
 from lightning_accum.engine.forms import Form, unmoved_side
+from lightning_accum.sparse import event_sums, kernel_library
 
 FORMS = ("auto", "plain", "dense", "pre", "post")
 
 
 @contextmanager
-def evaluated_in(form):
-    """Forces a form of sums of a matrix, and gives the ``backend`` for it."""
-    if form in ("auto", "plain"):
-        yield form
-        return
+def evaluated_in(form, by="kernel"):
+    """Forces a form of sums of a matrix, and who computes them; gives the ``backend`` for it.
+
+    Torch computes them where there is no kernel, or where the kernel declines rows, at last.
+    """
 
     def forced(products, combine):
         side = unmoved_side(products, combine) if form == "dense" else form
         return [Form(form, side, tuple(range(len(products))))]
 
-    with mock.patch.object(accumulate, "forms_of", forced), mock.patch.object(forms, "_SMALL", 0):
-        yield "auto"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forms, "_SMALL", 0)  # sums of small windows are combined, too
+        if form not in ("auto", "plain"):
+            patch.setattr(accumulate, "forms_of", forced)
+        if by == "torch":
+            patch.setattr(kernel_library, "library", lambda dtype: None)
+        elif by == "torch, at last":
+            patch.setattr(event_sums, "_fits", lambda *_: False)
+        yield "plain" if form == "plain" else "auto"
 
 
 def in_forms(name):

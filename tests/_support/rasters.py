@@ -1,6 +1,4 @@
-"""Modules that are fed with rasters, and pair STDP one spike at a time."""
-
-import math
+"""Modules that are fed with rasters."""
 
 import torch
 from torch import nn
@@ -45,29 +43,3 @@ def learned(rule, pre, post, dtype=torch.float64):
     delta = model.cell.updater.weight.update(model.connection.weight)
     rule.del_cell("cell")
     return delta
-
-
-def naive(pre, post, lr_post, lr_pre, tc_post, tc_pre, mode, reduce, dt=1.0):
-    """Both parts of the change of a weight, synapse by synapse and step by step."""
-    steps, batch, inputs, outputs = *pre.shape[:2], pre.shape[-1], post.shape[-1]
-    spikes = pre.reshape(steps, batch, -1, inputs).tolist()
-    answers = post.reshape(steps, batch, -1, outputs).tolist()
-    a_pre, a_post = math.exp(-dt / tc_pre), math.exp(-dt / tc_post)
-    parts = {negative: torch.zeros(batch, outputs, inputs).double() for negative in (False, True)}
-    for b in range(batch):
-        for m in range(len(spikes[0][b])):
-            for o in range(outputs):
-                for i in range(inputs):
-                    x = y = 0.0
-                    up = down = 0.0
-                    for t in range(steps):
-                        s, r = spikes[t][b][m][i], answers[t][b][m][o]
-                        x = s if mode == "nearest" and s else a_pre * x + s
-                        y = r if mode == "nearest" and r else a_post * y + r
-                        up += r * x
-                        down += s * y
-                    parts[lr_post < 0][b, o, i] += abs(lr_post) * up
-                    parts[lr_pre < 0][b, o, i] += abs(lr_pre) * down
-    in_use = {rate < 0 for rate in (lr_post, lr_pre) if rate}
-    pos, neg = (reduce(parts[p], 0) if p in in_use else None for p in (False, True))
-    return pos, neg

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -36,10 +37,47 @@ def age(state, key, seen):
     return state[key]
 
 
+class Graded(la.STDP):
+    """Traces of values."""
+
+    spikes = False
+
+
+class Coincidences(la.Hebb):
+    """Products of spikes."""
+
+    spikes = True
+
+
+class Mixed(la.Rule):
+    """Terms of every kind."""
+
+    def terms(self, window, h):
+        trace = window.pre.trace(5.0)
+        return (
+            la.Term(0.5, window.post, window.pre),
+            la.Term(-0.25, window.post.trace(9.0), trace),
+            la.Term(0.125, window.post.values() * 2, trace),
+            la.Term(2, window.post.activity, window.pre.activity),
+            la.Term(-1.5, window.post.trace(3.0, "nearest"), window.pre.values()),
+            la.Term(0.75, window.post.activity, window.pre.trace(4.0, "nearest")),
+            la.Term(0.0, window.post, trace),
+        )
+
+
 # Products: rate, post, pre, and whether times the parameter, or a function of the parameter.
-def pair(state, x, y, one, known):
+def pair(state, x, y, one, known, lr_pre=-0.2):
     yield 0.3, y, follow(state, "x", x, 12.0, known["mode"]), False
-    yield -0.2, follow(state, "y", y, 8.0, known["mode"]), x, False
+    yield lr_pre, follow(state, "y", y, 8.0, known["mode"]), x, False
+
+
+def mixed(state, x, y, one, known):
+    trace = follow(state, "x", x, 5.0, "cumulative")
+    yield 2.5, y, x, False
+    yield -0.25, follow(state, "y", y, 9.0, "cumulative"), trace, False
+    yield 0.25, y, trace, False
+    yield -1.5, follow(state, "y, nearest", y, 3.0, "nearest"), x, False
+    yield 0.75, y, follow(state, "x, nearest", x, 4.0, "nearest"), False
 
 
 def triplet(state, x, y, one, known):
@@ -155,6 +193,14 @@ RULES = {
     "WTAHebb": Case(lambda **o: la.WTAHebb(0.3, **o), wta, spikes=False),
     "SoftHebb": Case(lambda **o: la.SoftHebb(0.3, 0.7, **o), soft, spikes=False),
 }  # fmt: skip
+VARIANTS = {
+    "STDP, one sign": Case(
+        lambda **o: la.STDP(**{**PAIR, "lr_pre": 0.2}, **o), partial(pair, lr_pre=0.2), modes=BOTH
+    ),
+    "STDP, graded": Case(lambda **o: Graded(**PAIR, **o), pair, spikes=False, modes=BOTH),
+    "mixed": Case(Mixed, mixed),
+    "coincidences": Case(lambda **o: Coincidences(0.3, **o), hebb),
+}
 
 
 class _Average:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from compiled import needs_kernel
 
 from lightning_accum.engine.forms import forms_of, unmoved_side
 from lightning_accum.engine.signal import Activity, Signal
@@ -13,11 +14,6 @@ from lightning_accum.sparse.event_sums import events_pay
 def side(neurons, share, batch=32):
     generator = torch.Generator().manual_seed(neurons)
     return Signal(Activity(torch.rand(40, batch, neurons, generator=generator) < share))
-
-
-needs_kernel = pytest.mark.skipif(
-    not library.has_kernel(torch.device("cpu"), torch.float32), reason="needs the compiled kernel"
-)
 
 
 def pairs(pre, post, reward=None):

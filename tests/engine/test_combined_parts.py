@@ -5,17 +5,14 @@ import pickle
 
 import pytest
 import torch
-from forms import in_forms
+from forms import evaluated_in
 from rasters import Fed, layer, raster, show
 from references import RULES
 from torch import nn
 from turns import turns
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
-from lightning_accum.engine import accumulate as run_module
 from lightning_accum.engine import forms
-from lightning_accum.sparse import event_sums
-from lightning_accum.sparse import kernel_library as library
 
 T, B = 7, 3
 
@@ -61,53 +58,18 @@ def change(accumulator):
     return delta
 
 
-def declines(monkeypatch, by):
-    """Has sums computed by the kernel, by torch, or by torch as the kernel declines its rows."""
-    if by == "torch":
-        monkeypatch.setattr(library, "library", lambda dtype: None)
-    elif by == "torch, at last":
-        monkeypatch.setattr(event_sums, "_fits", lambda *_: False)
-
-
-@pytest.mark.parametrize("by", ["kernel", "torch", "torch, at last"])
-@turns("backend", ["auto", "dense", "pre", "post"])
-@in_forms("backend")
-@pytest.mark.parametrize("name", RULES)
-def test_the_change_of_every_rule_is_that_of_the_plain_form(name, backend, by, monkeypatch):
-    declines(monkeypatch, by)
-    torch.manual_seed(0)
-    model, modes = layer(5, 4), RULES[name].modes
-    for options in [{"trace_mode": mode} for mode in modes] if len(modes) > 1 else [{}]:
-        plain, apart, combined = (
-            evaluated(copy.deepcopy(model), keep, name, backend=how, **options)
-            for keep, how in ((True, "plain"), (True, backend), (False, backend))
-        )
-        torch.testing.assert_close(change(apart), change(plain), rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
-        assert not apart.combined
+def test_which_rules_add_a_difference():
+    for name in RULES:
         if name != "KernelSTDP":  # is a change of its own where the kernel sums pairs of spikes
-            assert combined.combined == (name in COMBINED)
-
-
-@turns("name", ["STDP", "TripletSTDP", "MSTDP", "BCM"])
-def test_the_change_of_a_convolution_and_of_a_window_in_pieces_is_the_same(name, monkeypatch):
-    for make, elements in ((convolution, 10 << 20), (lambda: layer(5, 4), 60)):
-        torch.manual_seed(0)
-        model = make()
-        apart = evaluated(copy.deepcopy(model), True, name)
-        with monkeypatch.context() as patch:
-            patch.setattr(run_module, "_PIECE_ELEMENTS", elements)
-            combined = evaluated(model, False, name)
-        assert combined.combined
-        torch.testing.assert_close(change(combined), change(apart), rtol=1e-12, atol=1e-12)
+            assert evaluated(layer(5, 4), False, name).combined == (name in COMBINED), name
 
 
 @turns("make", [lambda: layer(5, 4), convolution])
 @pytest.mark.parametrize("by", ["kernel", "torch"])
-def test_a_record_has_the_parts_and_changes_nothing(make, by, monkeypatch):
-    declines(monkeypatch, by)
-    apart, combined = evaluated(make(), True), evaluated(make(), False)
-    recorded = evaluated(make(), False, record=True)
+def test_a_record_has_the_parts_and_changes_nothing(make, by):
+    with evaluated_in("auto", by):
+        apart, combined = evaluated(make(), True), evaluated(make(), False)
+        recorded = evaluated(make(), False, record=True)
     assert torch.equal(recorded.pos, apart.pos)
     assert torch.equal(recorded.neg, apart.neg)
     assert torch.equal(change(recorded), change(combined))

@@ -23,22 +23,18 @@ def drawn(seed, steps, batch=2, pre=4, post=3):
 decays = st.floats(0, 1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=100)
 @given(
-    st.integers(0, 99), st.integers(1, 12), decays, st.sampled_from([0.0, 0.3, 1.7, -0.5]), decays
+    seed=st.integers(0, 99),
+    steps=st.integers(1, 12),
+    share=st.sampled_from([0.0, 0.5]),
+    kappa=decays,
+    beta=st.sampled_from([0.0, 0.3, 1.7, -0.5]),
+    rho=decays,
 )
-def test_it_is_the_sum_over_synapses(seed, steps, kappa, beta, rho):
+def test_it_is_the_sum_over_synapses_also_after_a_cut(seed, steps, share, kappa, beta, rho):
     signal, psi, eps = drawn(seed, steps)
-    q = fold_eligibility(signal, psi, kappa, beta, rho).post
-    naive, *_ = eprop(signal, psi, eps, kappa, beta, rho)
-    torch.testing.assert_close(torch.einsum("tbj,tbi->bji", q, eps), naive, rtol=0, atol=1e-10)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 99), st.integers(2, 12), decays, st.sampled_from([0.0, 0.8]), decays)
-def test_a_window_that_is_cut_goes_on_with_what_was_left(seed, steps, kappa, beta, rho):
-    signal, psi, eps = drawn(seed, steps)
-    cut = steps // 2
+    cut = int(share * steps)
     whole, *_ = eprop(signal, psi, eps, kappa, beta, rho)
     first, filtered, adapted = eprop(signal[:cut], psi[:cut], eps[:cut], kappa, beta, rho)
     found = fold_eligibility(signal[cut:], psi[cut:], kappa, beta, rho)

@@ -1,3 +1,5 @@
+"""Statistics of an update in plain torch and in the compiled kernel, against a loop."""
+
 import math
 
 import pytest
@@ -5,84 +7,107 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.functional.update_statistics import AVERAGED, spike_counts, update_statistics
+from lightning_accum.functional.update_statistics import (
+    AVERAGED,
+    NEAR,
+    lost_change,
+    spike_counts,
+    update_statistics,
+)
+from lightning_accum.sparse.update_statistics import fast_lost_change, fast_statistics
+
+FORMS = [(update_statistics, lost_change), (fast_statistics, fast_lost_change)]
+forms = pytest.mark.parametrize(("measure", "lost"), FORMS, ids=["plain", "fast"])
+SHAPES = [(15,), (16,), (17,), (40, 70), (1024,), (2, 3, 171)]
 
 
-def numbers(found):
-    return {name: float(value) for name, value in found.items()}
+def norm(values):
+    return math.hypot(*filter(math.isfinite, values))
 
 
-def test_what_is_missing_reads_as_zero():
-    zero, one = torch.zeros(3), torch.ones(3)
-    found = numbers(update_statistics(one, 2 * one))
-    for name in ("pos_norm", "neg_norm", "balance", "at_lower", "at_upper", "at_bound"):
-        assert found[name] == 0.0
-    for *parts, balance in ((one, None, 1.0), (None, one, -1.0), (one, one, 0.0), (zero, zero, 0)):
-        assert update_statistics(zero, zero, *parts)["balance"] == balance
-    assert update_statistics(zero, zero)["ratio"] == 0.0
-    assert update_statistics(zero, zero + 1)["ratio"] == math.inf
+def size(values):
+    return sum(abs(value) for value in values if math.isfinite(value))
 
 
-def test_nonfinite_values_are_counted_and_left_out_of_the_norms():
-    nan, inf = math.nan, math.inf
-    before = torch.tensor([1.0, 1.0, 1.0, 1.0])
-    after = torch.tensor([4.0, 5.0, nan, -inf])
-    pos = torch.tensor([3.0, inf, 4.0, 0.0])
-    found = numbers(update_statistics(before, after, pos, torch.full((4,), nan)))
-    assert found["nonfinite"] == 2 + 1 + 4
-    assert found["update_norm"] == found["pos_norm"] == 5.0
-    assert found["neg_norm"] == 0.0
-    assert found["balance"] == 1.0
-    assert found["zero_share"] == 0.0
-    assert all(math.isfinite(value) for value in found.values())
+def naive(before, after, pos, neg, lower, upper):
+    delta, count = [a - b for a, b in zip(after, before, strict=True)], max(len(after), 1)
+    moved, base, both = norm(delta), norm(before), size(pos) + size(neg)
+    at_lower = sum(lower is not None and a <= lower for a in after) / count
+    at_upper = sum(upper is not None and a >= upper for a in after) / count
+    return {
+        "update_norm": moved,
+        "weight_norm": norm(after),
+        "ratio": (moved / base if base else math.inf) if moved else 0.0,
+        "pos_norm": norm(pos),
+        "neg_norm": norm(neg),
+        "balance": (size(pos) - size(neg)) / both if both else 0.0,
+        "at_lower": at_lower,
+        "at_upper": at_upper,
+        "at_bound": at_lower + at_upper,
+        "zero_share": delta.count(0.0) / count,
+        "nonfinite": sum(not math.isfinite(value) for value in (*delta, *pos, *neg)),
+    }
 
 
-def test_clamped_weights_are_at_the_limit_in_every_dtype():
+def naive_loss(before, after, pos, neg, lower, upper):
+    near = NEAR * max(map(abs, after))
+    wanted = [
+        (abs(p - n), a != b)
+        for b, a, p, n in zip(before, after, pos, neg, strict=True)
+        if (lower is None or a > lower + near) and (upper is None or a < upper - near)
+    ]
+    return sum(w for w, moved in wanted if not moved), sum(w for w, _ in wanted)
+
+
+@forms
+@settings(max_examples=150, derandomize=True)
+@given(
+    shape=st.one_of(st.lists(st.integers(0, 4), max_size=3), st.sampled_from(SHAPES)),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    limits=st.sampled_from([(None, None), (0.0, None), (None, 1.0), (-0.2, 0.9), (-1.0, 0.0)]),
+    missing=st.sets(st.sampled_from([2, 3])),
+    zeros=st.sets(st.integers(0, 3), max_size=3),
+    bad=st.sampled_from([None, None, math.nan, math.inf, -math.inf]),
+    place=st.integers(0, 3),
+    transposed=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_equals_a_loop(
+    measure, lost, shape, dtype, limits, missing, zeros, bad, place, transposed, seed
+):
+    generator = torch.Generator().manual_seed(seed)
+    before, pos, neg = (torch.rand(shape, generator=generator).to(dtype) for _ in range(3))
+    still = torch.rand(shape, generator=generator) < 0.3
+    after = (before + pos - 2 * neg).clamp(-0.2, 0.9).where(~still, before)
+    tensors = [before, after, pos, neg]
+    for at in zeros:
+        tensors[at].zero_()
+    if bad is not None and before.numel():
+        tensors[place].view(-1)[[-1, 0]] = bad
+    tensors = [each.mT if transposed and each.ndim > 1 else each for each in tensors]
+    given_ = [None if at in missing else each for at, each in enumerate(tensors)]
+    found = measure(*given_, *limits)
+    assert list(found) == [*AVERAGED, "nonfinite"]
+    wide = torch.promote_types(dtype, torch.float32)
+    assert found["update_norm"].dtype == found["pos_norm"].dtype == wide
+    values = [
+        [0.0] * before.numel() if each is None else each.flatten().tolist() for each in given_
+    ]
+    ends = [None if end is None else torch.tensor(end, dtype=dtype).item() for end in limits]
+    expected = naive(*values, *ends)
+    assert {k: float(v) for k, v in found.items()} == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    if bad is None and before.numel() and dtype != torch.bfloat16:
+        share = [float(each) for each in lost(*given_[:2], given_[2:], limits)]
+        assert share == pytest.approx(naive_loss(*values, *ends), rel=1e-4, abs=1e-5)
+
+
+@forms
+def test_clamped_weights_are_at_the_limit_in_every_dtype(measure, lost):
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         for limit in (0.1, 0.3, 0.7):
             w = torch.tensor([-2.0, 2.0], dtype=dtype).clamp_(-limit, limit)
-            found = update_statistics(w, w, lower=-limit, upper=limit)
+            found = measure(w, w, lower=-limit, upper=limit)
             assert found["at_lower"] == found["at_upper"] == 0.5, (dtype, limit)
-
-
-def test_low_precision_is_measured_in_float32():
-    before = torch.zeros(1000, dtype=torch.bfloat16)
-    after = before + 1
-    found = update_statistics(before, after, after, after)
-    assert found["update_norm"].dtype == torch.float32
-    # Bfloat16 has eight bits: neither this norm nor this sum is one of its numbers.
-    torch.testing.assert_close(found["update_norm"], torch.tensor(1000.0).sqrt())
-    torch.testing.assert_close(found["pos_norm"], torch.tensor(1000.0).sqrt())
-
-
-@settings(deadline=None)
-@given(shape=st.lists(st.integers(0, 4), max_size=3), seed=st.integers(0, 2**16))
-def test_equals_a_loop(shape, seed):
-    generator = torch.Generator().manual_seed(seed)
-    before, pos, neg = (torch.rand(shape, generator=generator).double() for _ in range(3))
-    after = (before + pos - neg).clamp(0, 1)
-    found = numbers(update_statistics(before, after, pos, neg, 0.0, 1.0))
-    assert list(found) == [*AVERAGED, "nonfinite"]
-    b, a, p, n = (t.flatten().tolist() for t in (before, after, pos, neg))
-    size, count = math.dist(a, b), max(len(a), 1)
-    base = math.hypot(*b)
-    assert found == pytest.approx(
-        {
-            "update_norm": size,
-            "weight_norm": math.hypot(*a),
-            "ratio": size / base if base else 0.0,
-            "pos_norm": math.hypot(*p),
-            "neg_norm": math.hypot(*n),
-            "balance": (sum(p) - sum(n)) / (sum(p) + sum(n)) if p else 0.0,
-            "at_lower": sum(x == 0 for x in a) / count,
-            "at_upper": sum(x == 1 for x in a) / count,
-            "at_bound": sum(x in (0, 1) for x in a) / count,
-            "zero_share": sum(x == y for x, y in zip(a, b, strict=True)) / count,
-            "nonfinite": 0.0,
-        },
-        rel=1e-6,
-        abs=1e-12,
-    )
 
 
 def test_nothing_is_read_by_the_host():
@@ -92,11 +117,18 @@ def test_nothing_is_read_by_the_host():
     assert all(not value.requires_grad for value in found.values())
 
 
-def test_shapes_that_do_not_fit_are_rejected():
+@forms
+def test_what_makes_no_sense_is_rejected_and_parts_have_any_shape(measure, lost):
+    w = torch.ones(1)
     with pytest.raises(ValueError, match=r"one shape. Found `before.shape = \(1,\)`"):
-        update_statistics(torch.ones(1), torch.ones(2))
+        measure(w, torch.ones(2))
+    with pytest.raises(TypeError, match="lower"):
+        measure(w, w, lower="0")
+    with pytest.raises(TypeError, match="pos"):
+        measure(w, w, pos=[1.0])
     with pytest.raises(ValueError, match=r"shape \[T, B, ...\]"):
         spike_counts(torch.ones(3, 4))
+    assert measure(w, w, torch.ones(4))["pos_norm"] == 2.0
 
 
 def test_spikes_of_any_dtype_are_counted_exactly():

@@ -1,14 +1,11 @@
 """E-prop with the neurons of other libraries equals a loop over what they returned."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 import torch
 from eprop_reference import eprop
-from foreign import BATCH, INPUTS, OUTPUTS, STEPS, raster
+from test_foreign import BATCH, INPUTS, JELLY, OUTPUTS, STEPS, Net, Stateless, jelly, raster
 from torch import nn
 
 from lightning_accum import Cell, EProp, get_updater
@@ -27,92 +24,51 @@ def state_v(out):
     return out[1].v
 
 
-class Leaky:
-    """Of snnTorch, which gives `(spk, mem)`."""
-
-    time_dim, options = None, {"membrane": second, "threshold": 1.0}
-
-    def __init__(self):
-        library = pytest.importorskip("snntorch", reason="snnTorch is not installed")
-        self.neuron = library.Leaky(beta=DECAY)
-
-    def run(self, currents):
-        spikes, membrane = zip(*(self.neuron(now) for now in currents), strict=True)
-        return torch.stack(spikes), torch.stack(membrane)
+def node(library):
+    return library.LIFNode(
+        tau=1 / (1 - DECAY), decay_input=False, v_reset=None, store_v_seq=True, step_mode="m"
+    )
 
 
-class Box:
-    """Of Norse, which gives `(z, state)`."""
-
-    time_dim, options = None, {"membrane": state_v, "threshold": 1.0}
-
-    def __init__(self):
-        library = pytest.importorskip("norse.torch", reason="Norse is not installed")
-        self.neuron, self.state = library.LIFBoxCell(), None
-
-    def run(self, currents):
-        rows = []
-        for now in currents:
-            z, self.state = self.neuron(3.0 * now, self.state)
-            rows.append((z, self.state.v))
-        spikes, membrane = zip(*rows, strict=True)
-        return torch.stack(spikes), torch.stack(membrane)
-
-
-class Node:
-    """Of SpikingJelly, which keeps its potential as `v`."""
-
-    time_dim: int | None = None
-    options: dict[str, Any] = {"membrane": "v", "threshold": 1.0}  # noqa: RUF012
-    mode: dict[str, Any] = {"step_mode": "s"}  # noqa: RUF012
-
-    def __init__(self):
-        library = pytest.importorskip(
-            "spikingjelly.activation_based.neuron", reason="SpikingJelly is not installed"
-        )
-        self.neuron = library.LIFNode(tau=1 / (1 - DECAY), decay_input=False, v_reset=None)
-        for name, value in self.mode.items():
-            setattr(self.neuron, name, value)
-
-    def run(self, currents):
-        rows = [(self.neuron(now), self.neuron.v) for now in currents]
-        spikes, membrane = zip(*rows, strict=True)
-        return torch.stack(spikes), torch.stack(membrane)
-
-
-class NodeOfSequences(Node):
-    """Of SpikingJelly, which keeps the potential of every step as `v_seq`."""
-
-    time_dim = 0
-    options = {"membrane": "v_seq", "threshold": 1.0}  # noqa: RUF012
-    mode = {"step_mode": "m", "store_v_seq": True}  # noqa: RUF012
-
-    def run(self, currents):
-        return self.neuron(currents), self.neuron.v_seq
+# A library's module, a net with its neuron, the largest weight, and where the potential is found.
+LIBRARIES = {
+    "snnTorch": ("snntorch", lambda library: Net(library.Leaky(beta=DECAY)), 0.4, second),
+    "Norse": ("norse.torch", lambda library: Stateless(library.LIFBoxCell()), 1.2, state_v),
+    "SpikingJelly": (f"{JELLY}.neuron", lambda library: jelly(node(library), "s"), 0.4, "v"),
+    "its sequences": (f"{JELLY}.neuron", lambda library: jelly(node(library)), 0.4, "v_seq"),
+}
 
 
 @pytest.mark.filterwarnings("ignore:.*before the reset:UserWarning")  # Norse and SpikingJelly
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize("surrogate", [None, FastSigmoid(3.0)], ids=str)
-@pytest.mark.parametrize("library", [Leaky, Box, Node, NodeOfSequences])
-def test_it_is_the_loop_over_what_was_returned(library, surrogate, calls):
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_it_is_the_loop_over_what_was_returned(name, surrogate, calls):
     torch.manual_seed(0)
-    layer, fc = library(), nn.Linear(INPUTS, OUTPUTS, bias=False).double()
-    nn.init.uniform_(fc.weight, -0.1, 0.4)
+    library, make, most, membrane = LIBRARIES[name]
+    net, seen = make(pytest.importorskip(library, reason=f"{library} cannot be imported")), []
+    fc, neuron = net.connection, net.neuron
+    nn.init.uniform_(fc.weight, -most / 4, most)
     rule = EProp(
-        0.2, tc_mem=TC_MEM, tc_readout=12.0, surrogate=surrogate, time_dim=layer.time_dim,
-        **layer.options,
+        0.2, tc_mem=TC_MEM, tc_readout=12.0, surrogate=surrogate, time_dim=net.time_dim,
+        membrane=membrane, threshold=1.0,
     )  # fmt: skip
-    rule.register_cell("cell", Cell(fc, layer.neuron))
+    rule.register_cell("cell", Cell(fc, neuron))
+
+    def see(_, given, out):
+        found = membrane(out) if callable(membrane) else getattr(neuron, membrane)
+        shape = STEPS // calls if net.time_dim == 0 else 1, BATCH, OUTPUTS
+        spikes = out[0] if isinstance(out, tuple) else out
+        seen.append([each.detach().reshape(shape) for each in (spikes, found)])
+
+    neuron.register_forward_hook(see)
     pre, errors = raster(0), torch.randn(STEPS, BATCH, OUTPUTS).double()
-    seen = []
     for x, error in zip(pre.chunk(calls), errors.chunk(calls), strict=True):
-        currents = fc(x) if layer.time_dim == 0 else map(fc, x)
-        seen.append([each.detach() for each in layer.run(currents)])
+        net(x)
         rule(error=error)
-    spikes, membrane = map(torch.cat, zip(*seen, strict=True))
+    spikes, potential = map(torch.cat, zip(*seen, strict=True))
     assert 0.02 < spikes.mean() < 0.98
-    psi = (surrogate or Triangular()).derivative(membrane - 1.0)
+    psi = (surrogate or Triangular()).derivative(potential - 1.0)
     low_pass = [pre[0]]
     for now in pre[1:]:
         low_pass.append(DECAY * low_pass[-1] + now)
@@ -135,7 +91,7 @@ def test_the_last_potential_of_a_sequence_is_not_that_of_every_step():
 
 
 def test_snntorchs_beta_is_not_taken_for_an_adaptation():
-    layer, fc = Leaky(), nn.Linear(INPUTS, OUTPUTS)
-    rule = EProp(0.2, tc_mem=TC_MEM, **layer.options)
-    unit = rule.register_cell("cell", Cell(fc, layer.neuron))
+    library = pytest.importorskip("snntorch", reason="snnTorch is not installed")
+    rule = EProp(0.2, tc_mem=TC_MEM, membrane=second, threshold=1.0)
+    unit = rule.register_cell("cell", Cell(nn.Linear(INPUTS, OUTPUTS), library.Leaky(beta=DECAY)))
     assert unit.state.hyperparameters.beta is None

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import STDP, Cell
-from lightning_accum.nn import LIF, Competition, Linear
+from lightning_accum.nn import Competition
 
 
 def currents(*shape, seed=0):
@@ -62,20 +61,6 @@ def test_it_is_the_formula(winners, training):
     assert 0 < (out != 0).double().mean() < 1
 
 
-def test_winners_tire_so_that_all_get_their_turn():
-    favoured = torch.tensor([[1.0, 1.1, 1.2, 1.3]]).repeat(400, 1, 1)
-    fresh = Competition(nn.Identity(), 4, theta_plus=0.0, time_dim=0)
-    assert (fresh(favoured) > 0).sum((0, 1)).tolist() == [0, 0, 0, 400]
-    tiring = Competition(nn.Identity(), 4, theta_plus=0.05, time_dim=0)
-    wins = (tiring(favoured) > 0).sum((0, 1))
-    assert wins.min() > 80
-    torch.testing.assert_close(tiring.theta.sum(), torch.tensor(0.0), atol=1e-5, rtol=0)
-    tiring.eval()
-    before = tiring.theta.clone()
-    assert (tiring(favoured) > 0).sum((0, 1)).tolist() == [0, 0, 0, 400]
-    assert torch.equal(tiring.theta, before)
-
-
 def test_state_and_results_of_the_neuron_pass_through():
     compete, neuron, state, other = Competition(Leaky(), 5).double(), Leaky(), None, None
     passing = layer()
@@ -109,21 +94,3 @@ def test_half_precision_keeps_small_rises(dtype):
     for _ in range(100):
         assert compete(torch.tensor([[9.0, 1.0, 1.0, 1.0, 1.0]], dtype=dtype)).dtype == dtype
     assert compete.theta[0] == pytest.approx(100 * 1e-5 * 0.8)
-
-
-def test_a_rule_records_it_as_a_neuron():
-    torch.manual_seed(0)
-    fc = Linear(8, 5, bias=False)
-    nn.init.uniform_(fc.weight, 0.5, 1.0)
-    lif = LIF(5, time_dim=0)
-    changes = []
-    for neuron in (lif, Competition(lif, 5, time_dim=0)):
-        lif.reset()
-        rule = STDP(0.1, -0.05, time_dim=0)
-        unit = rule.register_cell("enc", Cell(fc, neuron))
-        neuron(fc((torch.rand(20, 1, 8) < 0.5).float()))
-        rule()
-        changes.append(unit.cell.updater.weight.update(fc.weight).abs().sum())
-        unit.cell.updater.clear()
-        rule.eval()
-    assert 0 < changes[1] < changes[0]

@@ -3,8 +3,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-from lightning_accum import STDP, Cell, get_updater
-from lightning_accum.nn import LIF, Conv1d, Conv2d, Conv3d
+from lightning_accum.nn import Conv1d, Conv2d, Conv3d
 from lightning_accum.nn import conv as module
 
 KINDS = [(Conv1d, nn.Conv1d, 1), (Conv2d, nn.Conv2d, 2), (Conv3d, nn.Conv3d, 3)]
@@ -58,26 +57,3 @@ def test_compiled_for_sequences_of_any_length(monkeypatch):
         torch.testing.assert_close(compiled(x), conv(x))
     assert made.frame_count < 3  # not one for each
     torch.compiler.reset()
-
-
-def test_a_whole_sequence_learns_as_its_steps_do():
-    torch.manual_seed(0)
-    spikes = torch.rand(6, 2, 1, 5, 5) < 0.3
-    changes = []
-    for time_dim in (None, 0):
-        torch.manual_seed(1)
-        conv = Conv2d(1, 3, 3).double()
-        nn.init.uniform_(conv.weight, 0.0, 1.0)
-        neuron = LIF((3, 3, 3), tc_mem=5.0, v_threshold=0.3, time_dim=time_dim)
-        rule = STDP(0.1, -0.05, time_dim=time_dim, params=("weight", "bias"))
-        rule.register_cell("v1", Cell(conv, neuron))
-        for x in [spikes] if time_dim == 0 else spikes:
-            neuron(conv(x))
-        rule()
-        updater = get_updater(conv)
-        changes.append([p for name in ("weight", "bias") for p in (
-            getattr(updater, name).pos, getattr(updater, name).neg
-        )])  # fmt: skip
-    for one, other in zip(*changes, strict=True):
-        assert one.any()
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)

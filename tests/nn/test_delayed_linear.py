@@ -99,40 +99,6 @@ def test_past_inputs_of_another_length_are_refused():
         connection(3, 2, 3.0).load_state_dict(layer.state_dict())
 
 
-class ByHand(nn.Module):
-    """What a user would write: delays the spikes itself, and forgets them after a sequence."""
-
-    def __init__(self, native):
-        super().__init__()
-        self.weight = nn.Parameter(native.weight.detach().clone(), requires_grad=False)
-        self.delay = nn.Parameter(native.delay.detach().clone(), requires_grad=False)
-
-    def forward(self, x):
-        return naive(x, self.weight, self.delay.round())
-
-
-@pytest.mark.parametrize("param", ["weight", "delay"])
-def test_a_rule_learns_as_from_a_connection_written_by_hand(param):
-    native = connection(4, 3, 9.0)
-    nn.init.uniform_(native.weight, 0.5, 1.0)
-    rasters = (torch.rand(5, 30, 2, 4) < 0.1).double()
-    learned, spikes = [], []
-    for each in (ByHand(native), native):
-        layer = Serial(each, LIF(3, v_threshold=1.0, tc_mem=5.0, time_dim=0).double())
-        rule = DelayAdjustedSTDP(0.02, -0.03, params=[param], time_dim=0)
-        rule.register_cell("cell", layer.cell)
-        for x in rasters:
-            native.reset()
-            layer.neuron.reset()
-            spikes.append(layer(x))
-            rule(carry=False)
-            rule.update()
-        learned.append(getattr(each, param).detach())
-    assert torch.stack(spikes).mean() > 0.02
-    torch.testing.assert_close(torch.stack(spikes[:5]), torch.stack(spikes[5:]))
-    torch.testing.assert_close(*learned, **exact)
-
-
 def test_a_spike_is_shifted_once():
     """The neuron answers as the spike arrives: no time lies between, and the change is the rate."""
     layer = Serial(connection(1, 1, 5.0, delay=3.0, time_dim=None), LIF(1, v_threshold=0.5))

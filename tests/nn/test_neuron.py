@@ -111,10 +111,12 @@ PIECES = st.lists(
 )
 
 
-@pytest.fixture(params=["kernel", "loops", "traced", "stepped"])
+@pytest.fixture(params=["kernel", "loops", "compiled", "traced", "stepped"])
 def way(request, monkeypatch):
-    if request.param == "loops":
+    if request.param in ("loops", "compiled"):
         monkeypatch.setattr(_fast, "_by_kernel", lambda *_: False)
+    if request.param == "compiled":  # where there is no kernel
+        monkeypatch.setattr(_fast, "has_kernel", lambda *_: False)
     if request.param == "traced":
         monkeypatch.setattr(neuron, "is_traced", lambda: True)
     return request.param
@@ -141,9 +143,11 @@ def test_they_equal_the_naive_loop(
 ):
     names = ("v_threshold", "v_reset", "v_rest")
     options = {"tc_mem": 7.0, **dict(zip(names, potentials, strict=True)), **(adaptation or {})}
-    options |= {"refractory": float(refractory), "inhibition": inhibition}
+    options["refractory"] = float(refractory)
     kind, time_dim = LIF if adaptation is None else AdaptiveLIF, None if way == "stepped" else 0
-    neurons, naive = kind(SIZE, time_dim=time_dim, **options).double(), Naive(**options)
+    naive = Naive(**options, inhibition=inhibition)
+    neurons = kind(SIZE, time_dim=time_dim, compile=way == "compiled", **options).double()
+    neurons.inhibition = inhibition  # with which nothing is compiled
     results = []
     for i, (change, steps, samples, memory, inference) in enumerate(pieces):
         if change in COPIES:
@@ -224,18 +228,11 @@ def test_spikes_have_the_dtype_of_the_input(dtype):
             assert step(each).dtype == (step.spike_dtype or each.dtype)
 
 
-def test_spikes_can_be_the_input():
+def test_spikes_can_be_the_input_and_half_precision_integrates_small_currents():
     raster = torch.rand(4, 3, 5) < 0.5
-    spikes = LIF(5, time_dim=0)(raster)
-    assert torch.equal(spikes, raster.float())
-
-
-def test_half_precision_integrates_small_currents():
+    assert torch.equal(LIF(5, time_dim=0)(raster), raster.float())
     lif = LIF(1, tc_mem=1e9, time_dim=0)
     assert lif(torch.full((1500, 1, 1), 1e-3, dtype=torch.bfloat16)).sum() == 1
-
-
-def test_theta_keeps_its_precision():
     lif = AdaptiveLIF(5, time_dim=0).bfloat16()
     assert lif.theta.dtype == torch.float32
     assert AdaptiveLIF(5).double().theta.dtype == torch.float64
@@ -253,15 +250,3 @@ def test_the_longest_refractory_period():
     assert longest(x).flatten().tolist() == [1, 0, 0, 0, 0, 0]
     assert longest(x).sum() == 0
     AdaptiveLIF(2, tc_mem=math.inf, tc_theta=math.inf)  # neither leaks nor returns
-
-
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("refractory", lambda: LIF(2, refractory=0.4)),
-        ("tc_theta", lambda: AdaptiveLIF(2, tc_theta=0.1)),
-    ],
-)
-def test_a_time_that_is_rounded_to_no_step_is_told(name, make):
-    with pytest.warns(UserWarning, match=rf"`{name}` of \w*LIF should be at least a step"):
-        make()

@@ -6,6 +6,7 @@ import pickle
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import trainer
 from rasters import Fed, raster
 from torch.utils.data import DataLoader, TensorDataset
 from turns import turns
@@ -137,19 +138,6 @@ def test_what_belongs_to_a_synapse_stays_with_it(reduction):
         optimizer.step()
 
 
-def test_all_processes_and_resumed_runs_draw_the_same():
-    one, other = connection(), connection()
-    first, second = Rewire(0.3), Rewire(0.3)
-    first(one)
-    second(other)
-    assert torch.equal(one.indices, other.indices)
-    resumed = Rewire(0.3)
-    resumed.load_state_dict(first.state_dict())
-    first(one)
-    resumed(other)
-    assert torch.equal(one.indices, other.indices)
-
-
 def test_copies_follow_anew():
     sparse = connection()
     updater = la.attach_updater(sparse, "weight")
@@ -217,13 +205,9 @@ def test_a_fit_that_is_resumed_ends_as_one_that_went_on(tmp_path):
             learns = CellTrainerCallback(
                 la.STDP(0.1, -0.1, time_dim=0), cells={"enc": la.CellSpec("fc", "lif")}
             )
-            trainer = pl.Trainer(
-                max_epochs=epochs, callbacks=[learns, UpdateMonitor()], logger=False,
-                accelerator="cpu", enable_progress_bar=False, enable_model_summary=False,
-                enable_checkpointing=False,
-            )  # fmt: skip
-            trainer.fit(module, data, ckpt_path=path if epochs == 3 and resumes else None)
-            trainer.save_checkpoint(path)
+            run = trainer(tmp_path, learns, UpdateMonitor(), max_epochs=epochs)
+            run.fit(module, data, ckpt_path=path if epochs == 3 and resumes else None)
+            run.save_checkpoint(path)
         ends.append((module.fc.dense().detach(), module.head.dense().detach()))
     assert not torch.equal(ends[0][0] != 0, connection().dense() != 0)
     torch.testing.assert_close(*ends, rtol=1e-12, atol=1e-12)

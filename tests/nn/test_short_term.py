@@ -46,21 +46,6 @@ def test_it_is_the_equations_from_spike_to_spike(make):
     assert torch.equal(make(time_dim=0)(spikes.bool()), make(time_dim=0)(spikes.float()))
 
 
-@pytest.mark.parametrize("every", [1, 20])
-@each_preset
-def test_a_regular_train_settles(make, every):
-    made = make(time_dim=0)
-    spikes = torch.zeros(60, every, 1, 3, dtype=torch.float64)
-    spikes[:, 0] = 1.0
-    release, faded = made.release, left(made.tc_facilitation, every)
-    recovered = 1 - left(made.tc_recovery, every)
-    u = release / (1 - (1 - release) * faded)
-    x = recovered / (recovered + u - u * recovered) if recovered else 0.0
-    for _ in range(12):
-        found = made(spikes.flatten(0, 1))[-every, 0, 0]
-    assert found.item() == pytest.approx(u * x, rel=1e-9, abs=1e-12)
-
-
 def test_gradients_are_the_equations_derivative_within_a_call():
     made = ShortTermPlasticity(3, 0.3, 20.0, 30.0, time_dim=0)
 

@@ -6,19 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from lightning_accum.nn import SparseLinear
-from lightning_accum.sparse import kernel_library as library
 
 DENSITIES = (0.1, 0.7, 1.0)
-
-
-@pytest.fixture(params=["kernel", "plain"])
-def backend(request, monkeypatch):
-    """Runs a test with the compiled kernel, and without."""
-    if request.param == "plain":
-        library.library.cache_clear()
-        monkeypatch.setenv(library.SWITCH, "0")
-    yield request.param
-    library.library.cache_clear()
 
 
 def layer(density=0.3, dtype=torch.float64):
@@ -50,9 +39,10 @@ def spikes(*shape):
     return torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2
 
 
+@pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_output_and_gradients_are_those_of_a_dense_layer(backend, density, dtype):
+def test_output_and_gradients_are_those_of_a_dense_layer(density, dtype):
     connection = layer(density, dtype)
     near = (
         {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}

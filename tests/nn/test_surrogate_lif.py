@@ -102,21 +102,17 @@ def test_recurrent_weights_are_a_linear_layer_by_themselves():
     torch.testing.assert_close(layer(x), x @ layer.weight.T)
 
 
-class TestLeakyIntegrator:
-    """The leaky readout."""
-
-    def test_it_is_its_recurrence_and_its_gradient_the_adjoint(self):
-        leak, x = LeakyIntegrator(5, tc_mem=7.0, time_dim=0), current().requires_grad_()
-        y, rows = torch.zeros_like(x[0]), []
-        for now in x:
-            y = leak.decay * y + now
-            rows.append(y)
-        weights = torch.randn_like(x)
-        (expected,) = torch.autograd.grad((torch.stack(rows) * weights).sum(), x)
-        found = leak(x)
-        torch.testing.assert_close(found, torch.stack(rows))
-        (gradient,) = torch.autograd.grad((found * weights).sum(), x)
-        torch.testing.assert_close(gradient, expected)
+def test_the_leaky_readout_is_its_recurrence_and_its_gradient_the_adjoint():
+    leak, x = LeakyIntegrator(5, tc_mem=7.0, time_dim=0), current().requires_grad_()
+    y, rows = torch.zeros_like(x[0]), []
+    for now in x:
+        y = leak.decay * y + now
+        rows.append(y)
+    weights, expected = torch.randn_like(x), torch.stack(rows)
+    found = leak(x)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad((each * weights).sum(), x) for each in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
 @every

@@ -4,12 +4,8 @@ import copy
 
 import pytest
 import torch
-from eprop_reference import eprop
 from torch import nn
 
-from lightning_accum import Cell, EProp, get_updater
-from lightning_accum.functional import decay_factor, trace
-from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import (
     ActorCriticError,
     LearnedFeedback,
@@ -18,8 +14,7 @@ from lightning_accum.rules import (
 )
 
 exact = {"rtol": 0.0, "atol": 1e-10}
-T, B, INPUTS, NEURONS, ACTIONS = 15, 3, 5, 8, 2
-KAPPA, ALPHA = decay_factor(9.0), decay_factor(6.0)
+T, B, ACTIONS = 15, 3, 2
 ERROR = torch.tensor([[1.0, -2.0], [0.5, 0.0]])
 
 
@@ -47,25 +42,6 @@ def test_random_feedback_is_fixed_by_its_seed():
     assert RandomFeedback(50, 400, scale=2.0).weight.std().item() == pytest.approx(2.0, rel=0.05)
 
 
-def test_learned_feedback_becomes_the_readout():
-    torch.manual_seed(0)
-    readout = nn.Linear(3, 2)
-    feedback = LearnedFeedback(readout, 2, 3, decay=0.05)
-
-    def angle():
-        pair = (feedback.weight.flatten(), readout.weight.detach().flatten())
-        return torch.cosine_similarity(*pair, dim=0).item()
-
-    feedback.follow()
-    first = angle()
-    for _ in range(200):
-        with torch.no_grad():  # any rule or optimizer, with the same decay
-            readout.weight.mul_(0.95).add_(0.1 * torch.randn(2, 3))
-        feedback.follow()
-    assert first < 0.9
-    assert angle() > 0.999
-
-
 def test_the_difference_to_a_readout_shrinks_by_the_decay():
     readout = nn.Linear(3, 2)
     feedback = LearnedFeedback(readout, 2, 3, decay=0.5)
@@ -88,17 +64,17 @@ def test_a_copy_says_that_it_has_no_readout():
 
 # ------------------------------------------------------------------- an actor and its critic
 def episode():
-    """Spikes, actions in some steps, rewards, and the value after the last step."""
+    """Actions in some steps, rewards, and the value after the last step."""
     torch.manual_seed(2)
-    x = (torch.rand(T, B, INPUTS) < 0.4).double()
     actions = torch.randint(-1, ACTIONS, (T, B))
-    return x, actions, torch.randn(T, B).double(), torch.randn(B).double()
+    return actions, torch.randn(T, B).double(), torch.randn(B).double()
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.8, 1.0])
+@pytest.mark.parametrize("decay", [0.0, 0.8, None])
 def test_the_error_equals_a_loop(decay):
-    error_of = ActorCriticError(0.9, 0.3, decay)
-    _, actions, reward, following = episode()
+    error_of = ActorCriticError(0.9, 0.3, **({} if decay is None else {"decay": decay}))
+    decay = 1.0 if decay is None else decay
+    actions, reward, following = episode()
     outputs = torch.randn(T, B, ACTIONS + 1, dtype=torch.float64)
     found = error_of(outputs, actions, reward, following)
     for b in range(B):
@@ -114,50 +90,9 @@ def test_the_error_equals_a_loop(decay):
             torch.testing.assert_close(found[t, b, -1], -0.3 * later, **exact)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.3])
-def test_the_change_equals_the_papers_with_a_trace_for_each_synapse(beta):
-    torch.manual_seed(1)
-    fc, readout = (
-        nn.Linear(INPUTS, NEURONS, bias=False),
-        nn.Linear(NEURONS, ACTIONS + 1, bias=False),
-    )
-    nn.init.normal_(fc.weight, 0.3, 0.6)
-    lif, leak = (
-        SurrogateLIF(NEURONS, 6.0, beta=beta, time_dim=0),
-        LeakyIntegrator(3, 9.0, time_dim=0),
-    )
-    nn.ModuleList([fc, readout, lif, leak]).double()
-    rule = EProp(1.0, SymmetricFeedback(readout), tc_readout=9.0, time_dim=0,
-                 batch_reduction="sum", carry=False)  # fmt: skip
-    rule.register_cell("hidden", Cell(fc, lif))
-    x, actions, reward, following = episode()
-    gamma, value_rate = 0.9, 0.3
-    with torch.no_grad():
-        y = leak(readout(lif(fc(x))))
-    rule(error=ActorCriticError(gamma, value_rate)(y, actions, reward, following))
-    pending = get_updater(fc).weight
-    psi = lif.surrogate.derivative(lif.membrane - lif.threshold)
-    eps, weight = trace(x, ALPHA, dtype=torch.float64), readout.weight.detach()
-    value = torch.cat([y[..., -1], following.unsqueeze(0)])
-    total, kept = torch.zeros(NEURONS, INPUTS).double(), torch.zeros(B, NEURONS, INPUTS).double()
-    one = torch.ones(B, NEURONS).double()
-    for t in range(T):
-        e = eprop(
-            one.expand(t + 1, -1, -1), psi[: t + 1], eps[: t + 1], KAPPA, beta, lif.decay_adaptation
-        )[1]
-        acts = (actions[t] >= 0).double().unsqueeze(-1)
-        taken = torch.eye(ACTIONS).double()[actions[t].clamp(min=0)]
-        signal = acts * (y[t, :, :-1].softmax(-1) - taken) @ weight[:-1] - value_rate * weight[-1]
-        kept = gamma * kept + signal.unsqueeze(-1) * e
-        delta = reward[t] + gamma * value[t + 1] - value[t]
-        total += (delta[:, None, None] * kept).sum(0)
-    assert total.abs().max() > 0.01
-    torch.testing.assert_close(pending.update(fc.weight), -total, **exact)
-
-
 def test_a_window_may_be_cut_where_the_next_value_is_given():
     error_of, outputs = ActorCriticError(0.9, 0.3, decay=0.0), torch.randn(T, B, ACTIONS + 1)
-    _, actions, reward, following = episode()
+    actions, reward, following = episode()
     whole = error_of(outputs, actions, reward, following)
     first = error_of(outputs[:6], actions[:6], reward[:6], outputs[6, :, -1])
     rest = error_of(outputs[6:], actions[6:], reward[6:], following)

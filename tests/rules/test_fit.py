@@ -1,3 +1,7 @@
+"""Rates and time constants are found from the changes that a rule made."""
+
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -10,26 +14,19 @@ WINDOWS, STEPS, BATCH, INPUTS, NEURONS = 6, 120, 2, 20, 12
 PAIR = ("lr_post", "lr_pre")
 TRACES = ("tc_post", "tc_pre")
 SLOW = ("tc_post_slow", "tc_pre_fast")
+OF_PAIRS = {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0}
 
 # the rule that made the changes, what is assumed of it, and what is to be found
 RULES = {
-    "STDP": (la.STDP, {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0}, TRACES),
-    "STDP, nearest": (
-        lambda *a, **o: la.STDP(*a, **o, trace_mode="nearest"),
-        {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0},
-        TRACES,
-    ),
+    "STDP": (la.STDP, OF_PAIRS, TRACES),
+    "STDP, nearest": (partial(la.STDP, trace_mode="nearest"), OF_PAIRS, TRACES),
     "TripletSTDP": (
         la.TripletSTDP,
         {"lr_post_pair": 0.01, "lr_post_triplet": 0.03, "lr_pre_pair": -0.02,
          "lr_pre_triplet": -0.01, "tc_post_slow": 90.0, "tc_pre_fast": 12.0},
         SLOW,
     ),
-    "WeightDependentSTDP": (
-        la.WeightDependentSTDP,
-        {"lr_post": 0.02, "lr_pre": -0.013, "tc_post": 32.0, "tc_pre": 14.0},
-        TRACES,
-    ),
+    "WeightDependentSTDP": (la.WeightDependentSTDP, OF_PAIRS, TRACES),
     "MSTDP": (la.MSTDP, {"lr_post": 0.02, "lr_pre": 0.013, "tc_pre": 14.0}, ("tc_pre",)),
     "MSTDPET": (
         la.MSTDPET,

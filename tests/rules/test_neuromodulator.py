@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -85,35 +84,27 @@ def given(kind, released):
 
 
 @pytest.mark.parametrize("backend", ["auto", "plain"])
-@pytest.mark.parametrize("cuts", [[], [12], [5, 6, 17], range(1, STEPS)], ids=str)
+@pytest.mark.parametrize(
+    ("cuts", "forgets"),
+    [([], None), ([12], None), ([5, 6, 17], None), (range(1, STEPS), None),
+     ([12], "carries nothing"), ([12], "is cleared")],
+    ids=str,
+)  # fmt: skip
 @pytest.mark.parametrize("kind", RULES)
-def test_equals_a_loop_over_steps_and_synapses(kind, cuts, backend):
+def test_equals_a_loop_over_steps_and_synapses(kind, cuts, forgets, backend):
     pre, post, released = activity()
-    model, rule = layer(3, 2), RULES[kind](backend=backend)
-    rule.register_cell("cell", model.cell)
+    model, rule = layer(3, 2), RULES[kind](backend=backend, carry=forgets != "carries nothing")
+    unit = rule.register_cell("cell", model.cell)
     for lo, hi in zip([0, *cuts], [*cuts, STEPS], strict=True):
         show(model, pre[lo:hi], post[lo:hi])
         rule(**given(kind, {name: each[lo:hi] for name, each in released.items()}))
-    weight, expected = get_updater(model.connection).weight, naive(*activity(), kind, STEPS)
-    for found, part in zip((weight.pos, weight.neg), expected, strict=True):
-        torch.testing.assert_close(found, part, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", RULES)
-def test_nothing_stays_where_nothing_is_carried(kind):
-    pre, post, released = activity(1)
-    for clears in (False, True):
-        model, rule = layer(3, 2), RULES[kind](carry=clears)
-        unit = rule.register_cell("cell", model.cell)
-        for at in (slice(0, 12), slice(12, 24)):
-            show(model, pre[at], post[at])
-            rule(**given(kind, {name: each[at] for name, each in released.items()}))
-            assert any("released" in key.kind for key in unit.state.carried) == clears
+        assert any("released" in key.kind for key in unit.state.carried) == rule.carry
+        if forgets == "is cleared":
             rule.clear()
             assert not unit.state.carried
-        weight, expected = get_updater(model.connection).weight, naive(*activity(1), kind, 12)
-        for found, part in zip((weight.pos, weight.neg), expected, strict=True):
-            torch.testing.assert_close(found, part, rtol=1e-12, atol=1e-12)
+    weight, rests = get_updater(model.connection).weight, 12 if forgets else STEPS
+    for found, part in zip((weight.pos, weight.neg), naive(*activity(), kind, rests), strict=True):
+        torch.testing.assert_close(found, part, rtol=1e-12, atol=1e-12)
 
 
 def change(rule, *calls):
@@ -146,26 +137,18 @@ def test_a_baseline_multiplies_where_nothing_is_released():
     torch.testing.assert_close(resting, change(MSTDP(**PAIR), *[{"reward": 0.5}] * 2))
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "released"),
-    [
-        (partial(MSTDPET, 0.3, -0.1, reward=DOPAMINE), "reward", torch.randn(20, 2)),
-        (partial(MSTDPET, 0.3, -0.1, reward=Neuromodulator(5.0)), "reward", 0.5),
-        (Both, "dopamine", torch.randn(20, 2)),
-    ],
-)
-def test_learns_online_from_what_is_released(make, name, released):
-    results = []
+def test_learns_online_from_what_is_released():
+    released, inputs, results = torch.randn(20, 2), raster(20, 2, 3).float(), []
     for online in (True, False):
         torch.manual_seed(0)
         model = la.Serial(torch.nn.Linear(3, 2, bias=False), la.nn.LIF(2, v_threshold=0.1))
-        rule, inputs = make(), raster(20, 2, 3).float()
+        rule = Both()
         rule.register_cell("cell", model.cell)
         if online:
-            learn_online(rule, model, inputs, **{name: released})
+            learn_online(rule, model, inputs, dopamine=released)
         for t, step in () if online else enumerate(inputs):
             model(step)
-            rule(**{name: released if isinstance(released, float) else released[t]})
+            rule(dopamine=released[t])
             rule.update()
         results.append(model.connection.weight.detach())
     assert torch.equal(*results)
@@ -185,10 +168,6 @@ class Unread(la.Rule):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Neuromodulator(0.0), ValueError, "`tc` should be a positive time constant"),
-        (lambda: Neuromodulator(math.inf), ValueError, "`tc` should be finite"),
-        (lambda: Neuromodulator(5.0, gain=math.nan), ValueError, "`gain` should be finite"),
-        (lambda: MSTDP(0.1, 0.1, reward=5.0), TypeError, r"Found `float`: give .* `Neuromodulator"),
         (lambda: Unread(dopamine=1.0), TypeError, r"`dopamine` should .* Found `float`: give"),
         (lambda: change(Both(), {"dopamine": torch.ones(3)}), ValueError, "`dopamine` should be a"),
         (lambda: change(Both(), {"dopamine": "much"}), ValueError, r"torch.as_tensor\(dopamine\)"),
@@ -209,11 +188,6 @@ def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_nam
     assert both.unread == ["serotonine"]
 
 
-def test_warns_of_one_that_decays_within_a_step():
-    with pytest.warns(UserWarning, match=r"`reward.tc` of cell `cell` should be at least a step"):
-        MSTDP(**PAIR, reward=Neuromodulator(0.5)).register_cell("cell", layer(3, 2).cell)
-
-
 class Misnamed(la.Rule):
     dopamine: Neuromodulator = DOPAMINE
 
@@ -224,21 +198,6 @@ class Misnamed(la.Rule):
 def test_a_name_that_is_not_a_modulator_is_refused():
     with pytest.raises(KeyError, match=r"among \['dopamine'\]"):
         change(Misnamed(), {})
-
-
-def test_in_the_end_a_constant_reward_changes_what_it_does_without_a_trace():
-    pre, post, dt = raster(400, 2, 3, density=0.3), raster(400, 2, 4, density=0.3, seed=1), 0.1
-    pre[20:], post[20:] = 0, 0  # what was eligible has decayed
-    found = []
-    for rule in (MSTDPET(**PAIR, tc_eligibility=2.0, dt=dt), MSTDP(**PAIR, dt=dt)):
-        model = layer(3, 4)
-        rule.register_cell("cell", model.cell)
-        show(model, pre, post)
-        rule(reward=0.5)
-        weight = get_updater(model.connection).weight
-        found.append(torch.stack((weight.pos, weight.neg)))
-    share = (dt / 2.0) / (1 - math.exp(-dt / 2.0))  # a sum in steps of 0.1 ms, for an integral
-    torch.testing.assert_close(found[0], share * found[1])
 
 
 def test_what_is_eligible_belongs_to_its_samples():

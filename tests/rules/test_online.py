@@ -38,6 +38,13 @@ def pair_rule(kind, post, pre, **options):
     return kind(post, pre, **own.get(kind, {}), **options)
 
 
+NEURONS = {
+    "theta_plus": st.sampled_from([0.0, 0.31]),  # no sum of which is a current
+    "tc_theta": st.sampled_from([float("inf"), 20.0]),
+    "refractory": st.sampled_from([0.0, 2.0]),
+    "v_rest": st.sampled_from([0.0, 0.2]),
+    "v_reset": st.sampled_from([0.0, -0.1]),
+}
 FAMILY = [la.STDP, la.TripletSTDP, la.WeightDependentSTDP, la.MSTDP, la.MSTDPET]
 BOUNDS = [
     lambda updater: None,
@@ -128,14 +135,7 @@ def same_everywhere(ours, plain):
         }
     ),
     neurons=st.fixed_dictionaries(
-        {
-            "theta_plus": st.sampled_from([0.0, 0.31]),  # no sum of which is a current
-            "tc_theta": st.sampled_from([float("inf"), 20.0]),
-            "refractory": st.sampled_from([0.0, 2.0]),
-            "v_rest": st.sampled_from([0.0, 0.2]),
-            "v_reset": st.sampled_from([0.0, -0.1]),
-            "inhibition": st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(3)]),
-        }
+        {**NEURONS, "inhibition": st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(3)])}
     ),
     bound=st.sampled_from(BOUNDS),
     bias=st.booleans(),
@@ -206,10 +206,11 @@ def test_input_and_spikes_of_other_dtypes(compiled):
     assert compiled == [True] * 3
 
 
-def test_no_steps_change_nothing():
+def test_no_steps_and_evaluation_change_nothing():
     layer = layer_of(6, LIF(4, time_dim=0), 4)
     rule, before = learner_of(layer, time_dim=0), layer.connection.weight.clone()
     assert learn_online(rule, layer, torch.zeros(0, 2, 6).double()).shape == (0, 2, 4)
+    learn_online(rule, layer.eval(), raster(6, 2, 6).double())
     assert torch.equal(layer.connection.weight, before)
 
 
@@ -275,13 +276,6 @@ def test_what_does_not_suit_is_called_step_by_step(compiled, reason):
     assert reason in str(why_step_by_step(learner(asked), asked, x))
 
 
-def test_a_layer_in_evaluation_mode_learns_nothing():
-    layer = layer_of(5, LIF(3), 3).eval()
-    before = layer.connection.weight.clone()
-    learn_online(learner_of(layer), layer, raster(6, 2, 5).double())
-    assert torch.equal(layer.connection.weight, before)
-
-
 def test_an_update_that_overflows_is_refused_as_step_by_step(compiled):
     layer = layer_of(5, LIF(3), 3)
     rule = learner_of(layer, lr_post=1e308)
@@ -291,40 +285,27 @@ def test_an_update_that_overflows_is_refused_as_step_by_step(compiled):
     assert compiled == [False]
 
 
+@pytest.mark.parametrize("kind", [la.STDP, la.MSTDPET])
 @pytest.mark.parametrize(("every", "time_dim"), [(1, 0), (4, None), (4, 0), (100, None)])
-def test_updates_come_after_every_few_steps(every, time_dim):
+def test_updates_come_after_every_few_steps_each_with_its_own_reward(kind, every, time_dim):
     layer = layer_of(5, LIF(3, time_dim=time_dim), 3)
-    other = copy.deepcopy(layer)
-    rule, twin = (learner_of(each, time_dim=time_dim) for each in (layer, other))
-    x = raster(10, 2, 5).double()
-    found = learn_online(rule, layer, x, update_every=every)
+    pairs = [(kind(0.02, -0.01, time_dim=time_dim), each) for each in (layer, copy.deepcopy(layer))]
+    for rule, each in pairs:
+        rule.register_cell("cell", each.cell)
+    x, given_, (twin, other) = raster(10, 2, 5).double(), rewards(kind, "step", 10, 2), pairs[1]
+    found = learn_online(*pairs[0], x, update_every=every, **given_)
     expected = []
-    for piece in x.split(every):
+    for at in range(0, 10, every):
+        piece = x[at : at + every]
         expected.append(other(piece) if time_dim == 0 else torch.stack([*map(other, piece)]))
-        twin()
+        twin(**{name: each[at : at + every] for name, each in given_.items()})
         twin.update()
     assert torch.equal(found, torch.cat(expected))
-    torch.testing.assert_close(layer.connection.weight, other.connection.weight)
-
-
-def test_each_step_has_its_own_reward_also_step_by_step(compiled):
-    layer = layer_of(5, LIF(3), 3)
-    other, reward = copy.deepcopy(layer), torch.randn(10, 2)
-    rules = la.MSTDPET(0.02, -0.01), la.MSTDPET(0.02, -0.01)
-    for rule, each in zip(rules, (layer, other), strict=True):
-        rule.register_cell("cell", each.cell)
-    x = raster(10, 2, 5).double()
-    learn_online(rules[0], layer, x, reward=reward, update_every=4)
-    for piece, own in zip(x.split(4), reward.split(4), strict=True):
-        [*map(other, piece)]
-        rules[1](reward=own)
-        rules[1].update()
     torch.testing.assert_close(layer.state_dict(), other.state_dict())
-    with pytest.raises(ValueError, match=r"`reward` should be a number.* Found \[2, 10\]"):
-        learn_online(rules[0], layer, x, reward=reward.T, update_every=4)
-    with pytest.raises(ValueError, match=r"\[2\] or \[10, 2\]. Found \[9, 2\]"):
-        learn_online(rules[0], layer, x, reward=reward[1:], update_every=4)
-    assert compiled == []
+    for shape, found in ((2, 10), r"Found \[2, 10\]"), ((9, 2), r"or \[10, 2\]. Found \[9, 2\]"):
+        if given_:
+            with pytest.raises(ValueError, match=rf"`reward` should be a number.* {found}"):
+                learn_online(*pairs[0], x, reward=torch.ones(shape), update_every=every)
 
 
 @pytest.mark.parametrize("reward", [None, float("nan"), torch.ones(3), "good"])
@@ -334,31 +315,6 @@ def test_a_reward_that_does_not_fit_is_refused_as_step_by_step(compiled, reward)
     with pytest.raises((ValueError, la.NonFiniteUpdateError)):
         learn_online(rule, layer, raster(10, 2, 5, 0.9).double(), reward=reward)
     assert compiled == [False]
-
-
-def test_a_reward_of_zero_changes_nothing_and_keeps_traces():
-    layers = [layer_of(5, LIF(3), 3)]
-    layers.append(copy.deepcopy(layers[0]))
-    before, x = layers[0].connection.weight.clone(), raster(10, 2, 5).double()
-    states = []
-    for layer, reward in zip(layers, (0.0, torch.zeros(2)), strict=True):
-        rule = la.MSTDP(0.02, -0.01)
-        rule.register_cell("cell", layer.cell)
-        step_by_step(rule, layer, x, reward=reward)
-        assert torch.equal(layer.connection.weight, before)
-        states.append(rule.state_dict())
-        assert len(rule.state_of("cell").carried) == 2
-    torch.testing.assert_close(*states)
-
-
-def test_a_rule_with_terms_of_its_own_has_no_loop(compiled):
-    class Doubled(la.STDP):
-        def terms(self, window, h):
-            return [*super().terms(window, h)] * 2
-
-    layer, rule = layer_of(5, LIF(3), 3), Doubled(0.02, -0.01)
-    rule.register_cell("cell", layer.cell)
-    assert "no `Doubled`" in str(why_step_by_step(rule, layer, raster(4, 2, 5).double()))
 
 
 def test_a_rule_in_evaluation_mode_is_told():
@@ -378,11 +334,17 @@ def test_a_rule_of_a_callback_is_rejected():
     host.release()
 
 
+class Doubled(la.STDP):
+    def terms(self, window, h):
+        return [*super().terms(window, h)] * 2
+
+
 OTHERS = {"pairing": "reduced", "trace_mode": "nearest"}
 
 
 @turns("rule, connection, options, words", [
     (la.STDP(0.1, -0.1, **OTHERS), Linear(2, 1), {}, "`pairing = 'reduced'`"),
+    (Doubled(0.02, -0.01), Linear(2, 1), {}, "no `Doubled`"),
     (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
     (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "`reward = Neuromod"),
     (la.STDP(0.1, 0.1, batch_reduction="amax"), Linear(2, 1), {}, "`batch_reduction = 'amax'`"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_online import NEURONS, step_by_step
 from torch import nn
 from turns import turns
 
@@ -52,15 +53,6 @@ def currents(steps, batch=1, seed=0):
     generator = torch.Generator().manual_seed(seed)
     shape = steps, batch, sum(SIZES.values())
     return torch.rand(shape, generator=generator, dtype=torch.float64) * 0.45
-
-
-def step_by_step(rule, made, inputs):
-    outputs = []
-    for step in inputs:
-        outputs.append(made(step))
-        rule()
-        rule.update()
-    return torch.stack(outputs)
 
 
 def naive(made, rule, inputs):
@@ -118,15 +110,7 @@ def naive(made, rule, inputs):
             "lr_post": st.sampled_from([0.05, -0.03, 0.0]),
         }
     ),
-    neurons=st.fixed_dictionaries(
-        {
-            "theta_plus": st.sampled_from([0.0, 0.31]),
-            "tc_theta": st.sampled_from([math.inf, 20.0]),
-            "refractory": st.sampled_from([0.0, 2.0]),
-            "v_rest": st.sampled_from([0.0, 0.2]),
-            "v_reset": st.sampled_from([0.0, -0.1]),
-        }
-    ),
+    neurons=st.fixed_dictionaries(NEURONS),
     clamp=st.booleans(),
     ends=st.sampled_from([("EE",), ("EE", "EI", "IE")]),
     threads=st.sampled_from([1, 3]),

@@ -6,12 +6,14 @@ import copy
 import inspect
 import itertools
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell, CellSpec, Rule, Serial, Term, attach_updater, get_updater
@@ -117,38 +119,15 @@ MADE = [
     (lambda: la.STDP(lr=0.1), r"Found `lr`: did you mean `lr_post` and `lr_pre`\?"),
     (lambda: la.Oja(learning_rate=0.1), r"Found `learning_rate`: did you mean `lr`\?"),
     (lambda: stdp(tau=20.0), r"did you mean `tc_post` and `tc_pre`\?"),
-    (lambda: la.InhibitorySTDP(0.1, tc=0.0), "`tc` should be a positive"),
-    (lambda: eprop(regularization=float("nan")), "`regularization` should be finite"),
-    (lambda: stdp(params=[]), r"Found `params = \(\)`"),
-    (lambda: stdp(backend="fast"), "Argument `backend` should be one of"),
-    (lambda: stdp(picker=3), "`picker` should be a callable"),
-    (lambda: stdp(pairing="all"), "Argument `pairing` should be one of"),
     (lambda: stdp(pairing="reduced"), "`trace_mode` should be 'nearest' for `pairing = 'reduced'`"),
-    (lambda: stdp(dt=-1.0), "`dt` should be a positive"),
-    (lambda: stdp(tc_pre=0.0), "`tc_pre` should be a positive"),
-    (lambda: la.STDP(float("nan"), 0.1), "`lr_post` should be a finite"),
-    (lambda: stdp(batch_reduction=3), "`batch_reduction` should be a callable"),
     *((lambda f=f: stdp(batch_reduction=f), REDUCE) for f in (fold, lambda: 0, lambda a, b, c: a)),
-    (lambda: la.WTAHebb(0.1, winners=0), "`winners` should be a positive number"),
-    (lambda: la.SoftHebb(0.1, temperature=0.0), "`temperature` should be a positive"),
     (lambda: la.Homeostasis(0.1, target=-1.0), "between 0 and 1000 Hz"),
     (lambda: la.Homeostasis(0.1, target=600.0, dt=2.0), "between 0 and 500 Hz"),
-    (lambda: la.BCM(0.1, tc_threshold=0.0), "`tc_threshold` should be a positive"),
-    (lambda: la.InhibitorySTDP(0.1, target_rate=-1.0), "`target_rate` should be a firing rate"),
-    (lambda: la.WeightDependentSTDP(0.1, 0.1, power_pos=-1.0), "`power_pos` should be a power"),
     (lambda: la.WeightDependentSTDP(0.1, 0.1, w_min=2.0), "`w_min` the smaller"),
-    (lambda: voltage(u_ref=0.0), "`u_ref` should be a positive"),
-    (lambda: la.Clopath(0.1, -0.1, float("inf"), 0.6), "`theta_neg` should be a finite potential"),
-    (lambda: la.KernelSTDP(0.1), "`kernel` should be a callable .* Found `float`"),
-    (lambda: la.DelayAdjustedKernelSTDP(0.1), "`kernel` should be a callable .* Found `float`"),
-    (lambda: la.DelayAdjustedKernelSTDP(GaussianKernel(0.1), dt=-1.0), "`dt`"),
-    (lambda: la.DelayAdjustedSTDP(0.1, 0.1, batch_reduction=3), "`batch_reduction`"),
     *(
         (lambda n=name: la.DelayAdjustedSTDP(0.1, -0.1, **{n: 0.1}), f"last: .* `{name}`: Inf")
         for name in ("lr_pos", "lr_neg", "tc_pos", "tc_neg")
     ),
-    (lambda: eprop(surrogate=3), "`surrogate` should be a surrogate"),
-    (lambda: eprop(3), "`feedback` should be a Feedback"),
     (Verdict, r"`Verdict.check` should raise .* it returns True"),
     (Alone, r"begin it with `super\(\).__post_init__\(\)`"),
     (la.Clamp, "nothing to clamp to"),
@@ -164,12 +143,6 @@ MADE = [
     (lambda: SymmetricFeedback(READOUT).bind_model(nn.Sequential(nn.ReLU())),
      "`readout` of `SymmetricFeedback` should be a module of the model"),
     (lambda: RandomFeedback(5, 3)(torch.ones(2, 2)), r"\[\.\.\., 5\].*Found \[2, 2\]"),
-    (lambda: RandomFeedback(0, 3), "`classes = 0`"),
-    (lambda: RandomFeedback(2, 3, scale=-1.0), r"`scale = -1\.0`"),
-    (lambda: LearnedFeedback("readout", 2, 3, decay=1.0), r"`decay = 1\.0`"),
-    (lambda: ActorCriticError(gamma=1.1), "`gamma` should be from 0 to 1"),
-    (lambda: ActorCriticError(decay=-0.1), "`decay` should be from 0 to 1"),
-    (lambda: ActorCriticError(gamma=float("nan")), "gamma"),
     *(
         (lambda o=outputs, a=actions: ActorCriticError()(o, a, torch.zeros(4, 2)), words)
         for outputs, actions, words in (
@@ -217,6 +190,48 @@ MADE = [
 ]  # fmt: skip
 
 
+# What is made, and values of its arguments that are refused by their names.
+NAN, INF = float("nan"), float("inf")
+TIMES = "tc_post", "tc_pre", "width"
+KERNELS = {ExponentialKernel: {"lr_post": 1.0, "lr_pre": 1.0}, GaussianKernel: {"lr": 1.0}}
+VALUES = [
+    (stdp, {"dt": [-1.0], "tc_pre": [0.0], "backend": ["fast"], "pairing": ["all"],
+            "picker": [3], "params": [()], "batch_reduction": [3]}),
+    (partial(la.STDP, lr_pre=0.1), {"lr_post": [NAN]}),
+    (partial(la.InhibitorySTDP, 0.1), {"tc": [0.0], "target_rate": [-1.0]}),
+    (eprop, {"regularization": [NAN], "surrogate": [3], "feedback": [3]}),
+    (partial(la.WTAHebb, 0.1), {"winners": [0]}),
+    (partial(la.SoftHebb, 0.1), {"temperature": [0.0]}),
+    (partial(la.BCM, 0.1), {"tc_threshold": [0.0]}),
+    (partial(la.WeightDependentSTDP, 0.1, 0.1), {"power_pos": [-1.0]}),
+    (voltage, {"u_ref": [0.0]}),
+    (partial(la.Clopath, 0.1, -0.1, theta_pos=0.6), {"theta_neg": [INF]}),
+    *((each, {"kernel": [0.1]}) for each in (la.KernelSTDP, la.DelayAdjustedKernelSTDP)),
+    (partial(la.DelayAdjustedKernelSTDP, GaussianKernel(0.1)), {"dt": [-1.0]}),
+    (partial(la.DelayAdjustedSTDP, 0.1, 0.1), {"batch_reduction": [3]}),
+    (partial(RandomFeedback, neurons=3), {"classes": [0]}),
+    (partial(RandomFeedback, 2, 3), {"scale": [-1.0]}),
+    (partial(LearnedFeedback, "readout", 2, 3), {"decay": [1.0]}),
+    (ActorCriticError, {"gamma": [1.1, NAN], "decay": [-0.1]}),
+    (partial(la.MSTDP, 0.1, 0.1), {"reward": [5.0]}),
+    *(
+        (partial(kind, **good), {f.name: [NAN, INF, -INF, *[0.0, -1.0] * (f.name in TIMES)]})
+        for kind, good in KERNELS.items()
+        for f in fields(kind)
+    ),
+    (la.Neuromodulator, {"tc": [0.0, INF]}), (partial(la.Neuromodulator, 5.0), {"gain": [NAN]}),
+]  # fmt: skip
+
+
+@turns("make, values", VALUES)
+def test_values(make, values):
+    for name, value in [(name, value) for name, every in values.items() for value in every]:
+        with pytest.raises(ERRORS, match=rf"`{name}` should .*Found ") as caught:
+            make(**{name: value})
+        found = str(caught.value).partition("Found ")[2]
+        assert str(value) in found or f"`{type(value).__name__}`" in found, found
+
+
 @pytest.mark.parametrize(("call", "words"), MADE, ids=[words[:40] for _, words in MADE])
 def test_arguments(call, words):
     with pytest.raises(ERRORS, match=words):
@@ -241,87 +256,55 @@ def adjusted():
 
 NATIVE = r"keeps none under `membrane`: take a `lightning_accum.nn.Surrog"
 KEEPS = r"take a `.*SurrogateLIF` with `keep_states=True`"
-FORGETS = {"gradient": "step", "time_dim": 0, "keep_states": False}
-REGISTERED = {
-    "another call": (stdp, lambda: LIF(5, time_dim=0), "give the rule `time_dim=0`"),
-    "a longer step": (stdp, lambda: LIF(5, dt=2.0), r"cell `enc`, 2.0 ms. Found `dt = 1.0`: give"),
-    "snntorch": (
-        lambda: stdp(time_dim=0), lambda: foreign("snntorch", "SpikingNeuron"), "once per step"
-    ),
-    "norse, steps": (
-        lambda: stdp(time_dim=0), lambda: foreign("norse", "SNNCell"), "`time_dim=None`"
-    ),
-    "norse": (stdp, lambda: foreign("norse", "SNN"), "`time_dim=0`, .* once per sequence"),
-    "no tc_mem": (
-        lambda: la.OTTT(0.1, membrane=lambda out: out, threshold=1.0), nn.ReLU,
-        "`tc_mem` should be given for cell `enc`, in ms",
-    ),
-    "another tc_mem": (
-        lambda: eprop(tc_mem=3.0), lambda: SurrogateLIF(5, time_dim=0),
-        "Argument `tc_mem` should be `tc_mem` of the neuron",
-    ),
-    "another threshold": (
-        lambda: eprop(threshold=0.3), lambda: SurrogateLIF(5, time_dim=0),
-        r"`threshold` should be that of the neuron.*1\.0",
-    ),
-    "hard reset": (eprop, lambda: LIF(5, time_dim=0), f"a `LIF` {NATIVE}"),
-    "hard reset, OTTT": (
-        lambda: la.OTTT(0.1, time_dim=0), lambda: AdaptiveLIF(5, time_dim=0), NATIVE
-    ),
-    "nothing kept": (eprop, lambda: SurrogateLIF(5, **FORGETS), KEEPS),
-    "nothing kept, OTTT": (
-        lambda: la.OTTT(0.1, time_dim=0), lambda: SurrogateLIF(5, **FORGETS), KEEPS
-    ),
-    "voltage, nothing kept": (voltage, lambda: SurrogateLIF(5, **FORGETS), KEEPS),
-    "voltage, hard reset": (
-        voltage, lambda: LIF(5, time_dim=0), "a membrane for `Clopath` to record.*take a `.*Surrog"
-    ),
-    "late potential": (
-        lambda: eprop(tc_mem=20.0, threshold=1.0), Late,
-        "if `forward` sets `self.membrane`, begin with `self.membrane = None` in its `__init",
-    ),
-    **{
-        f"gradient {each}": (
-            lambda: la.OTTT(0.1, time_dim=0),
-            lambda each=each: SurrogateLIF(5, gradient=each, time_dim=0),
-            rf"Found `gradient = '{each}'`: make it as `SurrogateLIF\(\.\.\., gradient=\"step",
-        )
-        for each in ("none", "time")
-    },
-}  # fmt: skip
+LIKE = "`delay` should name delays of the shape of .*`delay = 'delay'`, "
 
 
-@pytest.mark.parametrize("name", REGISTERED)
-def test_neurons_that_do_not_suit(name):
-    make, neuron, words = REGISTERED[name]
-    rule = make()
-    with pytest.raises(ValueError, match=words):
-        rule.register_cell("enc", Cell(nn.Linear(INPUTS, NEURONS), neuron()))
-    assert not list(rule.cells)
-
-
-def test_connections_that_do_not_suit():
-    linear, words = nn.Linear(3, 2, bias=False), "`delay` should name delays of the shape of"
-    cases = [
-        (la.Hebb(0.1), nn.ReLU(), linear, r"in its neuron, a Linear, and not in its .* swap"),
-        (la.Sanger(0.1), nn.Conv1d(1, 2, 2), nn.Identity(), r"the weight of a torch\.nn\.Linear"),
-        (adjusted(), linear, nn.Identity(), r"`delay` should name delays .*\[2, 3\]. Found `delay"),
-        (stdp(), DelayedLinear(3, 2, 5.0), LIF(2), "`c` should have no delays, .* a DelayedLinear"),
-        (adjusted(), DelayedLinear(3, 2, 5.0, dt=0.5), nn.Identity(),
-         r"`dt` should be the step of the connection .* 0.5 ms"),
+def unsuited():
+    """Rules and neurons, in some rows also connections, and what registering them says."""
+    native, ottt = partial(SurrogateLIF, 5, time_dim=0), partial(la.OTTT, 0.1, time_dim=0)
+    by_hand = la.OTTT(0.1, membrane=lambda out: out, threshold=1.0)
+    sequences, linear, same = LIF(5, time_dim=0), nn.Linear(3, 2, bias=False), nn.Identity()
+    forgets = native(gradient="step", keep_states=False)
+    yield from [
+        (stdp(), sequences, "give the rule `time_dim=0`"),
+        (stdp(), LIF(5, dt=2.0), r"cell `c`, 2.0 ms. Found `dt = 1.0`: give"),
+        (stdp(time_dim=0), foreign("snntorch", "SpikingNeuron"), "once per step"),
+        (stdp(time_dim=0), foreign("norse", "SNNCell"), "`time_dim=None`"),
+        (stdp(), foreign("norse", "SNN"), "`time_dim=0`, .* once per sequence"),
+        (by_hand, nn.ReLU(), "`tc_mem` should be given for cell `c`, in ms"),
+        (eprop(tc_mem=3.0), native(), "Argument `tc_mem` should be `tc_mem` of the neuron"),
+        (eprop(threshold=0.3), native(), r"`threshold` should be that of the neuron.*1\.0"),
+        (eprop(), sequences, f"a `LIF` {NATIVE}"), (ottt(), AdaptiveLIF(5, time_dim=0), NATIVE),
+        *((rule, forgets, KEEPS) for rule in (eprop(), ottt(), voltage())),
+        (voltage(), sequences, "a membrane for `Clopath` to record.*take a `.*Surrog"),
+        (eprop(tc_mem=20.0, threshold=1.0), Late(),
+         "if `forward` sets `self.membrane`, begin with `self.membrane = None` in its `__init"),
         *(
-            (adjusted(), delayed(each), nn.Identity(), f"{words} .*`delay = 'delay'`, {found}:")
-            for each, found in (
-                (torch.ones(3, 2), r"\[3, 2\]"), (torch.ones(2, 1), r"\[2, 1\]"),
-                (torch.ones(()), r"\[\]"), (3.0, "float"), (None, "NoneType"),
-            )
+            (ottt(), native(gradient=each),
+             rf"Found `gradient = '{each}'`: make it as `SurrogateLIF\(\.\.\., gradient=\"step")
+            for each in ("none", "time")
         ),
+        (la.Hebb(0.1), linear, r"in its neuron, a Linear, and not in its .* swap", nn.ReLU()),
+        (la.Sanger(0.1), same, r"the weight of a torch\.nn\.Linear", nn.Conv1d(1, 2, 2)),
+        (adjusted(), same, r"`delay` should name delays .*\[2, 3\]. Found `delay", linear),
+        (stdp(), LIF(2), "should have no delays, .* a DelayedLinear", DelayedLinear(3, 2, 5.0)),
+        (adjusted(), same, r"`dt` should be the step of the connection .* 0.5 ms",
+         DelayedLinear(3, 2, 5.0, dt=0.5)),
+        (adjusted(), same, LIKE + r"\[3, 2\]:", delayed(torch.ones(3, 2))),
+        (adjusted(), same, LIKE + r"\[2, 1\]:", delayed(torch.ones(2, 1))),
+        (adjusted(), same, LIKE + r"\[\]:", delayed(torch.ones(()))),
+        (adjusted(), same, LIKE + "float:", delayed(3.0)),
+        (adjusted(), same, LIKE + "NoneType:", delayed(None)),
     ]  # fmt: skip
-    for rule, connection, neuron, said in cases:
-        with pytest.raises((ValueError, AttributeError), match=said):
+
+
+def test_cells_that_do_not_suit():
+    for rule, neuron, words, *own in unsuited():
+        (connection,) = own or [nn.Linear(INPUTS, NEURONS)]
+        with pytest.raises((ValueError, AttributeError), match=words):
             rule.register_cell("c", Cell(connection, neuron))
         assert not list(rule.cells)
-        assert get_updater(linear) is None
+        assert get_updater(connection) is get_updater(neuron) is None
 
 
 def test_cells_that_suit_are_registered():
@@ -342,20 +325,26 @@ def test_cells_that_suit_are_registered():
         stdp(batch_reduction=fn)
 
 
-def test_time_constants_in_seconds():
-    cell = Cell(nn.Linear(2, 1), nn.Identity())
-    with pytest.warns(UserWarning, match=r"`tc_pre` of cell `enc` should be at least.*in ms"):
-        stdp(tc_pre=0.02).register_cell("enc", cell)
-    with pytest.warns(UserWarning, match=r"`tc_mem` of LIF should be at least a step"):
-        LIF(1, tc_mem=0.5)
-    kernels = {"tc_post": ExponentialKernel(0.1, -0.1, 0.02), "width": GaussianKernel(0.1, 0.01)}
-    for name, kernel in kernels.items():
-        with pytest.warns(UserWarning, match=rf"`{name}` of the kernel of cell `enc` should be at"):
-            la.KernelSTDP(kernel).register_cell("enc", cell)
+def test_time_constants_below_a_step():
+    def enc(rule):
+        rule.register_cell("enc", Cell(nn.Linear(2, 1), nn.Identity()))
+
+    dopamine = la.Neuromodulator(0.5)
+    for words, make in [
+        ("`tc_pre` of cell `enc`", lambda: enc(stdp(tc_pre=0.02))),
+        ("`reward.tc` of cell `enc`", lambda: enc(la.MSTDP(0.1, -0.1, reward=dopamine))),
+        ("`tc_post` of the kernel", lambda: enc(la.KernelSTDP(ExponentialKernel(0.1, -0.1, 0.02)))),
+        ("`width` of the kernel", lambda: enc(la.KernelSTDP(GaussianKernel(0.1, 0.01)))),
+        ("`tc_mem` of LIF", lambda: LIF(1, tc_mem=0.5)),
+        ("`refractory` of LIF", lambda: LIF(2, refractory=0.4)),
+        ("`tc_theta` of AdaptiveLIF", lambda: AdaptiveLIF(2, tc_theta=0.1)),
+    ]:
+        with pytest.warns(UserWarning, match=f"{words}.* should be at least a step"):
+            make()
     LIF(1, tc_mem=1.0)  # what is as long as a step is not warned of
-    stdp(tc_pre=1.0, tc_post=1.0).register_cell("enc", cell)
+    enc(stdp(tc_pre=1.0, tc_post=1.0))
     for kernel in (ExponentialKernel(0.1, -0.1, 1.0, 1.0), torch.sign):
-        la.KernelSTDP(kernel).register_cell("enc", cell)
+        enc(la.KernelSTDP(kernel))
 
 
 # -------------------------------------------------------------------------- what is called

@@ -10,6 +10,7 @@ from rasters import Fed, layer, learned, raster, show
 from torch import nn
 
 from lightning_accum import STDP, Cell
+from lightning_accum.engine import accumulate
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
 WAYS = [*itertools.product(("cumulative", "nearest"), FORMS)]
@@ -136,9 +137,12 @@ def paired(pre, post, pairing):
     return up, down
 
 
-@pytest.mark.parametrize("cut", [(12,), (1,) * 12, (5, 4, 3)])
+@pytest.mark.parametrize(
+    ("cut", "elements"), [((12,), 1 << 23), ((12,), 99), ((1,) * 12, 1), ((5, 4, 3), 99)]
+)
 @pytest.mark.parametrize("pairing", ["presynaptic", "reduced"])
-def test_pairs_of_other_schemes_spike_by_spike(pairing, cut):
+def test_pairs_of_other_schemes_spike_by_spike(pairing, cut, elements, monkeypatch):
+    monkeypatch.setattr(accumulate, "_PIECE_ELEMENTS", elements)
     pre, post = raster(12, 3, 5, density=0.3, seed=1), raster(12, 3, 4, density=0.3, seed=2)
     expected = torch.empty(2, 3, 4, 5, dtype=torch.float64)
     for b, j, i in itertools.product(range(3), range(4), range(5)):
@@ -152,7 +156,7 @@ def test_pairs_of_other_schemes_spike_by_spike(pairing, cut):
         model = layer(5, 4)
         rule = STDP(
             lr_post, -0.2, trace_mode="nearest", pairing=pairing, batch_reduction=name,
-            backend=backend,
+            backend=backend, carry=len(cut) > 1,
         )  # fmt: skip
         found = rule.register_cell("cell", model.cell).cell.updater.weight
         for x, y in zip(pre.split(cut), post.split(cut), strict=True):

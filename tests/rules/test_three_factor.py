@@ -1,6 +1,5 @@
 """Rules with an error: equal to loops over synapses, and to autograd where they should be."""
 
-import itertools
 import math
 
 import pytest
@@ -17,11 +16,15 @@ import lightning_accum as la
 from lightning_accum import Cell
 from lightning_accum._events import SILENT
 from lightning_accum.engine import accumulate as run_module
+from lightning_accum.engine import forms
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
-from lightning_accum.rules import RandomFeedback, SymmetricFeedback
+from lightning_accum.rules import RandomFeedback, SymmetricFeedback, _eligibility
+from lightning_accum.sparse import eligibility
+from lightning_accum.sparse.kernel_library import has_kernel
 
 exact = {"rtol": 0.0, "atol": 1e-10}
+CPU = torch.device("cpu")
 STEPS, BATCH, INPUTS, NEURONS, CLASSES = 30, 3, 6, 5, 4
 
 
@@ -77,38 +80,59 @@ def test_in_one_hidden_layer_it_is_backpropagation_through_time(neuron, surrogat
             torch.testing.assert_close(change(module, name), -gradient, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("backend", ["auto", "plain"])
+class Doubled(RandomFeedback):
+    """Feedback that is more than a product with weights."""
+
+    def forward(self, error):
+        return 2 * super().forward(error)
+
+
+@pytest.mark.parametrize("way", ["auto", "plain", "events", "events of pieces"])
 @pytest.mark.parametrize("calls", [1, 5, STEPS])
+@pytest.mark.parametrize("feedback_of", [RandomFeedback, Doubled])
 @turns("neuron, tc_readout", [({}, None), ({}, 9.0), (ADAPTIVE, None), (ADAPTIVE, 9.0)])
-def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut(neuron, tc_readout, calls, backend):
-    net, feedback = Network(recurrent=True, **neuron), RandomFeedback(CLASSES, NEURONS)
+def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut_and_folded(
+    neuron, tc_readout, feedback_of, calls, way, monkeypatch
+):
+    net, feedback = Network(recurrent=True, **neuron), feedback_of(CLASSES, NEURONS)
     net.lif.recurrent.weight.data.mul_(2.0)
+    params = ("weight",) if way.startswith("events") else ("weight", "bias")
+    if way.startswith("events"):  # of which signals are folded as they are summed
+        monkeypatch.setattr(forms, "_FEWEST_ROWS", 0)
+        monkeypatch.setattr(forms, "_SMALL", 0)
+        monkeypatch.setattr(eligibility, "_BLOCK", 30)
+        if way == "events of pieces":
+            monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 300)
+        if calls == 1 and feedback_of is RandomFeedback and has_kernel(CPU, torch.float64):
+            monkeypatch.setattr(_eligibility, "fold_in_blocks", None)  # no memory for the signal
     rule = la.EProp(
-        0.3, feedback, tc_readout=tc_readout, batch_reduction="sum", time_dim=0, backend=backend
-    )
-    rule.register_cell("hidden", Cell(net.fc, net.lif), params=("weight", "bias"))
+        0.3, feedback, tc_readout=tc_readout, regularization=0.2, batch_reduction="sum",
+        time_dim=0, carry=calls > 1, backend="plain" if way == "plain" else "auto",
+    )  # fmt: skip
+    rule.register_cell("hidden", Cell(net.fc, net.lif), params=params)
     rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
     errors = torch.randn(STEPS, BATCH, CLASSES, generator=torch.Generator().manual_seed(1)).double()
-    seen = []
+    seen, held = [], []
     for x, error in zip(X.chunk(calls), errors.chunk(calls), strict=True):
         spikes = net.lif(net.fc(x))
         seen.append((spikes, net.lif.membrane, net.lif.threshold))
+        held.append((0.2 * (spikes.mean((0, 1)) - 0.01)).expand_as(spikes))
         rule(error=error)
     spikes, membrane, threshold = map(torch.cat, zip(*seen, strict=True))
-    psi, signal = (
-        net.lif.surrogate.derivative(membrane - threshold),
-        errors @ feedback.matrix().double(),
-    )
+    psi = net.lif.surrogate.derivative(membrane - threshold)
+    signal = errors @ feedback.matrix().double() * (2.0 if feedback_of is Doubled else 1.0)
     kappa = 0.0 if tc_readout is None else math.exp(-1 / tc_readout)
     before = torch.cat([torch.zeros_like(spikes[:1]), spikes[:-1]])
     assert before.any()
     for module, name, pre in (
         (net.fc, "weight", X), (net.lif.recurrent, "weight", before),
-        (net.fc, "bias", torch.ones(STEPS, BATCH, 1).double()),
+        *[(net.fc, "bias", torch.ones(STEPS, BATCH, 1).double())] * (len(params) - 1),
     ):  # fmt: skip
-        eps, numbers = low_pass(pre, 15.0), (kappa, neuron.get("beta", 0.0), math.exp(-1 / 40.0))
-        expected = -0.3 * eprop(signal, psi, eps, *numbers)[0].sum(0)
-        torch.testing.assert_close(change(module, name), expected.squeeze(-1), **exact)
+        eps, adaptation = low_pass(pre, 15.0), (neuron.get("beta", 0.0), math.exp(-1 / 40.0))
+        expected = eprop(signal, psi, eps, kappa, *adaptation)[0]
+        expected += eprop(torch.cat(held), psi, eps, 0.0, *adaptation)[0]
+        expected = -0.3 * expected.sum(0).squeeze(-1)
+        torch.testing.assert_close(change(module, name), expected, **exact)
 
 
 def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference():
@@ -139,47 +163,6 @@ def test_regularization_brings_every_rate_to_its_target():
         rule.update()
     assert ((rates[0] - 250.0).abs() > 100.0).all()
     assert ((rates[-1] - 250.0).abs() < 30.0).all()
-
-
-@pytest.mark.parametrize("calls", [1, 6])
-def test_online_training_is_the_gradient_with_time_cut(calls):
-    torch.manual_seed(1)
-    sizes = [INPUTS, 7, NEURONS]
-    layers = [nn.Linear(a, b).double() for a, b in itertools.pairwise(sizes)]
-    neurons = [SurrogateLIF(n, 15.0, gradient="step", time_dim=0) for n in sizes[1:]]
-    readout = nn.Linear(NEURONS, CLASSES).double()
-    rule = la.OTTT(0.7, time_dim=0)
-    for i, pair in enumerate(zip(layers, neurons, strict=True)):
-        rule.register_cell(f"layer {i}", Cell(*pair))
-    for x in X.chunk(calls):
-        z = x
-        for fc, lif in zip(layers, neurons, strict=True):
-            z = lif(fc(z))
-        y = readout(z)
-        F.cross_entropy(y.flatten(0, 1), TARGET.repeat(len(x)), reduction="sum").backward()
-        rule()
-
-    decay, surrogate = math.exp(-1 / 15.0), Triangular()
-    v = [torch.zeros(BATCH, n).double() for n in sizes[1:]]
-    spikes = [torch.zeros_like(each) for each in v]
-    traces = [torch.zeros(BATCH, n).double() for n in sizes[:-1]]
-    naive = [torch.zeros_like(fc.weight) for fc in layers]
-    for z in X:
-        currents = []
-        for i, fc in enumerate(layers):
-            traces[i] = decay * traces[i] + z.detach()
-            current = fc(z) if i else fc(z).detach().requires_grad_()
-            current.retain_grad()
-            currents.append(current)
-            potential = (decay * v[i] - spikes[i]).detach() + current
-            z = surrogate.spike(potential - 1.0)
-            v[i], spikes[i] = potential.detach(), z.detach()
-        F.cross_entropy(readout(z), TARGET, reduction="sum").backward()
-        for i, current in enumerate(currents):
-            naive[i] -= 0.7 * torch.einsum("bj,bi->ji", current.grad, traces[i])
-    for fc, expected in zip(layers, naive, strict=True):
-        assert expected.abs().max() > 1e-2
-        torch.testing.assert_close(change(fc, "weight"), expected.detach(), **exact)
 
 
 @pytest.mark.parametrize("neuron", [{}, ADAPTIVE])

@@ -3,6 +3,7 @@
 import _xor as xor
 import pytest
 import reward_xor as science
+import reward_xor_temporal as temporal
 import torch
 
 EPOCHS = 30
@@ -39,8 +40,15 @@ def test_shuffled_rewards_teach_nothing():
 
 @pytest.mark.filterwarnings("ignore:(No|Each) value of `reward`")
 @pytest.mark.parametrize("name", science.RULES)
-def test_rewarded_spikes_increase_and_punished_ones_decrease(name):
-    first, *_, last = science.learn(science.RULES[name](), 12, seed=1, rewards=torch.ones(4))
-    assert last.sum() > 1.5 * first.sum()
-    first, *_, last = science.learn(science.RULES[name](), 12, seed=1, rewards=-torch.ones(4))
-    assert last.sum() < 0.2 * first.sum()
+@pytest.mark.parametrize(
+    ("example", "epochs", "seed", "more", "less"),
+    [(science, 12, 1, 1.5, 0.2), (temporal, 8, 0, 1.1, 0.7)],
+)
+def test_rewarded_spikes_increase_and_punished_ones_decrease(
+    example, epochs, seed, more, less, name
+):
+    make = example.RULES[name]
+    first, *_, last = example.learn(make(), epochs, seed=seed, rewards=torch.ones(4))
+    assert last.sum() > more * first.sum()
+    first, *_, last = example.learn(make(), epochs, seed=seed, rewards=-torch.ones(4))
+    assert last.sum() < less * first.sum()

@@ -1,27 +1,23 @@
-"""The signal of e-prop is folded where it is summed, and equals one that is folded first."""
+"""Loops of neurons and folds of eligibility, compiled, in blocks or summed on the way."""
+
+from dataclasses import dataclass
 
 import pytest
 import torch
 from compiled import needs_kernel, numbers, spikes
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import nn
 
-from lightning_accum import Cell, EProp, get_updater
-from lightning_accum.engine import accumulate as run_module
-from lightning_accum.engine import forms
-from lightning_accum.functional import ArcTan, FastSigmoid, Triangular, reverse_trace
+from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
-from lightning_accum.nn import Linear, SurrogateLIF
-from lightning_accum.rules import Feedback, SymmetricFeedback, _eligibility
-from lightning_accum.sparse import eligibility
-from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential
+from lightning_accum.nn import SurrogateLIF
+from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events
 
 quick = settings(derandomize=True, max_examples=30)
 decays = st.sampled_from([0.0, 0.7, 0.95, 1.0])
+betas = st.sampled_from([0.0, 0.3])
 T, B = 9, 3
 
 
@@ -98,76 +94,75 @@ def test_rows_that_the_kernel_does_not_fold_are_left_to_torch():
     assert not total.isnan().any()
 
 
-class Doubled(Feedback):
-    """Feedback that is more than a product with weights."""
+@dataclass(frozen=True)
+class Own(Surrogate):
+    """A surrogate that is not compiled."""
 
-    def __init__(self, readout):
-        super().__init__()
-        self.weight = readout.weight.detach()
-
-    def matrix(self):
-        return self.weight
-
-    def forward(self, error):
-        return 2 * super().forward(error)
+    def derivative(self, x):
+        return torch.exp(-x.square())
 
 
-def changes(beta, feedback, carry=False, steps=40, calls=1):
-    """The changes that e-prop makes of the input's and the recurrent weights."""
-    torch.manual_seed(0)
-    fc, readout = Linear(30, 50, bias=False), nn.Linear(50, 3)
-    lif = SurrogateLIF(50, 8.0, beta=beta, recurrent=True, time_dim=0, spike_dtype=torch.bool)
-    nn.init.normal_(fc.weight, 0.0, 0.4)
-    modules = [each.double() for each in (fc, lif, readout)]
-    rule = EProp(
-        0.1,
-        feedback(readout),
-        tc_readout=6.0,
-        regularization=0.3,
-        time_dim=0,
-        carry=carry,
-        backend="auto",
+def close(found, expected, dtype):
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.usefixtures("either_form")
+@pytest.mark.parametrize("surrogate", [Triangular(0.4, 0.8), FastSigmoid(3.0), ArcTan(1.5), Own()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@quick
+@given(
+    seed=st.integers(0, 99), steps=st.integers(1, 9), width=st.sampled_from([1, 7, 700]),
+    kappa=decays, beta=betas, rho=decays, moves=st.booleans(), regularized=st.booleans(),
+    block=st.sampled_from([1, 5000, 1 << 16]),
+)  # fmt: skip
+def test_a_fold_in_blocks_equals_that_of_the_whole_window(
+    dtype, surrogate, seed, steps, width, kappa, beta, rho, moves, regularized, block
+):
+    signal, membrane, limits = (
+        numbers(steps, 3, width, seed=seed + i, dtype=dtype) for i in range(3)
     )
-    rule.register_cell("input", Cell(fc, lif))
-    rule.register_cell("recurrent", Cell(lif.recurrent, lif))
-    x, errors = spikes(steps, 2, 30, seed=1), numbers(steps, 2, 3, seed=2)
-    with torch.no_grad():
-        for part, error in zip(x.chunk(calls), errors.chunk(calls), strict=True):
-            modules[1](modules[0](part))
-            rule(error=error)
-    found = [get_updater(each).weight for each in (fc, lif.recurrent)]
-    return [_net(each) for each in found]
+    potential = Potential(membrane, limits if moves else 0.25, surrogate)
+    unfiltered = numbers(width, seed=seed, dtype=dtype) if regularized else None
+    psi = potential.derivative()
+    expected = fold_eligibility(signal, psi, kappa, beta, rho, unfiltered)
+    out = torch.full_like(signal, torch.nan)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lightning_accum.sparse.eligibility._BLOCK", block)
+        found = fold_in_blocks(signal.__getitem__, potential, out, kappa, beta, rho, unfiltered)
+    assert found.post is out
+    close(tuple(found), tuple(expected), dtype)
 
 
-def _net(pending):
-    parts = [torch.zeros(()) if part is None else part for part in (pending.pos, pending.neg)]
-    return parts[0] - parts[1]
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.3])
-@pytest.mark.parametrize(
-    ("feedback", "carry", "calls"),
-    [(SymmetricFeedback, False, 1), (Doubled, False, 1), (SymmetricFeedback, True, 2)],
-)
-@pytest.mark.parametrize("elements", [1 << 30, 900])
-def test_a_rule_folds_on_the_way(
-    monkeypatch, beta, feedback, carry, calls,
-    elements
-):  # fmt: skip
-    with monkeypatch.context() as patch:
-        patch.setenv(library.SWITCH, "0")
-        patch.setattr(library, "_failures", {})
-        library.library.cache_clear()
-        expected = changes(beta, feedback, carry, calls=calls)
-    library.library.cache_clear()
-    monkeypatch.setattr(forms, "_FEWEST_ROWS", 0)
-    monkeypatch.setattr(forms, "_SMALL", 0)
-    monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
-    monkeypatch.setattr(eligibility, "_BLOCK", 300)
-    compiles = library.has_kernel(torch.device("cpu"), torch.float64)
-    if compiles and calls == 1 and feedback is SymmetricFeedback:
-        monkeypatch.setattr(_eligibility, "fold_in_blocks", None)  # no memory for the signal
-    found = changes(beta, feedback, carry, calls=calls)
-    assert all(each.abs().max() > 1e-3 for each in expected)
-    for ours, plain in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, plain, rtol=0.0, atol=1e-12)
+@pytest.mark.usefixtures("either_form")
+@pytest.mark.parametrize("spike_dtype", [None, torch.bool])
+@quick
+@given(
+    dtype=st.just(torch.float64), seed=st.integers(0, 99), batch=st.integers(1, 3),
+    steps=st.sampled_from([1, 7, 8, 30]),
+    size=st.sampled_from([1, 17, 64]), beta=betas, recurrent=st.booleans(),
+)  # fmt: skip
+@example(torch.float32, 0, 12, 2, 17, 0.3, True)
+@example(torch.float32, 0, 12, 2, 17, 0.3, False)
+@example(torch.float32, 0, 12, 2, 17, 0.0, False)
+def test_the_loop_of_neurons_equals_their_steps(
+    spike_dtype, dtype, seed, steps, batch, size, beta, recurrent
+):
+    torch.manual_seed(seed)
+    neurons = SurrogateLIF(
+        size, 5.0, beta=beta, recurrent=recurrent, time_dim=0, spike_dtype=spike_dtype
+    ).to(dtype)
+    current = numbers(steps, batch, size, seed=seed, dtype=dtype)
+    state = neurons._load(current[0])
+    for _ in range(2):  # the second call begins where the first ended
+        with torch.no_grad():
+            expected = neurons._integrate(current, state)
+        spikes = neurons(current)
+        assert spikes.dtype == (spike_dtype or dtype)
+        assert torch.equal(spikes.to(dtype), expected.raster[1:])
+        close(neurons.membrane, expected.membrane, dtype)
+        close(neurons.threshold, expected.threshold, dtype)
+        for name, value in expected.state._asdict().items():
+            close(neurons._state[name], value, dtype)
+        state = expected.state
+    assert spikes.any() or steps * batch * size < 100

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from compiled import needs_kernel, numbers, spikes
-from test_kernels_of_learning import Own
+from test_folding import Own
 
 from lightning_accum.functional import Triangular
 from lightning_accum.functional.kernels import Coefficients

@@ -115,35 +115,20 @@ def test_sums_of_outer_products_with_traces_equal_the_plain_form(
     for onto in (False, True):
         assert outer_sum_into(upright, onto, Events(raster), sources, shares, by_event=True)
     close(upright, found.T)
+    with pytest.MonkeyPatch.context() as patch:  # the same if rows are visited in spans
+        patch.setattr(event_sums, "_SPAN", 2)
+        patch.setattr(event_sums, "_FEW", 0)
+        assert event_sums._span(steps * batch, inputs, 0) > 0 or steps * batch <= 2
+        for together, by_event in ((found, False), (upright, True)):
+            other = torch.full_like(together, torch.nan)
+            for onto in (False, True):
+                assert outer_sum_into(other, onto, Events(raster), sources, shares, by_event)
+            torch.testing.assert_close(other, together, rtol=0, atol=0)
     by_torch = sum(rate * event_sums.computed(rows, dtype) for rate, rows in sources)
     close(by_torch, total)
     for kind, last, expected in lasts:
         if last is not None and kind != "none":
             close(last, expected)
-
-
-@REALS
-@quick
-@given(**sizes, weighted=st.booleans(), by_event=st.booleans())
-def test_a_sum_is_the_same_whether_rows_are_visited_in_spans_or_together(
-    dtype, steps, batch, inputs, outputs, density, seed, weighted, by_event
-):
-    raster = spikes(steps * batch, inputs, density=density, seed=seed)
-    values = spikes(steps, batch, outputs, density=0.5, seed=seed + 1)
-    shares = numbers(*raster.shape, dtype=dtype, seed=seed) if weighted else None
-    sources = [(0.5, Rows(values, "reverse", 0.8)), (-1.5, Rows(values, "cumulative", 0.9))]
-
-    def summed():
-        total = torch.ones(*((inputs, outputs) if by_event else (outputs, inputs)), dtype=dtype)
-        assert outer_sum_into(total, True, Events(raster), sources, shares, by_event)
-        return total
-
-    together = summed()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_sums, "_SPAN", 2)
-        patch.setattr(event_sums, "_FEW", 0)
-        assert event_sums._span(steps * batch, inputs, 0) > 0 or steps * batch <= 2
-        torch.testing.assert_close(summed(), together, rtol=0, atol=0)
 
 
 @REALS

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 from compiled import needs_kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.sparse.events import Events, SpikeRows
@@ -12,29 +14,6 @@ from lightning_accum.sparse.kernel_library import has_kernel
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 others = pytest.mark.parametrize("value", [0.5, 2.0, -1.0, math.nan, math.inf])
-
-
-@needs_kernel
-@dtypes
-@pytest.mark.parametrize("shape", [(1,), (3, 5), (255,), (2, 128), (257,), (32, 400), (0, 4)])
-def test_a_step_is_kept_and_counted(dtype, shape):
-    step = (torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.3).to(dtype)
-    raster = torch.full((3, *shape), True)
-    assert SpikeRows(raster, dtype).write(1, step) == step.sum()
-    assert torch.equal(raster[1], step.bool())
-    assert raster[0].all()
-    assert raster[2].all()
-
-
-@needs_kernel
-@dtypes
-@others
-def test_another_value_is_found_wherever_it_is(dtype, value):
-    rows = SpikeRows(torch.zeros(1, 600, dtype=torch.bool), dtype)
-    for place in (0, 255, 256, 511, 512, 599):
-        step = torch.zeros(600, dtype=dtype)
-        step[place] = value
-        assert rows.write(0, step) == -1
 
 
 def same_events(found, raster):
@@ -52,39 +31,39 @@ def same_events(found, raster):
 
 @needs_kernel
 @dtypes
-@pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 64), (2, 3, 70), (1, 129), (2, 0), (0, 3)])
-def test_events_are_found_on_the_way(dtype, shape):
-    steps = torch.rand(20, *shape, generator=torch.Generator().manual_seed(2)) < 0.05
-    raster = torch.zeros(25, *shape, dtype=torch.bool)
+@settings(max_examples=80, derandomize=True)
+@given(
+    shape=st.sampled_from([
+        (1,), (4,), (3, 5), (255,), (2, 128), (257,), (600,), (2, 3, 70), (1, 129), (2, 0), (0, 4),
+    ]),
+    lengths=st.lists(st.integers(1, 25), min_size=1, max_size=3),
+    share=st.sampled_from([0.0, 0.05, 0.1, 0.2, 1.0]),
+    wrong=st.sampled_from([None, 0.5, 2.0, -1.0, math.nan, math.inf]),
+    place=st.sampled_from([0, 255, 256, 511, 512, -1]),
+)  # fmt: skip
+def test_steps_are_kept_and_counted_and_their_events_found(
+    dtype, shape, lengths, share, wrong, place
+):
+    generator = torch.Generator().manual_seed(0)
+    raster = torch.full((25, *shape), True)
     rows = SpikeRows(raster, dtype)
-    for window in (steps, steps[:7].flip(0)):
-        for i, step in enumerate(window):
-            rows.write(i, step.to(dtype))
-        assert same_events(rows.events(len(window)), window)
-        assert rows.events(len(window) - 1) is rows.events(len(window) + 1) is None
-
-
-@needs_kernel
-def test_events_of_a_step_that_is_rejected_do_not_count():
-    steps = torch.eye(4).repeat(6, 1, 1)
-    rows = SpikeRows(torch.zeros(6, 4, 4, dtype=torch.bool), torch.float32)
-    for i, step in enumerate(steps):
-        assert rows.write(i, 2 * step) == -1
-        assert rows.write(i, step) == 4
-    assert same_events(rows.events(6), steps.bool()) == (6 * 4 <= 6 * 16 // 8)
-
-
-@needs_kernel
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 1.0])
-def test_there_is_room_for_the_usual_events_only(share):
-    steps = torch.rand(30, 8, 50, generator=torch.Generator().manual_seed(3)) < share
-    raster = torch.zeros(30, 8, 50, dtype=torch.bool)
-    rows = SpikeRows(raster, torch.float32)
-    for i, step in enumerate(steps.float()):
-        rows.write(i, step)
-    assert torch.equal(raster, steps)
-    found = rows.events(30)
-    assert same_events(found, steps) if share < 0.125 else found is None
+    for length in lengths:
+        window = torch.rand(length, *shape, generator=generator) < share
+        after = raster[length:].clone()
+        for i, step in enumerate(window.to(dtype)):
+            if wrong is not None and step.numel():  # and what is rejected does not count
+                other = step.clone()
+                other.view(-1)[place % step.numel()] = wrong
+                assert rows.write(i, other) == -1
+            assert rows.write(i, step) == step.sum()
+        assert torch.equal(raster[:length], window)
+        assert torch.equal(raster[length:], after)
+        found = rows.events(length)
+        if window.sum() <= raster.numel() // 8:  # there is room for the usual events only
+            assert same_events(found, window)
+        else:
+            assert found is None
+        assert rows.events(length - 1) is rows.events(length + 1) is None
 
 
 @needs_kernel

@@ -1,0 +1,248 @@
+"""Cells with the neurons of other libraries, called once per step or once per sequence."""
+
+from __future__ import annotations
+
+import importlib
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from callback_helpers import trainer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_accum import STDP, Cell, CellSpec
+from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.nn import Competition
+
+INPUTS, OUTPUTS, STEPS, BATCH = 7, 5, 24, 3
+LR_POST, LR_PRE, TC_POST, TC_PRE = 0.02, -0.015, 9.0, 14.0
+JELLY = "spikingjelly.activation_based"
+
+
+def raster(seed, steps=STEPS, batch=BATCH):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(steps, batch, INPUTS, generator=generator) < 0.4).double()
+
+
+def pairs(pre, post):
+    """The change of a weight, ``[out, in]``: every pair of spikes counts by its lag."""
+    post = post.detach().double()
+    time = torch.arange(len(pre)).double()
+    lag = time[:, None] - time
+    after_pre, after_post = (
+        torch.where(lag >= 0, torch.exp(-lag / tc), 0.0).double() for tc in (TC_PRE, TC_POST)
+    )
+    up = torch.einsum("tbo,tu,ubi->boi", post, after_pre, pre)
+    down = torch.einsum("tbi,tu,ubo->boi", pre, after_post, post)
+    return (LR_POST * up + LR_PRE * down).mean(0)
+
+
+class Net(nn.Module):
+    """A linear connection and a neuron, which keeps its state."""
+
+    def __init__(self, neuron, gain=1.0, time_dim=None, connection=None):
+        super().__init__()
+        own = nn.Linear(INPUTS, OUTPUTS, bias=False)
+        self.connection, self.neuron, self.time_dim = (connection or own).double(), neuron, time_dim
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            weight = torch.rand(OUTPUTS, INPUTS, generator=generator, dtype=torch.float64)
+            self.connection.weight.copy_(gain * weight)
+
+    def forward(self, pre):
+        """Spikes ``[T, B, out]`` for spikes ``[T, B, in]``, from the state it is in."""
+        return self.run(pre) if self.time_dim == 0 else torch.stack([*map(self.run, pre)])
+
+    def run(self, x):
+        given = self.neuron(self.connection(x))
+        return given[0] if isinstance(given, tuple) else given
+
+    def rest(self):
+        """Brings the neuron to rest, as the library and the competition do."""
+        for each in self.neuron.modules():
+            getattr(each, "reset_mem", getattr(each, "reset", lambda: None))()
+
+    @property
+    def change(self):
+        """What has accumulated for the weight."""
+        accumulator = Cell(self.connection, self.neuron).updater.weight
+        return accumulator.update(self.connection.weight)
+
+
+class Stateless(Net):
+    """The caller keeps the state."""
+
+    state = None
+
+    def run(self, x):
+        z, self.state = self.neuron(self.connection(x), self.state)
+        return z
+
+    def rest(self):
+        super().rest()
+        self.state = None
+
+
+class Stacked(Stateless):
+    """The library's own container calls connection and neuron."""
+
+    def run(self, x):
+        library = importlib.import_module("norse.torch")
+        z, self.state = library.SequentialState(self.connection, self.neuron)(x, self.state)
+        return z
+
+
+def competing(neuron, **options):
+    return Competition(neuron, OUTPUTS, theta_plus=0.0, **options)
+
+
+def jelly(neuron, mode="m", connection=None):
+    net = Net(neuron, time_dim=0 if mode == "m" else None, connection=connection)
+    importlib.import_module(f"{JELLY}.functional").set_step_mode(net, mode)
+    return net.train()  # its neurons share a surrogate with others
+
+
+def own_linear(library):
+    layer = importlib.import_module(f"{JELLY}.layer")
+    return jelly(library.LIFNode(tau=2.0), connection=layer.Linear(INPUTS, OUTPUTS, bias=False))
+
+
+LIBRARIES = {
+    "norse.torch": [
+        lambda norse: Stateless(competing(norse.LIFCell()), 8.0),
+        lambda norse: Stateless(competing(norse.LIF(), time_dim=0), 8.0, time_dim=0),
+        lambda norse: Stateless(norse.LIFCell(), 2.0),
+        lambda norse: Stateless(norse.LIFBoxCell(), 3.0),
+        lambda norse: Stacked(norse.LIFCell(), 2.0),
+        lambda norse: Stateless(norse.LIF(), 2.0, time_dim=0),
+    ],
+    "snntorch": [
+        lambda snntorch: Net(snntorch.Leaky(beta=0.9), 0.6),
+        lambda snntorch: Net(
+            snntorch.Leaky(beta=0.9, init_hidden=True, reset_mechanism="zero"), 0.6
+        ),
+        lambda snntorch: Net(snntorch.Synaptic(alpha=0.5, beta=0.8, threshold=2.0), 0.6),
+        lambda snntorch: Net(competing(snntorch.Leaky(beta=0.9)), 0.6),
+    ],
+    f"{JELLY}.neuron": [
+        lambda neurons: jelly(competing(neurons.LIFNode(tau=2.0), time_dim=0)),
+        lambda neurons: jelly(neurons.LIFNode(tau=2.0), mode="s"),
+        lambda neurons: jelly(neurons.LIFNode(tau=2.0)),
+        lambda neurons: jelly(neurons.IFNode(v_threshold=2.5, v_reset=None)),
+        lambda neurons: jelly(neurons.ParametricLIFNode(init_tau=2.0)),
+        own_linear,
+    ],
+}
+
+
+@pytest.fixture(params=[(name, i) for name, nets in LIBRARIES.items() for i in range(len(nets))])
+def net(request):
+    name, i = request.param
+    return LIBRARIES[name][i](pytest.importorskip(name, reason=f"{name} cannot be imported"))
+
+
+def rule(net):
+    stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=net.time_dim)
+    stdp.register_cell("cell", Cell(net.connection, net.neuron))
+    return stdp
+
+
+def close(actual, expected):
+    assert expected.abs().max() > 1e-3  # the neurons spike, and neither side cancels the other
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+class Learner(pl.LightningModule):
+    """Runs a net on every batch, and keeps what went in and came out."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = net
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        pre = batch[0].transpose(0, 1)
+        self.net.rest()
+        self.seen.append((pre, self.net(pre).detach()))
+
+    def configure_optimizers(self):
+        return None
+
+
+def test_batches_after_a_reset_are_new_samples(net):
+    stdp = rule(net)
+    expected = torch.zeros(OUTPUTS, INPUTS).double()
+    batches = [raster(2), raster(2), raster(3, batch=BATCH - 1)]  # the last one is smaller
+    answers = []
+    for pre in batches:
+        net.rest()
+        answers.append(net(pre))
+        assert 0.02 < answers[-1].mean() < 0.98
+        assert set(answers[-1].unique().tolist()) == {0.0, 1.0}
+        stdp()
+        stdp.clear()
+        expected += pairs(pre, answers[-1])
+    assert torch.equal(answers[0], answers[1])
+    close(net.change, expected)
+
+
+def test_learns_under_a_lightning_trainer(net):
+    learner = Learner(net)
+    before = net.connection.weight.detach().clone()
+    stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=net.time_dim)
+    spec = CellSpec("net.connection", "net.neuron")
+    run = trainer(None, CellTrainerCallback(stdp, cells={"cell": spec}), max_epochs=2)
+    samples = raster(4, batch=2 * BATCH + 1).transpose(0, 1)  # and the last batch is of one
+    run.fit(learner, DataLoader(TensorDataset(samples), batch_size=BATCH))
+    assert run.global_step == len(learner.seen) == 6
+    expected = sum(pairs(pre, post) for pre, post in learner.seen)
+    close(net.connection.weight.detach() - before, expected)
+
+
+def test_graded_spikes_are_told_from_spikes():
+    snntorch = pytest.importorskip("snntorch")
+    net = Net(snntorch.Leaky(beta=0.9, graded_spikes_factor=0.5), gain=0.6)
+    stdp = rule(net)  # whose monitors look on
+    with pytest.raises(ValueError, match=r"should be 0 or 1\. Found 0\.5"):
+        net(torch.ones_like(raster(0)))
+    assert stdp.recording
+
+
+def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once():
+    learning = pytest.importorskip("snntorch.functional.stdp_learner")
+    changes = []
+    for beside in (False, True):
+        torch.manual_seed(0)
+        fc, spikes = torch.nn.Linear(6, 3, bias=False), torch.nn.Identity()
+        learner = learning.STDPLearner(fc, spikes, tau_pre=20.0, tau_post=20.0)
+        own = STDP(0.1, -0.1)
+        if beside:
+            own.register_cell("enc", Cell(fc, spikes))
+        for _ in range(3):
+            with torch.no_grad():
+                fc((torch.rand(4, 6) < 0.5).float())
+                spikes((torch.rand(4, 3) < 0.5).float())
+            if beside:
+                own()  # the first call checks the connection
+        changes.append(learner.step(on_grad=False))
+    torch.testing.assert_close(*changes)
+
+
+def test_spikingjellys_convolution_learns_as_the_plain_one():
+    neurons, layer = (pytest.importorskip(f"{JELLY}.{name}") for name in ("neuron", "layer"))
+    pre = raster(0).view(-1, BATCH, 1, 1, INPUTS)
+    weight = torch.rand(2, 1, 1, 3, generator=torch.Generator().manual_seed(0)).double()
+    changes = []
+    for conv in (layer.Conv2d(1, 2, (1, 3), bias=False), nn.Conv2d(1, 2, (1, 3), bias=False)):
+        conv.double().load_state_dict({"weight": weight})
+        lif = neurons.LIFNode(tau=2.0)
+        stdp = STDP(0.02, -0.015)
+        unit = stdp.register_cell("cell", Cell(conv, lif))
+        for x in pre:
+            lif(conv(x))
+        stdp()
+        changes.append(unit.cell.updater.weight.update(conv.weight))
+    assert changes[1].abs().max() > 1e-3
+    torch.testing.assert_close(*changes, rtol=0, atol=0)
