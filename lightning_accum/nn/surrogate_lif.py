@@ -16,8 +16,7 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
-from lightning_accum.functional.traces import decay_factor
-from lightning_accum.nn._arguments import check_spike_dtype, check_times, steps_of
+from lightning_accum.nn._arguments import check_spike_dtype, check_times, decay_in_step, steps_of
 from lightning_accum.nn.linear import RecurrentLinear
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
@@ -143,8 +142,8 @@ class SurrogateLIF(StateModule):
         self.gradient: Gradient = gradient
         self.dt, self.time_dim = dt, time_dim
         self.keep_states, self.spike_dtype = keep_states, spike_dtype
-        self.decay = decay_factor(tc_mem, dt)
-        self.decay_adaptation = decay_factor(tc_adaptation, dt)
+        self.decay = decay_in_step("tc_mem", tc_mem, dt)
+        self.decay_adaptation = decay_in_step("tc_adaptation", tc_adaptation, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
         self.recurrent = RecurrentLinear(size) if recurrent else None
         self.reset()

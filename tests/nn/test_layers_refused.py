@@ -40,8 +40,9 @@ REFUSED = [
         SurrogateLIF, {"size": 5},
         {"size": (2.5,), "v_threshold": (0.0,), "beta": (math.nan,), "gradient": ("all",),
          "time_dim": (1,), "surrogate": ("triangle",), "dt": (0.0,),
-         "spike_dtype": ("bool",)},
+         "spike_dtype": ("bool",), "tc_mem": (-1.0,), "tc_adaptation": (0.0,)},
     ),
+    (LeakyIntegrator, {"size": 5}, {"tc_mem": (0.0,)}),
     *(
         (SurrogateLIF, {"size": 5, "gradient": each}, {"spike_dtype": (torch.bool,)})
         for each in ("step", "time")
@@ -86,7 +87,6 @@ def test_inputs():
     x = torch.ones
     for call, words in [
         (lambda: LIF(2, v_reset=1.0), "`v_threshold` .* Found `v_threshold = 1.0`"),
-        (lambda: SurrogateLIF(2, tc_mem=-1.0), "should be a positive time constant"),
         (lambda: LIF(2, v_rest=2.0), "`v_threshold` .* Found `v_threshold = 1.0`"),
         (lambda: LIF(5)(x(3, 4)), r"Argument `x` should have shape .* Found shape \["),
         (lambda: LIF(5, time_dim=0)(x(3, 5)), r"Argument `x` should have shape .* Found shape \["),

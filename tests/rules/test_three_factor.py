@@ -98,8 +98,8 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut_and_folded(
     net.lif.recurrent.weight.data.mul_(2.0)
     params = ("weight",) if way.startswith("events") else ("weight", "bias")
     if way.startswith("events"):  # of which signals are folded as they are summed
-        monkeypatch.setattr(forms, "_FEWEST_ROWS", 0)
-        monkeypatch.setattr(forms, "_SMALL", 0)
+        for name, value in {"_FEWEST_ROWS": 0, "_SMALL": 0, "_MOST_SPIKES": 1.0}.items():
+            monkeypatch.setattr(forms, name, value)
         monkeypatch.setattr(eligibility, "_BLOCK", 30)
         if way == "events of pieces":
             monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 300)
