@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-import weakref
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,12 +13,12 @@ from torch import nn
 from lightning_accum._checks import quoted
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
-from lightning_accum.callbacks._processes import check_exchangeable, exchange_pending, shard_holders
+from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.independent_trainer import IndependentCellTrainer, cells_for
 from lightning_accum.cells.trainer import CellTrainer, Undo
 from lightning_accum.distributed.shards import whole_parameters
-from lightning_accum.distributed.world import is_first, processes
+from lightning_accum.distributed.world import exchange, is_first, processes
 from lightning_accum.health.facts import By
 from lightning_accum.health.watch import Health
 from lightning_accum.optim import updates_as_gradients
@@ -59,12 +58,12 @@ class CellHost:
         self.nonfinite = nonfinite
         self.events: Events = SILENT
         self.batches = self.updates = 0  # since it was bound
+        self.alone = True  # whether this was the only process when it was bound
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
         self._undo: Undo | None = None  # of a batch that was evaluated in part
         self._loaded: dict[str, Any] | None = None  # a state that waits for `bind`
         self._loaded_own = True  # whether this process saved it
         self._without: list[nn.Module] = []  # connections that had no updater before
-        self._earlier: list[tuple[weakref.ref[nn.Module], Updater]] = []  # of the last run
         self._released: dict[str, Updater] = {}  # the updaters of cells that are not bound now
         self._combining: list[Accumulator] = []  # to which rules may add differences of parts
         self._records: dict[Accumulator, Accumulator] = {}  # of their parts, for the next one
@@ -84,18 +83,13 @@ class CellHost:
             return self._released
         return _updaters_of(self.trainer)
 
-    @property
-    def resuming(self) -> bool:
-        """Whether a loaded state waits for the cells to be bound."""
-        return self._loaded is not None
-
-    def bind(self, model: nn.Module) -> None:
-        """Finds the cells in ``model``, and loads a state that waits for them.
+    def bind(self, model: nn.Module) -> bool:
+        """Finds the cells in ``model``, and loads a state that waits for them, if there is one.
 
         Without such a state, nothing is recorded, carried or pending afterwards.
         """
         loaded, self._loaded = self._loaded, None
-        self.batches = self.updates = 0
+        self.batches, self.updates, self.alone = 0, 0, processes() == 1
         self.trainer.events.ended("released")  # those of a loop by hand
         self._listen(SILENT)
         if "torch._dynamo" in sys.modules:
@@ -113,6 +107,7 @@ class CellHost:
         self.trainer.forget_samples()
         if loaded is not None:
             self._load(loaded)
+        return loaded is not None
 
     def release(self) -> None:
         """Removes the hooks and the updaters that it attached; what is pending stays here.
@@ -149,7 +144,6 @@ class CellHost:
     def _unbind(self) -> None:
         """Leaves the connections as they were before; what is pending stays in ``updaters``."""
         self._released = _updaters_of(self.trainer)
-        self._earlier = [(weakref.ref(own.parent), own) for own in self._released.values()]
         for name, (cell, _) in self.trainer.named_cells:
             self.trainer.use_updater(name, None)
             if (updater := get_updater(cell.connection)) is not None:
@@ -170,8 +164,8 @@ class CellHost:
         found = {name: spec.find(model) for name, spec in self.cells.items()}
         connections = {id(cell.connection): cell.connection for cell in found.values()}
         self._without = [each for each in connections.values() if get_updater(each) is None]
-        for module, updater in self._earlier:  # they keep their constraints and bounds
-            if any(module() is each for each in self._without):
+        for updater in self._released.values():  # they keep their constraints and bounds
+            if any(updater.known_parent is each for each in self._without):
                 set_updater(updater.parent, updater)
         for name, cell in found.items():
             if name in registry and not registry[name].loose and registry[name].get() != cell:
@@ -242,12 +236,8 @@ class CellHost:
         """Has the cells' health listened to, until they are released."""
         others = [each for each in hosts if each is not self]
         beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
-        whole = not hosts or hosts[0] is self
-        health = Health(
-            *(self.trainer, by, model, self.carry, self, off, beside),
-            whole=whole,
-            **known,
-        )
+        given = self.trainer, by, model, self.carry, self, off, beside
+        health = Health(*given, whole=not hosts or hosts[0] is self, **known)
         self._listen(health)
         before = [*hosts].index(self) if hosts else 0
         health.begin([each.trainer for each in others], before)
@@ -295,7 +285,7 @@ class CellHost:
             for accumulator in self._combining:
                 accumulator.may_combine = False
             self._combining, self._records = [], {}
-        elif not self._combining and processes() == 1:
+        elif not self._combining and self.alone:
             found = (getattr(u, n) for u in self.updaters.values() for n in u.names)
             self._combining = [each for each in found if each.keep_parts is None]
             for accumulator in self._combining:
@@ -308,17 +298,10 @@ class CellHost:
     def exchange(self, ids: set[int] | None = None) -> None:
         """Sums what is pending over processes; every process has to call this."""
         self.updates += 1
-        exchange_pending(self.trainer, ids)
-
-    def skip_exchange(self) -> None:
-        """Prepares an update of all parameters in the only process."""
-        self.updates += 1
-        self.trainer.forget_samples()
-
-    def updates_as_gradients(self, **inputs: Any) -> None:
-        """Evaluates, and exports the changes as gradients; every process has to call this."""
-        self.evaluate(**inputs)
-        self.export_as_gradients()
+        if ids is None and processes() == 1:
+            self.trainer.forget_samples()
+        else:
+            exchange(shares_of(self.trainer, ids))
 
     def export_as_gradients(self) -> None:
         """Exports the pending changes of all processes as gradients; each has to call this."""
@@ -357,7 +340,16 @@ class CellHost:
         self.trainer.check_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.check_state_dict(state["updaters"][name])
-        self._note_rule(state["rule"])
+        own = type(self.trainer).__name__
+        if (saved := state["rule"]) != own and is_first():
+            warnings.warn(
+                "The state that is loaded should be that of the rule that resumes. Found the state"
+                f" of a `{saved}`, of which a `{own}` takes only pending changes and the traces"
+                f" that it has too: resume with a `{saved}`, or begin a new fit with the weights of"
+                " the checkpoint.",
+                UserWarning,
+                stacklevel=2,
+            )
         self.trainer.load_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.load_state_dict(state["updaters"][name])
@@ -368,22 +360,9 @@ class CellHost:
                 updater.clear()
             self.trainer.forget_samples()
 
-    def _note_rule(self, saved: str) -> None:
-        """Warns if a state was saved by a trainer of another class."""
-        own = type(self.trainer).__name__
-        if saved != own and is_first():
-            warnings.warn(
-                "The state that is loaded should be that of the rule that resumes. Found the state"
-                f" of a `{saved}`, of which a `{own}` takes only pending changes and the traces"
-                f" that it has too: resume with a `{saved}`, or begin a new fit with the weights of"
-                " the checkpoint.",
-                UserWarning,
-                stacklevel=3,
-            )
-
     def __getstate__(self) -> dict[str, Any]:
         # A copy is not bound: the modules belong to the original.
-        gone: dict[str, Any] = {"_without": [], "_earlier": [], "_released": {}, "bound": False}
+        gone: dict[str, Any] = {"_without": [], "_released": {}, "bound": False}
         gone |= {"_sharded": [], "_undo": None, "events": SILENT, "_combining": [], "_records": {}}
         return {**self.__dict__, **gone}
 

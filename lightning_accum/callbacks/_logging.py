@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -11,14 +11,6 @@ from torch import Tensor
 
 from lightning_accum._compat.lightning import batches_that_stepped, log_again, logs_now
 from lightning_accum._compat.torch import attempt
-
-
-class LogOptions(NamedTuple):
-    """Whether a callback logs, shows ratios in the progress bar, and prints a summary."""
-
-    log: bool
-    prog_bar: bool
-    summary: bool
 
 
 def is_logging_step(trainer: pl.Trainer) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.callbacks._cell_trainer_host import CellHost
-from lightning_accum.callbacks._logging import LogOptions, is_logging_step, log_is_near, log_values
+from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
 from lightning_accum.distributed.shards import whole
 from lightning_accum.distributed.world import (
     CAPACITY,
@@ -98,17 +98,12 @@ class Before(NamedTuple):
     parts: tuple[Tensor | None, Tensor | None]  # pending; valid until others are accumulated
     limits: tuple[float | None, float | None]  # the lower and the upper one
 
-    def after(self) -> Tensor:
-        """Returns the current value of the whole parameter; every process has to call this."""
-        return whole(self.param.detach())
-
     def values(self, after: Tensor) -> Values:
         """Returns the statistics of the update, by name."""
         measured = self.value, after, *self.parts, *self.limits
-        found = summed_statistics(*measured)
-        if found is None:
-            return {name: value.float() for name, value in update_statistics(*measured).items()}
-        return found
+        if (found := summed_statistics(*measured)) is not None:
+            return found
+        return {name: value.float() for name, value in update_statistics(*measured).items()}
 
     def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
         """Returns how much of the pending change had no effect, and how much there was."""
@@ -148,11 +143,10 @@ class Report:
     # It measures in logging steps, and updates also in batches whose update may be the last one
     # before a logging step. A single process may count spikes in every batch.
 
-    def __init__(self, host: CellHost, options: LogOptions, prefix: str = "") -> None:
+    def __init__(self, host: CellHost, logs: bool, prog_bar: bool, prefix: str) -> None:
         self.watchers: list[Watcher] = []
-        self._host = host
-        self._options = options
-        self._prefix = prefix
+        self._host, self._prefix = host, prefix
+        self._logs, self._prog_bar = logs, prog_bar
         self._observing = False  # whether this batch's activity is measured
         self.counting = False  # whether spikes are counted in every batch
         self.measuring = False  # whether this batch's updates are measured
@@ -164,7 +158,7 @@ class Report:
 
     def batch_begins(self, trainer: pl.Trainer, every: int) -> None:
         """Decides what to measure in a batch."""
-        if self._options.log:
+        if self._logs:
             self._observing = is_logging_step(trainer)
             self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
             self._exported = []
@@ -203,7 +197,7 @@ class Report:
         measured, self._before = self._before, []
         lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
         for before in measured:
-            after = before.after()
+            after = whole(before.param.detach())  # every process takes part
             values = {**before.values(after), "lr": lrs[id(before.param)]}
             place = f"updates/{self._prefix}{before.cell}/{before.name}"
             for name, value in values.items():
@@ -214,7 +208,7 @@ class Report:
     def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Logs the latest values, if this is a logging step."""
         if self._unlogged and is_logging_step(trainer):
-            log_values(pl_module, self._unlogged, self._options.prog_bar)
+            log_values(pl_module, self._unlogged, self._prog_bar)
             self._unlogged = {}
             for watcher in self.watchers:
                 watcher.logged()

@@ -8,7 +8,6 @@ import torch
 from torch.optim import Optimizer
 
 from lightning_accum._compat.lightning import count_steps
-from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.health.facts import By
@@ -122,14 +121,6 @@ class Appliers:
         """Counts a step of the Trainer, unless another callback has in this batch."""
         if self._counts and trainer.global_step == self._steps_before:
             count_steps(trainer, 1)
-
-
-def apply_now(optimizer: UpdateOptimizer) -> None:
-    """Applies what is pending, by ``step()`` if anything listens to it."""
-    if attempt(step_is_watched, optimizer, otherwise=True):
-        optimizer.step()
-    else:
-        optimizer.apply_pending()
 
 
 def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[UpdateOptimizer]:

@@ -3,10 +3,9 @@
 import json
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -19,13 +18,9 @@ from lightning_accum.distributed.shards import is_fsdp, is_sharded
 from lightning_accum.distributed.world import (
     CAPACITY,
     Share,
-    exchange,
     gather_bytes,
     is_first,
-    load_module_states,
-    module_states,
     processes,
-    states_of_others,
 )
 from lightning_accum.updates import Updater
 
@@ -40,14 +35,6 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
                 samples = _samples(trainer, cells, name)
                 shares.append(Share(getattr(updater, name), param.detach(), samples))
     return shares
-
-
-def exchange_pending(trainer: CellTrainer, ids: set[int] | None = None) -> None:
-    """Sums what is pending over processes; every process has to call this."""
-    if ids is None and processes() == 1:
-        trainer.forget_samples()
-    else:
-        exchange(shares_of(trainer, ids))
 
 
 def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:
@@ -104,53 +91,29 @@ def shard_holders(model: nn.Module, updaters: Iterable[Updater]) -> list[Any]:
     return list(found.values())
 
 
-class ProcessStates:
-    """Adds the states of the other processes to a checkpoint, and picks this process's state."""
-
-    def __init__(self) -> None:
-        self.failed = False  # whether an exception ended the fit, so that processes may be missing
-        self._modules: dict[str, Any] = {}  # states of this package's modules, to load in a fit
-
-    def others(
-        self, own: Callable[[], dict[str, Any]], pl_module: pl.LightningModule
-    ) -> list[Any] | None:
-        """Returns the states of the other processes, in the first; ``None`` if there is nothing."""
-        # Every process has to call this.
-        if processes() == 1 or self.failed:
-            return None
-        return states_of_others(lambda: {**own(), "modules": module_states(pl_module)})
-
-    def pick(
-        self, place: str, saved_state: Mapping[str, Any], kinds: Mapping[str, Kind]
-    ) -> tuple[dict[str, Any], bool]:
-        """Returns the state of this process, and whether it is its own or the first process's."""
-        # Each process has its own if as many processes resume as have saved. Otherwise the first
-        # one warns of what is lost.
-        state = {key: value for key, value in saved_state.items() if key != "others"}
-        check_state(place, state, kinds, ANOTHER_VERSION)
-        others: list[Any] = saved_state.get("others", [])
-        saved = len(others) + 1
-        if others and saved != processes() and is_first():
-            warnings.warn(
-                f"A checkpoint of {saved} processes should be resumed by as many. Found"
-                f" {processes()}, so that only the first process's state is used: what others had"
-                " pending or carried is lost, and so is the state of their neurons. Resume with"
-                f" {saved} processes, or ignore this for a checkpoint that was saved at the end of"
-                " an epoch, without `carry`.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        if is_first() or saved != processes():
-            return state, is_first()
-        picked: dict[str, Any] = others[dist.get_rank() - 1]
-        self._modules = picked["modules"]
-        return picked, True
-
-    def load_modules(self, pl_module: pl.LightningModule) -> None:
-        """Loads this process's states of this package's modules, when a fit begins."""
-        self.failed = False
-        load_module_states(pl_module, self._modules)
-        self._modules = {}
+def pick_state(
+    place: str, saved_state: Mapping[str, Any], kinds: Mapping[str, Kind]
+) -> tuple[dict[str, Any], bool]:
+    """Returns the state of this process, and whether it is its own or the first process's."""
+    # Each process has its own if as many processes resume as have saved. Otherwise the first one
+    # warns of what is lost.
+    state = {key: value for key, value in saved_state.items() if key != "others"}
+    check_state(place, state, kinds, ANOTHER_VERSION)
+    others: list[dict[str, Any]] = saved_state.get("others", [])
+    saved = len(others) + 1
+    if others and saved != processes() and is_first():
+        warnings.warn(
+            f"A checkpoint of {saved} processes should be resumed by as many. Found"
+            f" {processes()}, so that only the first process's state is used: what others had"
+            " pending or carried is lost, and so is the state of their neurons. Resume with"
+            f" {saved} processes, or ignore this for a checkpoint that was saved at the end of"
+            " an epoch, without `carry`.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    if is_first() or saved != processes():
+        return state, is_first()
+    return others[dist.get_rank() - 1], True
 
 
 _REMEDY = "let nothing of the callback or the model depend on the rank, except the data"
@@ -175,11 +138,9 @@ def check_processes_agree(
     compare(own, device or next(found, torch.device("cpu")))
 
 
-def compare(
-    own: Mapping[str, Mapping[str, object]], device: torch.device, **rest: object
-) -> list[dict[str, Any]]:
+def compare(own: Mapping[str, Mapping[str, object]], device: torch.device) -> None:
     """Compares descriptions of all processes, each of which has to call this."""
-    rows = gather_bytes(json.dumps({**own, **rest}).encode(), CAPACITY, device)
+    rows = gather_bytes(json.dumps(own).encode(), CAPACITY, device)
     known = [json.loads(row) for row in rows]
     for what in own:
         for rank, other in enumerate(known):
@@ -190,7 +151,6 @@ def compare(
                     f" {_shown(known[0][what], other[what])} in process 0, and"
                     f" {_shown(other[what], known[0][what])} in process {rank}: {remedy}."
                 )
-    return known
 
 
 def _cells(trainer: CellTrainer) -> dict[str, dict[str, object]]:

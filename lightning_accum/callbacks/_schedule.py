@@ -72,22 +72,18 @@ class UpdatePlan:
 
     def _check_own(self) -> None:
         """Raises a ``ValueError`` if there is a plan beside the module's own UpdateOptimizer."""
-        own = f"{_NO_FACTOR} if the module has its own UpdateOptimizer, which has its own `lr`"
+        own, every = "if the module has its own UpdateOptimizer", self.every
+        should = f"{_NO_FACTOR} {own}, which has its own `lr`"
         how = f"pass it to that optimizer, as in `UpdateOptimizer(params, lr={self.lr})`"
-        check_value(self.lr == _NO_FACTOR, "lr", self.lr, own, how)
-        if self.every is not None:
-            raise ValueError(
-                "Argument `apply_every_n_batches` should be None if the module has its own"
-                f" UpdateOptimizer, which applies what is pending when it is stepped. Found"
-                f" {self.every}: leave it out, and step the optimizer after every {self.every}"
-                f" batches, in automatic optimization with `accumulate_grad_batches={self.every}`"
-                " of the Trainer."
-            )
-        if self._make is not None:
-            raise ValueError(
-                "Argument `lr_scheduler` should be None if the module has its own UpdateOptimizer."
-                " Found one: return the scheduler with the optimizer from `configure_optimizers`."
-            )
+        check_value(self.lr == _NO_FACTOR, "lr", self.lr, should, how)
+        should = f"None {own}, which applies what is pending when it is stepped"
+        how = (
+            f"leave it out, and step the optimizer after every {every} batches, in automatic"
+            f" optimization with `accumulate_grad_batches={every}` of the Trainer"
+        )
+        check_value(every is None, "apply_every_n_batches", every, should, how)
+        how = "return it with the optimizer from `configure_optimizers`"
+        check_value(self._make is None, "lr_scheduler", self._make, f"None {own}", how)
 
     def end(self) -> None:
         """Drops the optimizer, and keeps its state for a checkpoint."""

@@ -100,8 +100,12 @@ class Summary(Watcher):
             if cell not in warned:
                 advice += _advice(cell, name, ratio, sums, latest, which)
         for cell, share in silent.items():
-            if cell not in warned:
-                advice += _advice_on_activity(cell, share, self._windows[cell])
+            if cell not in warned and share >= _MOST:
+                advice.append(
+                    f"{share:.0%} of the neurons of `{cell}` did not fire in the"
+                    f" {self._windows[cell]} batches of the last epoch that were looked at: lower"
+                    " their threshold, or raise the rate of the input or the weights."
+                )
         return ["Local learning, by what the logging steps saw:", *_table(rows), *advice, *further]
 
 
@@ -160,15 +164,6 @@ def _advice(
             f"{sums['lost'] / sums['wanted']:.0%} of the change of `{cell}.{name}` was lost,"
             " because it was smaller than a step of the weights' dtype, or because a constraint"
             f" undid it: keep the weights in float32, raise {rates}, or look at the constraint."
-        )
-
-
-def _advice_on_activity(cell: str, silent: float, batches: int) -> Iterator[str]:
-    if silent >= _MOST:
-        yield (
-            f"{silent:.0%} of the neurons of `{cell}` did not fire in the {batches} batches of the"
-            " last epoch that were looked at: lower their threshold, or raise the rate of the input"
-            " or the weights."
         )
 
 

@@ -12,26 +12,30 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lightning_accum._checks import check_type, names_in
 from lightning_accum._compat.lightning import skips_backward
-from lightning_accum._compat.torch import attempt
+from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum._state import MAPPING
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
-from lightning_accum.callbacks._logging import LogOptions, logger, own_state, remove_lent
+from lightning_accum.callbacks._logging import logger, own_state, remove_lent
 from lightning_accum.callbacks._measurements import Report, Watcher
 from lightning_accum.callbacks._optimizers import (
     Appliers,
-    apply_now,
     ascending,
     check_exported_gradients,
     check_recorded_gradients,
     scales_gradients,
 )
-from lightning_accum.callbacks._processes import ProcessStates, check_processes_agree
+from lightning_accum.callbacks._processes import check_processes_agree, pick_state
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.callbacks._summary import Summary, summary_lines
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.world import processes
+from lightning_accum.distributed.world import (
+    load_module_states,
+    module_states,
+    processes,
+    states_of_others,
+)
 from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates.atomic_changes import NonFinite
@@ -107,13 +111,17 @@ class CellTrainerCallback(Callback):
     ) -> None:
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
-        self.input_keys = _keys_by_input(input_keys)
+        names = keys = names_in("input_keys", input_keys)
+        if isinstance(input_keys, Mapping):
+            keys = names_in("input_keys", [*input_keys.values()])
+        self.input_keys = dict(zip(names, keys, strict=True))
         for option, value in {"log": log, "prog_bar": prog_bar, "summary": summary}.items():
             check_type(isinstance(value, bool), option, value, "a bool")
-        self.log_options = LogOptions(log, prog_bar, summary)
+        self.logs, self.prog_bar, self.summary = log, prog_bar, summary
         self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
         self._fit: _Fit | None = None
-        self._processes = ProcessStates()
+        self._failed = False  # whether an exception ended the fit, so that processes may be missing
+        self._modules: dict[str, Any] = {}  # this process's states of modules, to load in a fit
         self._off = switched_off(health)
 
     @property
@@ -157,15 +165,16 @@ class CellTrainerCallback(Callback):
         if (fit := self._fit) is not None:
             check_exported_gradients(fit.scaled, fit.ascends)
             fit.report.before_export()
-        self.host.updates_as_gradients(**inputs)
+        self.host.evaluate(**inputs)
+        self.host.export_as_gradients()
 
     # ------------------------------------------------------------------ a fit, from its beginning
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
         self._check_own_trainer(trainer)
-        resuming = self.host.resuming
-        self.host.bind(pl_module)
-        self._processes.load_modules(pl_module)
+        resuming = self.host.bind(pl_module)
+        load_module_states(pl_module, self._modules)
+        self._failed, self._modules = False, {}
         fit = self._fit = _Fit(self, trainer)
         check_recorded_gradients(self.cell_trainer, fit.scaled)
         fit.appliers.find(trainer)
@@ -216,12 +225,10 @@ class CellTrainerCallback(Callback):
     def _apply(self, fit: _Fit, trainer: pl.Trainer) -> None:
         """Applies what is pending in all processes by the optimizer that the callback made."""
         (optimizer,) = fit.appliers.optimizers
-        if fit.alone:
-            self.host.skip_exchange()
-        else:
-            self.host.exchange(optimizer.ids)
+        self.host.exchange(None if self.host.alone else optimizer.ids)
         fit.report.before_apply(optimizer)
-        apply_now(optimizer)
+        watched = attempt(step_is_watched, optimizer, otherwise=True)
+        (optimizer.step if watched else optimizer.apply_pending)()
         fit.report.after_apply(optimizer)
         fit.appliers.count(trainer)
         self.plan.passed("update")
@@ -261,7 +268,7 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
         """Leaves the model as it was; Lightning calls no ``teardown``."""
-        self._processes.failed = True
+        self._failed = True
         self._release(failed=True)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -336,14 +343,19 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Adds the states of the other processes: of their cells and of this package's modules."""
-        others = self._processes.others(self.state_dict, pl_module)
+        if processes() == 1 or self._failed:
+            return
+        others = states_of_others(
+            lambda: {**self.state_dict(), "modules": module_states(pl_module)}
+        )
         if others is not None and self.state_key in checkpoint.get("callbacks", {}):
             checkpoint["callbacks"][self.state_key]["others"] = others
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state now, or when the cells are bound if they are not yet."""
         kinds = {"host": MAPPING, **self.plan.kinds}
-        state, own = self._processes.pick(f"`{self.state_key}`", state_dict, kinds)
+        state, own = pick_state(f"`{self.state_key}`", state_dict, kinds)
+        self._modules = state.get("modules", {})
         self.host.load_state_dict(state["host"], own)
         self.plan.load_state_dict(state)
 
@@ -355,18 +367,18 @@ class _Fit:
     """What a callback has during a fit only."""
 
     def __init__(self, learner: CellTrainerCallback, trainer: pl.Trainer) -> None:
-        host, options = learner.host, learner.log_options
-        self._host = host
+        host = self._host = learner.host
         self.recording = Recording(host)
-        self.summary = Summary() if options.summary else None
-        self.report = Report(host, options, learner.prefix_in(trainer))
+        self.summary = Summary() if learner.summary else None
+        prefix = learner.prefix_in(trainer)
+        self.report = Report(host, learner.logs, learner.prog_bar, prefix)
         if self.summary is not None:
             self.report.watchers.append(self.summary)
-            self.report.counting = options.log and processes() == 1
+            self.report.counting = learner.logs and host.alone
         hooks = learner._before_step, self.report.after_apply
         self.appliers = Appliers(host, learner.plan.lr, learner.input_keys, *hooks)
         self.health: Health | None = None  # once training has started, unless it is switched off
-        self.scaled, self.alone = scales_gradients(trainer), processes() == 1
+        self.scaled = scales_gradients(trainer)
         self.ascends = ascending(trainer, host.updaters.values())
 
     def combine(self, every: int) -> None:
@@ -379,11 +391,3 @@ def learners_in(trainer: pl.Trainer) -> list[CellTrainerCallback]:
     """Returns the CellTrainerCallbacks among a trainer's callbacks."""
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
     return [each for each in callbacks if isinstance(each, CellTrainerCallback)]
-
-
-def _keys_by_input(keys: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Returns, for the name of each input, its key in the result of ``training_step``."""
-    if isinstance(keys, Mapping):
-        names_in("input_keys", [*keys, *keys.values()])
-        return dict(keys)
-    return {name: name for name in names_in("input_keys", keys)}

@@ -113,7 +113,7 @@ class UpdatePictures(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Adds the charts of the cells, and receives what is measured from now on."""
-        learners = [each for each in learners_in(trainer) if each.log_options.log]
+        learners = [each for each in learners_in(trainer) if each.logs]
         if not learners:
             raise ValueError(
                 "An UpdatePictures should draw what a CellTrainerCallback with `log=True`"

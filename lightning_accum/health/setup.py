@@ -5,23 +5,15 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
-from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import LeakyIntegrator, PoissonEncoder, ShortTermPlasticity
 
-# What schedulers call their length, in steps.
-_LENGTHS: dict[type[LRScheduler], str] = {
-    lr_scheduler.CosineAnnealingLR: "T_max",
-    lr_scheduler.OneCycleLR: "total_steps",
-    lr_scheduler.PolynomialLR: "total_iters",
-    lr_scheduler.LinearLR: "total_iters",
-    lr_scheduler.ConstantLR: "total_iters",
-}
 _STEPPED = PoissonEncoder, LeakyIntegrator, ShortTermPlasticity
-_ENDS = "T_max", "total_steps"  # a warm-up of `total_iters` may well be short
+# What torch's schedulers call their length: of the whole fit, or of a warm-up, which may be short.
+_ENDS, _WARM_UP = ("T_max", "total_steps"), "total_iters"
 
 
 def setup(
@@ -93,7 +85,7 @@ def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str
 
 def unit(scheduler: LRScheduler, interval: str, epochs: int, batches: int, updates: int) -> str:
     """Says that a schedule's length is in the other unit than its interval; empty if not."""
-    name = _LENGTHS.get(type(scheduler), "")
+    name = next((each for each in (*_ENDS, _WARM_UP) if hasattr(scheduler, each)), "")
     length: int = getattr(scheduler, name, 0)
     if interval == "epoch" and length in (batches, updates) and length > epochs:
         found = "updates" if length == updates else "batches"

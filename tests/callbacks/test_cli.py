@@ -73,7 +73,7 @@ def test_everything_from_one_file_and_an_option_beside_it(monkeypatch: pytest.Mo
     (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
     assert isinstance(use.cell_trainer, STDP)
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
-    assert use.log_options.prog_bar
+    assert use.prog_bar
     fit_as_by_hand(made.trainer, made.model, loader(4), every=3, epochs=2)
     assert made.trainer.global_step == 4
 
