@@ -12,14 +12,8 @@ from torch import Tensor
 
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
+from lightning_accum.distributed import world
 from lightning_accum.distributed.shards import whole
-from lightning_accum.distributed.world import (
-    CAPACITY,
-    from_bytes,
-    gather_bytes,
-    processes,
-    to_bytes,
-)
 from lightning_accum.functional.update_statistics import (
     count_statistics,
     spike_counts,
@@ -50,17 +44,8 @@ class Activity(NamedTuple):
     """The activity of a cell's neuron in a window."""
 
     window: Tensor  # the output of the neuron in this process, `[T, B, ...]`
-    counts: Tensor  # the number of spikes of each neuron, `[N]`, summed over processes
-    slots: int  # the number of steps times samples, summed over processes
-
-    @property
-    def rates(self) -> Tensor:
-        """The spikes of each neuron per step of a sample."""
-        return self.counts / max(self.slots, 1)
-
-    def values(self) -> Values:
-        """Returns the firing rate and the share of silent neurons, by name."""
-        return count_statistics(self.counts, self.slots)
+    counts: Tensor  # the number of spikes of each neuron, `[N]`, summed over world.processes
+    slots: int  # the number of steps times samples, summed over world.processes
 
 
 def activities(host: CellHost) -> dict[str, Activity]:
@@ -71,14 +56,15 @@ def activities(host: CellHost) -> dict[str, Activity]:
         if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
             found[cell] = Activity(window, spike_counts(window), slots)
-    return _summed_over_processes(found) if processes() > 1 else found
+    return _summed_over_processes(found) if world.processes() > 1 else found
 
 
 def _summed_over_processes(found: dict[str, Activity]) -> dict[str, Activity]:
     """Returns the activities with counts and slots summed over processes; waits for the device."""
     own = {cell: (activity.counts.cpu(), activity.slots) for cell, activity in found.items()}
     device = next((a.counts.device for a in found.values()), torch.device("cpu"))
-    rows = [from_bytes(row) for row in gather_bytes(to_bytes(own), CAPACITY, device)]
+    gathered = world.gather_bytes(world.to_bytes(own), world.CAPACITY, device)
+    rows = [*map(world.from_bytes, gathered)]
     return {
         cell: activity._replace(
             counts=sum(row[cell][0] for row in rows if cell in row).to(activity.counts),
@@ -103,7 +89,8 @@ class Before(NamedTuple):
         measured = self.value, after, *self.parts, *self.limits
         if (found := summed_statistics(*measured)) is not None:
             return found
-        return {name: value.float() for name, value in update_statistics(*measured).items()}
+        plain = update_statistics(*measured)
+        return {name: value.float() for name, value in plain.items()}
 
     def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
         """Returns how much of the pending change had no effect, and how much there was."""
@@ -171,8 +158,10 @@ class Report:
         for cell, activity in activities(self._host).items():
             for watcher in self.watchers:
                 watcher.saw(cell, activity, self._observing)
-            for name, value in activity.values().items() if self._observing else ():
-                self._unlogged[f"activity/{self._prefix}{cell}/{name}"] = value
+            if self._observing:
+                place = f"activity/{self._prefix}{cell}"
+                found = count_statistics(activity.counts, activity.slots)
+                self._unlogged |= {f"{place}/{name}": value for name, value in found.items()}
 
     def before_export(self) -> None:
         """Copies the parameters whose updates become gradients, which an optimizer applies."""
@@ -200,8 +189,7 @@ class Report:
             after = whole(before.param.detach())  # every process takes part
             values = {**before.values(after), "lr": lrs[id(before.param)]}
             place = f"updates/{self._prefix}{before.cell}/{before.name}"
-            for name, value in values.items():
-                self._unlogged[f"{place}/{name}"] = value
+            self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}
             for watcher in self.watchers:
                 watcher.applied(before, after, values)
 

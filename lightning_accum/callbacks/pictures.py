@@ -89,27 +89,23 @@ class UpdatePictures(Callback):
     ) -> None:
         check_integers(every_n_logs=every_n_logs, most=most)
         check_mapping("shapes", shapes or {})
-        for name, value in (("every_n_logs", every_n_logs), ("most", most)):
+        for name, value in {"every_n_logs": every_n_logs, "most": most}.items():
             check_value(value > 0, name, value, "a positive integer")
-        self.every_n_logs = every_n_logs
-        self.shapes = dict(shapes or {})
-        self.most = most
+        self.every_n_logs, self.shapes, self.most = every_n_logs, dict(shapes or {}), most
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Logs the hyperparameters, before Lightning logs only those of the module."""
-        params = {
-            k: v
-            for c in learners_in(trainer)
-            for k, v in _hyperparameters(c.host, c.prefix_in(trainer)).items()
-        }
+        params: dict[str, Any] = {}
+        for each in learners_in(trainer):
+            params |= _hyperparameters(each.host, each.prefix_in(trainer))
         if stage != "fit" or not params:
             return
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
             if holder is not None and logs_hyperparameters(holder):
                 params = {**holder.hparams_initial, **params}
         params.pop("_class_path", None)  # which Lightning does not log either
-        for canvas in _canvases(trainer):
-            canvas.logger.log_hyperparams(params)
+        for logger in _loggers(trainer):
+            logger.log_hyperparams(params)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Adds the charts of the cells, and receives what is measured from now on."""
@@ -125,8 +121,8 @@ class UpdatePictures(Callback):
             raise ValueError(
                 f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
             )
-        canvases = _canvases(trainer)
-        if not canvases and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+        loggers = _loggers(trainer)
+        if not loggers and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             kinds = [type(logger).__name__ for logger in trainer.loggers]
             rank_zero_warn(
                 "An UpdatePictures should have a logger that takes images. Found"
@@ -134,13 +130,13 @@ class UpdatePictures(Callback):
                 " `log_image`, to the Trainer's `logger`.",
                 category=RuntimeWarning,
             )
-        for canvas in canvases:
-            prefixes = [each.prefix_in(trainer) for each in learners]
-            pairs = [*zip(learners, prefixes, strict=True)]
-            charts = {k: v for each, p in pairs for k, v in _layout(each.host, p).items()}
-            canvas.charts(charts)
+        pairs = [(each, each.prefix_in(trainer)) for each in learners]
+        charts = {k: v for each, p in pairs for k, v in _layout(each.host, p).items()}
+        for logger in loggers:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_custom_scalars(charts)
             for each, prefix in pairs:
-                each.add_watcher(_Painter(self, trainer, canvas, prefix))
+                each.add_watcher(_Painter(self, trainer, logger, prefix))
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the methods that Lightning set."""
@@ -190,13 +186,14 @@ def _hyperparameters(host: CellHost, prefix: str) -> dict[str, Any]:
 
 
 class _Painter(Watcher):
-    """Keeps the latest measurements, and draws them on one canvas when they are logged."""
+    """Keeps the latest measurements, and draws them for one logger when they are logged."""
 
     def __init__(
-        self, pictures: UpdatePictures, trainer: pl.Trainer, canvas: _Canvas, prefix: str
+        self, pictures: UpdatePictures, trainer: pl.Trainer, logger: Any, prefix: str
     ) -> None:
         self._pictures, self._trainer = pictures, trainer
-        self._canvas, self._prefix = canvas, prefix
+        self._logger, self._prefix = logger, prefix
+        self._board = logger.experiment if isinstance(logger, TensorBoardLogger) else None
         self._windows: dict[str, Activity] = {}
         self._changes: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
 
@@ -220,57 +217,41 @@ class _Painter(Watcher):
 
     def logged(self) -> None:
         """Draws what was kept."""
-        canvas, step = self._canvas, batches_that_stepped(self._trainer)
+        step = batches_that_stepped(self._trainer)
         for (cell, name), (weight, delta) in self._changes.items():
             place = f"{self._prefix}{cell}/{name}"
-            canvas.histogram(f"weights/{place}", weight, step)
-            canvas.histogram(f"updates/{place}", delta, step)
+            self._histogram(f"weights/{place}", weight, step)
+            self._histogram(f"updates/{place}", delta, step)
             fields = fields_of(weight, self._pictures.shapes.get(cell), self._pictures.most)
             if fields is not None:
                 square = mosaic(fields, ceil(sqrt(len(fields))), 0.5)
-                canvas.image(f"fields/{place}", square, step)
+                self._image(f"fields/{place}", square, step)
         for cell, activity in self._windows.items():
-            canvas.histogram(f"firing_rates/{self._prefix}{cell}", activity.rates, step)
+            rates = activity.counts / max(activity.slots, 1)
+            self._histogram(f"firing_rates/{self._prefix}{cell}", rates, step)
             image = raster(activity.window, self._pictures.most)
-            canvas.image(f"spikes/{self._prefix}{cell}", image, step)
+            self._image(f"spikes/{self._prefix}{cell}", image, step)
         self._changes, self._windows = {}, {}
 
-
-class _Canvas:
-    """Draws for a logger: all for a TensorBoardLogger, and only images for another."""
-
-    def __init__(self, logger: Any) -> None:
-        self.logger = logger
-        self._board = logger.experiment if isinstance(logger, TensorBoardLogger) else None
-
-    def image(self, tag: str, image: Tensor, step: int) -> None:
+    def _image(self, tag: str, image: Tensor, step: int) -> None:
         """Draws a gray image ``[height, width]`` from 0 to 1."""
         if self._board is not None:
             self._board.add_image(tag, image, step, dataformats="HW")
         else:  # as bytes, which no logger scales by its own values
             pixels = (image * 255).round().to(torch.uint8).cpu().numpy()
-            self.logger.log_image(tag, [pixels], step)
+            self._logger.log_image(tag, [pixels], step)
 
-    def histogram(self, tag: str, values: Tensor, step: int) -> None:
-        """Draws the histogram of the finite values."""
+    def _histogram(self, tag: str, values: Tensor, step: int) -> None:
+        """Draws the histogram of the finite values, which only TensorBoard takes."""
         finite = values[values.isfinite()].float().cpu()  # a histogram cannot hold the others
         if self._board is not None and finite.numel():
             self._board.add_histogram(tag, finite, step)
 
-    def charts(self, layout: dict[str, Any]) -> None:
-        """Arranges charts of scalars."""
-        if self._board is not None:
-            self._board.add_custom_scalars(layout)
 
-
-def _canvases(trainer: pl.Trainer) -> list[_Canvas]:
-    """Returns a canvas for each logger that takes images, in the first process only."""
-    loggers: list[Any] = trainer.loggers if trainer.is_global_zero else []
-    return [
-        _Canvas(logger)
-        for logger in loggers
-        if isinstance(logger, TensorBoardLogger) or callable(getattr(logger, "log_image", None))
-    ]
+def _loggers(trainer: pl.Trainer) -> list[Any]:
+    """Returns the loggers that take images, in the first process only."""
+    loggers = trainer.loggers if trainer.is_global_zero else []
+    return [e for e in loggers if isinstance(e, TensorBoardLogger) or hasattr(e, "log_image")]
 
 
 def fields_of(weight: Tensor, shape: Sequence[int] | None, most: int) -> Tensor | None:
