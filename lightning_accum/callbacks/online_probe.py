@@ -12,7 +12,8 @@ from lightning_accum._checks import check_below, check_choice, check_integers, n
 from lightning_accum.callbacks._logging import own_state
 from lightning_accum.distributed.world import summed
 from lightning_accum.functional.readout import bayes_votes
-from lightning_accum.observe import OutputMonitor, Reducer
+from lightning_accum.observe import OutputMonitor
+from lightning_accum.observe.reducer import Latest
 
 Readout = Literal["linear", "nearest", "bayes"]
 _MOST_FEATURES = 8192  # whose products fit in 512 MB
@@ -84,8 +85,7 @@ class OnlineProbe(Callback):
                     "Argument `layers` should hold paths of modules of"
                     f" `{type(pl_module).__name__}`. Found `{name}`{nearest(name, modules)}"
                 )
-            total = _Total(self.time_dim)
-            self._monitors[name] = OutputMonitor(modules[name], "", total, eval_update=True)
+            self._monitors[name] = _sum_of(modules[name], self.time_dim)
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the hooks."""
@@ -134,44 +134,37 @@ class OnlineProbe(Callback):
     # ------------------------------------------------------------------ accuracy
     @torch.no_grad()
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
-    ) -> None:
-        """Tries the readout of the epoch before, and adds to the sums of this one."""
-        for name, x, labels in self._seen(args[1]):
-            self._log_hits(pl_module, "train", name, x, labels)
-            for key, value in self._statistics(name, x, labels).items():
-                sums = self._sums.setdefault(name, {})
-                sums[key] = sums[key].to(x.device) + value if key in sums else value
-
-    def _try(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any, **kwargs: Any
     ) -> None:
-        stage = "test" if trainer.testing else "val"
+        """Tries the latest readout; a training batch adds to the sums of its epoch."""
+        stage = "train" if trainer.training else "test" if trainer.testing else "val"
         for name, x, labels in self._seen(args[1]):
-            self._log_hits(pl_module, stage, name, x, labels)
+            if name in self._scores:
+                weights, biases = (each.to(x.device) for each in self._scores[name])
+                hits = ((x.to(weights) @ weights.T + biases).argmax(1) == labels).float()
+                key, size = f"{self.readout}_probe/{name}/{stage}", len(x)
+                share = hits.mean().nan_to_num()  # of no samples, which count for nothing
+                pl_module.log(
+                    key, share, on_step=False, on_epoch=True, batch_size=size, sync_dist=True
+                )
+            if stage == "train":
+                sums = self._sums.setdefault(name, {})
+                for key, value in self._statistics(name, x, labels).items():
+                    sums[key] = sums[key].to(x.device) + value if key in sums else value
 
-    on_validation_batch_end = on_test_batch_end = _try
-
-    def _log_hits(
-        self, pl_module: pl.LightningModule, stage: str, name: str, x: Tensor, labels: Tensor
-    ) -> None:
-        if name in self._scores:
-            weights, biases = (each.to(x.device) for each in self._scores[name])
-            hits = ((x.to(weights) @ weights.T + biases).argmax(1) == labels).float()
-            key = f"{self.readout}_probe/{name}/{stage}"
-            share = hits.mean().nan_to_num()  # of no samples, which count for nothing
-            pl_module.log(
-                key, share, on_step=False, on_epoch=True, batch_size=len(x), sync_dist=True
-            )
+    on_validation_batch_end = on_test_batch_end = on_train_batch_end
 
     # ------------------------------------------------------------------ the readout
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Makes the readout from the batches of the epoch so far."""
-        self._learn()
+    @torch.no_grad()
+    def on_validation_start(self, *args: Any) -> None:
+        """Makes the readouts from the batches of the epoch so far, in all processes."""
+        for name, local in self._sums.items():
+            total = {key: summed(value.clone()) for key, value in local.items()}
+            self._scores[name] = self._solve(**total)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Makes the readout from the batches of the epoch."""
-        self._learn()
+    def on_train_epoch_end(self, *args: Any) -> None:
+        """Makes the readouts from the batches of the epoch."""
+        self.on_validation_start()
         self._sums = {}
 
     def _statistics(self, name: str, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -192,13 +185,6 @@ class OnlineProbe(Callback):
                 )
             found["products"] = x.T @ x
         return found
-
-    @torch.no_grad()
-    def _learn(self) -> None:
-        """Computes the readouts from the sums of all processes."""
-        for name, local in self._sums.items():
-            total = {key: summed(value.clone()) for key, value in local.items()}
-            self._scores[name] = self._solve(**total)
 
     def _solve(
         self, sums: Tensor, counts: Tensor, products: Tensor | None = None
@@ -236,23 +222,12 @@ class OnlineProbe(Callback):
         self._scores = {**state_dict["scores"]}
 
 
-class _Total(Reducer):
-    """Sums what a layer returns in a batch, over its steps."""
+def _sum_of(module: nn.Module, time_dim: int | None) -> OutputMonitor:
+    """Returns a monitor that sums what a layer returns in a batch, over its steps."""
+    total = Latest()
 
-    def __init__(self, time_dim: int | None) -> None:
-        super().__init__()
-        self.time_dim = time_dim
-        self._state = {"total": None}
+    def add(output: Tensor) -> Tensor:
+        step = output.sum(0) if time_dim == 0 else output
+        return step.float() if (known := total.peek()) is None else known + step
 
-    def forward(self, observation: Tensor) -> None:
-        """Adds a step ``[B, ...]``, or a sequence ``[T, B, ...]``."""
-        observation = observation.detach()
-        step = observation.sum(0) if self.time_dim == 0 else observation
-        total = self._state["total"]
-        self._state["total"] = step.float() if total is None else total + step
-
-    def peek(self) -> Tensor | None:
-        """Returns the sum ``[B, ...]``, ``None`` before the first observation."""
-        return self._state["total"]
-
-    dump = peek
+    return OutputMonitor(module, "", total, eval_update=True, map_=add)

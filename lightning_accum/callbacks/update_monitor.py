@@ -16,22 +16,12 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import optimizer as optimizers
 
 from lightning_accum._checks import check_choice, quoted
 from lightning_accum._compat.lightning import batches_that_stepped
 from lightning_accum._compat.torch import version
-from lightning_accum.callbacks._logging import (
-    is_logging_step,
-    log_is_near,
-    log_values,
-    logger,
-    own_state,
-    remove_lent,
-)
+from lightning_accum.callbacks import _logging as logs
 from lightning_accum.functional.update_statistics import Change, change_statistics, measure_change
 from lightning_accum.health.facts import number
 from lightning_accum.nn.sparse_linear import SparseLinear
@@ -65,15 +55,12 @@ class UpdateMonitor(Callback):
     module, and what to do.
 
     The monitor measures the step itself, with clipping, weight decay, schedules and momentum, and
-    no other change of the weights. It works with automatic and manual optimization, any optimizers,
-    accumulated batches and mixed precision; a step that a gradient scaler skips has no values. If
-    several optimizers hold a parameter, or one steps several times in a batch, the last step
-    counts. Under DDP every process logs the same values.
+    no other change of the weights; a step that a gradient scaler skips has no values. If several
+    optimizers hold a parameter, or one steps several times in a batch, the last step counts.
 
     Parameters are copied and measured only on logging steps (``log_every_n_steps``), and in steps
     1, 2, 4, 8, ... for the table. If an optimizer does not step in every batch, its last step
-    before each logging step is measured, as far as the longest of its latest pauses predicts the
-    next one. After irregular pauses a logging step may have no values.
+    before each logging step is measured; after irregular pauses there may be no values.
 
     Args:
         by: ``"module"``, or ``"parameter"`` for the statistics of each parameter.
@@ -137,12 +124,12 @@ class UpdateMonitor(Callback):
         if self._run is not None:
             self._run.remove()
         self._run = None
-        remove_lent(self)
+        logs.remove_lent(self)
 
     on_exception = teardown  # which Lightning does not call then
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**own_state(self), "_run": None}
+        return {**logs.own_state(self), "_run": None}
 
 
 class _MonitoredFit:
@@ -161,8 +148,8 @@ class _MonitoredFit:
         self._pauses: dict[int, deque[int]] = {}
         self._begun: dict[int, Copies] = {}
         hooks = ExitStack()
-        hooks.callback(register_optimizer_step_pre_hook(_weakly(self._begin)).remove)
-        hooks.callback(register_optimizer_step_post_hook(_weakly(self._end)).remove)
+        hooks.callback(optimizers.register_optimizer_step_pre_hook(_weakly(self._begin)).remove)
+        hooks.callback(optimizers.register_optimizer_step_post_hook(_weakly(self._end)).remove)
         # The hooks are global in torch: they must not outlive this object, however it is dropped.
         self.remove = weakref.finalize(self, hooks.close)
         self.remove.atexit = False
@@ -214,7 +201,8 @@ class _MonitoredFit:
 
     def _is_logged(self, key: int) -> bool:
         """Returns whether an optimizer's step may be its last one before a logging step."""
-        return is_logging_step(self.trainer) or log_is_near(self.trainer, max(self._pauses[key]))
+        pause = max(self._pauses[key])
+        return logs.is_logging_step(self.trainer) or logs.log_is_near(self.trainer, pause)
 
     def _note(self, key: int, found: dict[str, Change]) -> None:
         """Keeps the ratios of a step for the table; NaN if weights became so."""
@@ -241,7 +229,7 @@ class _MonitoredFit:
 
     def log(self) -> None:
         """Logs what was measured, if this is a logging step."""
-        if not self._unlogged or not is_logging_step(self.trainer):
+        if not self._unlogged or not logs.is_logging_step(self.trainer):
             return
         groups: dict[tuple[str, bool], list[Change]] = {}
         for name, change in self._unlogged.items():
@@ -254,7 +242,7 @@ class _MonitoredFit:
                 values[f"change_ratio/{group}"] = found.pop("ratio")
             name = f"{group}.biases" if biases and group in self._modules else group
             values |= {f"updates/{name}/{key}": value for key, value in found.items()}
-        log_values(self.trainer.lightning_module, values, self.monitor.prog_bar)
+        logs.log_values(self.trainer.lightning_module, values, self.monitor.prog_bar)
 
     def _group_of(self, name: str) -> str:
         """Returns the module that a parameter is counted to; a loose one stands for itself."""
@@ -274,7 +262,7 @@ class _MonitoredFit:
         ]
         about = f"Updates relative to the weights, in {number(steps, 'step')}:"
         head = f"{'weights of':<{wide}}  each step  largest  all steps  learning rate"
-        logger.info("\n".join([about, head, *table, " ".join(_what_to_do(rows))]))
+        logs.logger.info("\n".join([about, head, *table, " ".join(_what_to_do(rows))]))
 
 
 class _Moved(NamedTuple):
