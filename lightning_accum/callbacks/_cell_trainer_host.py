@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Collection, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -72,9 +73,9 @@ class CellHost:
     @property
     def names(self) -> list[str]:
         """The names of the cells, also before they are bound."""
-        if self.cells is None:
-            return [name for name, _ in self.trainer.named_cells]
-        return [*self.cells]
+        return (
+            [name for name, _ in self.trainer.named_cells] if self.cells is None else [*self.cells]
+        )
 
     @property
     def updaters(self) -> dict[str, Updater]:
@@ -84,10 +85,7 @@ class CellHost:
         return _updaters_of(self.trainer)
 
     def bind(self, model: nn.Module) -> bool:
-        """Finds the cells in ``model``, and loads a state that waits for them, if there is one.
-
-        Without such a state, nothing is recorded, carried or pending afterwards.
-        """
+        """Finds the cells in a model, and returns whether it has loaded a state that waited."""
         loaded, self._loaded = self._loaded, None
         self.batches, self.updates, self.alone = 0, 0, processes() == 1
         self.trainer.events.ended("released")  # those of a loop by hand
@@ -110,10 +108,7 @@ class CellHost:
         return loaded is not None
 
     def release(self) -> None:
-        """Removes the hooks and the updaters that it attached; what is pending stays here.
-
-        A loaded state that waits for a model is dropped.
-        """
+        """Removes the hooks and the updaters that it attached; what is pending stays here."""
         self.events.ended("released")
         self._listen(SILENT)
         if self.bound:
@@ -194,36 +189,27 @@ class CellHost:
 
     def _claim(self) -> None:
         """Separates the pending changes of the cells from those of other hosts."""
-        claimed: dict[int, Updater] = {}
         self._released = {}
+        claimed = cache(partial(claim, user=self))  # each updater once
         for name, (cell, _) in self.trainer.named_cells:
-            updater = get_updater(cell.connection)
-            if updater is not None:
-                if id(updater) not in claimed:
-                    claimed[id(updater)] = claim(updater, self)
-                self.trainer.use_updater(name, claimed[id(updater)])
+            if (updater := get_updater(cell.connection)) is not None:
+                self.trainer.use_updater(name, claimed(updater))
 
     def check_places(self, model: nn.Module) -> None:
         """Raises an error if a module of a cell was replaced in the model after it was bound."""
         for name, spec in (self.cells or {}).items():
-            try:
-                bound = self.trainer.get_cell(name)[0]
-            except AttributeError:  # the cell was deleted
+            if name not in self.trainer.registry:  # the cell was deleted
                 continue
-            except RuntimeError:  # only the cell referred to one of its modules, which is gone
-                bound = None
+            bound = self.trainer.registry[name].get()  # None if a module of it is gone
             now = CellSpec(spec.connection, spec.neuron).find(model)
-            sides = {"connection": spec.connection, "neuron": spec.neuron}
-            new = [
-                p for side, p in sides.items() if getattr(bound, side, 0) is not getattr(now, side)
-            ]
-            if not new:
-                continue
-            raise RuntimeError(
-                f"The modules of cell `{name}` should stay the same while a fit runs. Found another"
-                f" {quoted(new, ' or ')} than when the fit began, which would not be trained:"
-                " replace a module in `__init__`, `setup` or `configure_model`."
-            )
+            sides = "connection", "neuron"
+            new = [getattr(spec, s) for s in sides if getattr(bound, s, 0) is not getattr(now, s)]
+            if new:
+                raise RuntimeError(
+                    f"The modules of cell `{name}` should stay the same while a fit runs. Found"
+                    f" another {quoted(new, ' or ')} than when the fit began, which would not be"
+                    " trained: replace a module in `__init__`, `setup` or `configure_model`."
+                )
 
     def watch(
         self,
@@ -231,16 +217,16 @@ class CellHost:
         by: By,
         off: Collection[str] = (),
         hosts: Sequence[CellHost] = (),
-        **known: Any,
+        batch_size: int | None = None,
+        optimized: Collection[int] | None = None,
     ) -> Health:
         """Has the cells' health listened to, until they are released."""
         others = [each for each in hosts if each is not self]
         beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
-        given = self.trainer, by, model, self.carry, self, off, beside
-        health = Health(*given, whole=not hosts or hosts[0] is self, **known)
+        health = Health(self.trainer, by, model, self.carry, self, off, beside, batch_size)
         self._listen(health)
         before = [*hosts].index(self) if hosts else 0
-        health.begin([each.trainer for each in others], before)
+        health.begin([each.trainer for each in others], before, optimized)
         return health
 
     def _listen(self, events: Events) -> None:
@@ -276,11 +262,8 @@ class CellHost:
         (self.trainer.drop_window if self.carry else self.trainer.clear)()
 
     def combine(self, at_once: bool, record: bool = False) -> None:
-        """Has rules add only the difference of both parts of a change, if nothing reads the parts.
-
-        What is applied does not depend on it. Accumulators whose user has set ``keep_parts`` stay
-        unchanged.
-        """
+        """Has rules add only the difference of both parts of a change, unless these are read."""
+        # What is applied does not depend on it. Those whose user has set `keep_parts` stay as is.
         if not at_once:
             for accumulator in self._combining:
                 accumulator.may_combine = False

@@ -1,6 +1,6 @@
 """The optimizers that apply updates in a fit, and the checks of those that use gradients."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -82,7 +82,18 @@ class Appliers:
     def find(self, trainer: pl.Trainer) -> None:
         """Attaches the updaters to the module's own UpdateOptimizers, or makes one."""
         updaters = list(self._host.updaters.values())
-        own = own_optimizers(trainer, updaters)
+        places = [(u.target(name), f"{u.label}: {name}") for u in updaters for name in u.names]
+        params = {id(param): param for param, _ in places}
+        found = (each for each in trainer.optimizers if isinstance(each, UpdateOptimizer))
+        own = [each for each in found if each.ids & params.keys()]
+        left = params.keys() - {key for each in own for key in each.ids}
+        if own and left:
+            raise ValueError(
+                "The UpdateOptimizer that `configure_optimizers` returns should hold every"
+                " parameter that cells train. Found none that holds"
+                f" {[place for param, place in places if id(param) in left]}: add them, or return"
+                " no UpdateOptimizer, and the callback makes one."
+            )
         if own and self._keys:
             raise ValueError(
                 "Argument `input_keys` should be empty if the module has its own UpdateOptimizer:"
@@ -93,8 +104,7 @@ class Appliers:
         if own or self.made is None:
             self.detach()
             self.by = "module" if own else "callback"
-            params = [u.target(name) for u in updaters for name in u.names]
-            self.optimizers = own or [UpdateOptimizer(list(dict.fromkeys(params)), self._lr)]
+            self.optimizers = own or [UpdateOptimizer([*params.values()], self._lr)]
             for optimizer in self.optimizers:
                 optimizer.attach(updaters, *(self._hooks if own else ()))
         self._counts = all(map(optimizes_nothing, trainer.optimizers))
@@ -121,24 +131,6 @@ class Appliers:
         """Counts a step of the Trainer, unless another callback has in this batch."""
         if self._counts and trainer.global_step == self._steps_before:
             count_steps(trainer, 1)
-
-
-def own_optimizers(trainer: pl.Trainer, updaters: Sequence[Updater]) -> list[UpdateOptimizer]:
-    """Returns the module's UpdateOptimizers that hold parameters of ``updaters``."""
-    params = {
-        id(updater.target(name)): f"{updater.label}: {name}"
-        for updater in updaters
-        for name in updater.names
-    }
-    own = [o for o in trainer.optimizers if isinstance(o, UpdateOptimizer) and o.ids & set(params)]
-    left = set(params).difference(*(optimizer.ids for optimizer in own))
-    if own and left:
-        raise ValueError(
-            "The UpdateOptimizer that `configure_optimizers` returns should hold every parameter"
-            f" that cells train. Found none that holds {[params[i] for i in params if i in left]}:"
-            " add them, or return no UpdateOptimizer, and the callback makes one."
-        )
-    return own
 
 
 def optimizes_nothing(optimizer: Optimizer) -> bool:

@@ -14,18 +14,12 @@ from lightning_accum._checks import is_number
 from lightning_accum._state import ANOTHER_VERSION, Kind, check_state
 from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed import world
 from lightning_accum.distributed.shards import is_fsdp, is_sharded
-from lightning_accum.distributed.world import (
-    CAPACITY,
-    Share,
-    gather_bytes,
-    is_first,
-    processes,
-)
 from lightning_accum.updates import Updater
 
 
-def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
+def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[world.Share]:
     """Returns the pending changes of a trainer's cells, and counts their samples from zero."""
     shares = []
     for updater, cells in trainer.updaters.values():
@@ -33,7 +27,7 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[Share]:
             param = updater.target(name)
             if ids is None or id(param) in ids:
                 samples = _samples(trainer, cells, name)
-                shares.append(Share(getattr(updater, name), param.detach(), samples))
+                shares.append(world.Share(getattr(updater, name), param.detach(), samples))
     return shares
 
 
@@ -50,7 +44,7 @@ def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | No
 
 def check_exchangeable(trainer: CellTrainer) -> None:
     """Raises if several processes cannot compute the same update as one process would."""
-    if processes() == 1:
+    if world.processes() == 1:
         return
     for updater, cells in trainer.updaters.values():
         known: dict[str, str] = {}
@@ -101,18 +95,18 @@ def pick_state(
     check_state(place, state, kinds, ANOTHER_VERSION)
     others: list[dict[str, Any]] = saved_state.get("others", [])
     saved = len(others) + 1
-    if others and saved != processes() and is_first():
+    if others and saved != world.processes() and world.is_first():
         warnings.warn(
             f"A checkpoint of {saved} processes should be resumed by as many. Found"
-            f" {processes()}, so that only the first process's state is used: what others had"
+            f" {world.processes()}, so that only the first process's state is used: what others had"
             " pending or carried is lost, and so is the state of their neurons. Resume with"
             f" {saved} processes, or ignore this for a checkpoint that was saved at the end of"
             " an epoch, without `carry`.",
             RuntimeWarning,
             stacklevel=3,
         )
-    if is_first() or saved != processes():
-        return state, is_first()
+    if world.is_first() or saved != world.processes():
+        return state, world.is_first()
     return others[dist.get_rank() - 1], True
 
 
@@ -127,7 +121,7 @@ def check_processes_agree(
     cells: CellTrainer, device: torch.device | None = None, **settings: object
 ) -> None:
     """Raises an error in all processes if their cells, settings or weights differ."""
-    if processes() == 1:
+    if world.processes() == 1:
         return
     found = (u.target(name).device for u, _ in cells.updaters.values() for name in u.names)
     own: dict[str, Mapping[str, object]] = {
@@ -140,7 +134,7 @@ def check_processes_agree(
 
 def compare(own: Mapping[str, Mapping[str, object]], device: torch.device) -> None:
     """Compares descriptions of all processes, each of which has to call this."""
-    rows = gather_bytes(json.dumps(own).encode(), CAPACITY, device)
+    rows = world.gather_bytes(json.dumps(own).encode(), world.CAPACITY, device)
     known = [json.loads(row) for row in rows]
     for what in own:
         for rank, other in enumerate(known):

@@ -29,16 +29,15 @@ class Summary(Watcher):
         # of weights that were all zero, and losses of updates with an `lr` of 0 are left out.
         self._sums: dict[tuple[str, str], dict[str, Tensor | float]] = {}
         self._latest: dict[tuple[str, str], Values] = {}
-        self._counts: dict[str, Tensor] = {}  # of the latest epoch with activity
-        self._windows: dict[str, int] = {}  # how many batches these are of
+        # Of the latest epoch with activity: the spikes of each neuron, in how many batches.
+        self._counts: dict[str, tuple[Tensor, int]] = {}
         self._ended: set[str] = set()  # cells whose counts are of an earlier epoch
 
     def saw(self, cell: str, activity: Activity, logs: bool) -> None:
         """Adds the spikes of each neuron in a batch."""
-        before = None if cell in self._ended else self._counts.get(cell)
+        before, batches = (0, 0) if cell in self._ended else self._counts.get(cell, (0, 0))
         self._ended.discard(cell)
-        self._counts[cell] = activity.counts if before is None else before + activity.counts
-        self._windows[cell] = 1 if before is None else self._windows[cell] + 1
+        self._counts[cell] = activity.counts + before, batches + 1
 
     def epoch_ended(self) -> None:
         """Counts the spikes of the next epoch from zero."""
@@ -85,7 +84,7 @@ class Summary(Watcher):
         """Returns the lines of the table, if anything was measured, and of advice."""
         if not self._sums:
             return ["Local learning:", *further] if further else []
-        silent = {cell: float((n == 0).float().mean()) for cell, n in self._counts.items()}
+        silent = {cell: float((n == 0).float().mean()) for cell, (n, _) in self._counts.items()}
         rows: list[Sequence[str]] = [_HEAD]
         advice: list[str] = []
         which = quoted(rates) or "the rates"
@@ -103,10 +102,13 @@ class Summary(Watcher):
             if cell not in warned and share >= _MOST:
                 advice.append(
                     f"{share:.0%} of the neurons of `{cell}` did not fire in the"
-                    f" {self._windows[cell]} batches of the last epoch that were looked at: lower"
+                    f" {self._counts[cell][1]} batches of the last epoch that were looked at: lower"
                     " their threshold, or raise the rate of the input or the weights."
                 )
-        return ["Local learning, by what the logging steps saw:", *_table(rows), *advice, *further]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        padded = ([text.ljust(n) for text, n in zip(row, widths, strict=True)] for row in rows)
+        table = ["  ".join(row).rstrip() for row in padded]
+        return ["Local learning, by what the logging steps saw:", *table, *advice, *further]
 
 
 def summary_lines(
@@ -165,11 +167,3 @@ def _advice(
             " because it was smaller than a step of the weights' dtype, or because a constraint"
             f" undid it: keep the weights in float32, raise {rates}, or look at the constraint."
         )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

@@ -14,28 +14,17 @@ from lightning_accum._checks import check_type, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum._state import MAPPING
+from lightning_accum.callbacks import _optimizers as appliers
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
 from lightning_accum.callbacks._logging import logger, own_state, remove_lent
 from lightning_accum.callbacks._measurements import Report, Watcher
-from lightning_accum.callbacks._optimizers import (
-    Appliers,
-    ascending,
-    check_exported_gradients,
-    check_recorded_gradients,
-    scales_gradients,
-)
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.callbacks._summary import Summary, summary_lines
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.world import (
-    load_module_states,
-    module_states,
-    processes,
-    states_of_others,
-)
+from lightning_accum.distributed import world
 from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates.atomic_changes import NonFinite
@@ -163,7 +152,7 @@ class CellTrainerCallback(Callback):
             **inputs: the inputs of the rule, such as a ``reward``.
         """
         if (fit := self._fit) is not None:
-            check_exported_gradients(fit.scaled, fit.ascends)
+            appliers.check_exported_gradients(fit.scaled, fit.ascends)
             fit.report.before_export()
         self.host.evaluate(**inputs)
         self.host.export_as_gradients()
@@ -173,10 +162,10 @@ class CellTrainerCallback(Callback):
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
         self._check_own_trainer(trainer)
         resuming = self.host.bind(pl_module)
-        load_module_states(pl_module, self._modules)
+        world.load_module_states(pl_module, self._modules)
         self._failed, self._modules = False, {}
         fit = self._fit = _Fit(self, trainer)
-        check_recorded_gradients(self.cell_trainer, fit.scaled)
+        appliers.check_recorded_gradients(self.cell_trainer, fit.scaled)
         fit.appliers.find(trainer)
         self.plan.begin(fit.appliers.made, resuming)
         # Monitors register their hooks before the first compiled call, and keep them: in validation
@@ -264,9 +253,7 @@ class CellTrainerCallback(Callback):
             if lines := summary_lines(fit.summary, *applied, fit.health):
                 rank_zero_only(logger.info)("\n".join(lines))
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, *args: Any) -> None:
         """Leaves the model as it was; Lightning calls no ``teardown``."""
         self._failed = True
         self._release(failed=True)
@@ -312,8 +299,8 @@ class CellTrainerCallback(Callback):
             for param in group["params"]
         }
         size = getattr(trainer.train_dataloader, "batch_size", None)
-        known = {"batch_size": size, "optimized": optimized}
-        fit.health = self.host.watch(pl_module, fit.appliers.by, self._off, hosts, **known)
+        by = fit.appliers.by
+        fit.health = self.host.watch(pl_module, by, self._off, hosts, size, optimized)
         if text := self.plan.wrong_unit(trainer):
             fit.health.say("lr_scheduler", "setup", text)
 
@@ -343,10 +330,10 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Adds the states of the other processes: of their cells and of this package's modules."""
-        if processes() == 1 or self._failed:
+        if world.processes() == 1 or self._failed:
             return
-        others = states_of_others(
-            lambda: {**self.state_dict(), "modules": module_states(pl_module)}
+        others = world.states_of_others(
+            lambda: {**self.state_dict(), "modules": world.module_states(pl_module)}
         )
         if others is not None and self.state_key in checkpoint.get("callbacks", {}):
             checkpoint["callbacks"][self.state_key]["others"] = others
@@ -376,10 +363,10 @@ class _Fit:
             self.report.watchers.append(self.summary)
             self.report.counting = learner.logs and host.alone
         hooks = learner._before_step, self.report.after_apply
-        self.appliers = Appliers(host, learner.plan.lr, learner.input_keys, *hooks)
+        self.appliers = appliers.Appliers(host, learner.plan.lr, learner.input_keys, *hooks)
         self.health: Health | None = None  # once training has started, unless it is switched off
-        self.scaled = scales_gradients(trainer)
-        self.ascends = ascending(trainer, host.updaters.values())
+        self.scaled = appliers.scales_gradients(trainer)
+        self.ascends = appliers.ascending(trainer, host.updaters.values())
 
     def combine(self, every: int) -> None:
         """Has rules combine parts, if each batch is applied at once."""

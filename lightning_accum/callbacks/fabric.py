@@ -25,7 +25,8 @@ class FabricCellTrainer:
 
     It does step by step what the callback does in a Trainer: activity is recorded inside
     :meth:`batch`, :meth:`accumulate` evaluates the rule, and :meth:`step` sums the pending updates
-    of all processes and applies them. It has a state for ``fabric.save`` and ``fabric.load``.
+    of all processes and applies them. These raise a ``RuntimeError`` before :meth:`setup` and after
+    :meth:`release`. It has a state for ``fabric.save`` and ``fabric.load``.
 
     Under a strategy that wraps modules, such as DDP, a module without parameters that require grad
     should be moved by ``fabric.to_device`` instead of ``fabric.setup``.
@@ -69,7 +70,6 @@ class FabricCellTrainer:
         self.host = CellHost(cell_trainer, cells, carry, nonfinite)
         self._off = switched_off(health)
         self._recorded = self._compared = False  # a batch; the cells of all processes
-        self._begun = False  # whether any batch has begun
         self._end: weakref.finalize[Any, Any] | None = None
 
     @property
@@ -89,7 +89,7 @@ class FabricCellTrainer:
         inner = module.get_submodule("module") if is_wrapped(module) else module
         self.host.bind(inner)
         self.cell_trainer.train()
-        self._compared = self._begun = False
+        self._compared = False
         if self._end is not None:
             self._end.detach()
         if self._off is not None:
@@ -98,13 +98,8 @@ class FabricCellTrainer:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Records the activity of cells in training mode; drops it if the batch raises an error.
-
-        Raises:
-            RuntimeError: before :meth:`setup`, or after :meth:`release`.
-        """
+        """Records the activity of cells in training mode; drops it if the batch raises an error."""
         self._check_bound()
-        self._begun = True
         self._recorded = True  # so that `step()` may come inside the batch
         self.cell_trainer.recording = True
         try:
@@ -123,9 +118,6 @@ class FabricCellTrainer:
 
         Args:
             **inputs: the inputs of the rule, such as a ``reward``.
-
-        Raises:
-            RuntimeError: before :meth:`setup`, or after :meth:`release`.
         """
         self._check_bound()
         self._recorded = False
@@ -139,7 +131,7 @@ class FabricCellTrainer:
             **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
 
         Raises:
-            RuntimeError: before :meth:`setup`, after :meth:`release`, or if processes differ.
+            RuntimeError: if processes differ.
             TypeError: if there is an ``lr``, or an input without a batch to evaluate.
             ValueError: if ``scale`` is negative.
             NonFiniteUpdateError: if an update holds NaN or Inf and ``nonfinite`` is ``"raise"``.
@@ -173,17 +165,16 @@ class FabricCellTrainer:
 
     def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
         self._check_bound()
-        if "lr" not in inputs and inputs and not self._begun:
-            raise TypeError(
-                f"Keywords of `{call}` should be inputs of the rule, for a batch that was recorded."
-                f" Found {sorted(inputs)}, and no batch yet: run the module inside"
-                " `with learner.batch():`."
-            )
         if "lr" in inputs or (inputs and not self._recorded):
+            why = (
+                "which nothing takes: pass inputs to `accumulate` if you call it, and `scale` to"
+                " `step` for a factor of the rates"
+                if "lr" in inputs or self.host.batches
+                else "and no batch yet: run the module inside `with learner.batch():`"
+            )
             raise TypeError(
-                f"Keywords of `{call}` should be inputs of the rule, for a batch that is not"
-                f" evaluated yet. Found {sorted(inputs)}, which nothing takes: pass inputs to"
-                " `accumulate` if you call it, and `scale` to `step` for a factor of the rates."
+                f"Keywords of `{call}` should be inputs of the rule, for a batch that was recorded"
+                f" and is not evaluated yet. Found {sorted(inputs)}, {why}."
             )
         if not self._compared:  # the first exchange with other processes
             check_processes_agree(self.cell_trainer)

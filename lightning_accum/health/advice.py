@@ -175,7 +175,8 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     low, high = p.updater.limits(p.name)
     if p.first is None or not p.applied or (low is None and high is None):
         return
-    share = _beyond(p.first.sample, low, high)
+    first = p.first.sample
+    share = float((first != first.clamp(low, high)).float().mean())
     if share >= _OUTSIDE:
         limits = " and ".join(
             f"{what} {limit:g}"
@@ -188,13 +189,6 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
             " within the limits, or correct these (`Clamp(1.0)` is a lower limit, `Clamp(max=1.0)`"
             " an upper one)."
         )
-
-
-def _beyond(value: Tensor, low: float | None, high: float | None) -> float:
-    """Returns the share of values beyond limits."""
-    below = value < (-math.inf if low is None else low)
-    above = value > (math.inf if high is None else high)
-    return float((below | above).float().mean()) if value.numel() else 0.0
 
 
 def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
@@ -222,7 +216,8 @@ def out_of_range(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iter
     low, high = (None, None) if x.trainer is None else x.trainer.weight_range(c.name)
     if low is None or p.unmoved or not value.numel():
         return
-    share, largest = _beyond(value, low, high), float(value.abs().max())
+    share = float((value != value.clamp(low, high)).float().mean())
+    largest = float(value.abs().max())
     if share >= _OUTSIDE:
         limits = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
         how = (

@@ -1,8 +1,4 @@
-"""The chain from activity to weights. Its first broken link is what has to be mended.
-
-Each link is a function of what is known of a cell. It returns what was found and the remedy, or
-``None`` if it holds. They are tried in order, and the first finding ends the search.
-"""
+"""The chain from activity to weights: the first broken link returns the finding and a remedy."""
 
 from collections.abc import Callable, Collection
 from itertools import chain
@@ -42,21 +38,17 @@ def recorded(c: CellFacts, x: Context) -> str | None:
         return None
     if x.learns and x.asleep and x.by != "hand":
         return None  # it may be meant, and has a line of advice
-    if x.by == "loop" and not c.calls and x.updates >= _FEW and not c.recorded:
-        return (
-            f"A FabricCellTrainer should record a batch before it steps. Found {x.updates} steps"
-            f" without one for cell `{c.name}`: run the module inside `with learner.batch():`, one"
-            " for each batch, and call `step()` after it."
-        )
-    if not c.empty or (x.by == "hand" and c.empty < ENOUGH):
+    only_steps = x.by == "loop" and not c.calls and x.updates >= _FEW and not c.recorded
+    if not (c.empty or only_steps) or (x.by == "hand" and c.empty < ENOUGH):
         return None
     if x.by == "hand" and c.others and (c.asleep or not (x.ended or c.empty >= 100)):
         return None  # it is frozen, or its turn may come
+    calls = number(x.updates, "step") if only_steps else x.calls(c.empty)
     if elsewhere(c):
         changed = quoted(p.name for p in c.params.values() if not p.unmoved)
         return (
             f"Cell `{c.name}` should record activity in each process of a fit. Found none here in"
-            f" {x.calls(c.empty)}, and {changed} changed by what other processes, or other cells of"
+            f" {calls}, and {changed} changed by what other processes, or other cells of"
             f" the connection, recorded. {_why_nothing(c, x)}"
         )
     latest = "the latest " if c.windows else ""
@@ -64,7 +56,7 @@ def recorded(c: CellFacts, x: Context) -> str | None:
     until = " Until its turn comes, call `eval()` on them." if other else ""
     return (
         f"Cell `{c.name}` should record activity for `{x.kind.__name__}` to learn from. Found none"
-        f" in {latest}{x.calls(c.empty)}{other}. {_why_nothing(c, x)}{until}"
+        f" in {latest}{calls}{other}. {_why_nothing(c, x)}{until}"
     )
 
 
@@ -276,7 +268,7 @@ def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether applied changes have moved the parameters."""
     if not _should_have_moved(c, x) or (_may_be_rare(c, x) and _zero_input(c) is not None):
         return None
-    pending = p.most or p.accumulator.contributions or p.accumulator.cleared
+    pending = p.accumulator.contributions or p.accumulator.cleared
     if x.ended and not (p.applied or p.exported or pending):
         return (
             f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change in"
@@ -316,8 +308,6 @@ def _why_unmoved(c: CellFacts, p: ParamFacts, now: Weights, x: Context) -> str:
         return why
     if p.at_limits():
         return "All weights are at a limit: weaken the part that moves them there."
-    if p.rests and (since := c.silent_since()) is not None:
-        return silence(c, since)
     largest = float(value.abs().max()) if value.numel() else 0.0
     floating = value.dtype.is_floating_point
     step = torch.finfo(value.dtype).eps * largest if floating else 1

@@ -13,15 +13,7 @@ from torch import Tensor, nn
 from lightning_accum.cells.state import rates_in
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
-from lightning_accum.functional.dtypes import (
-    Fingerprint,
-    fingerprint,
-    relative_distance,
-    rounding,
-    same_fingerprints,
-    sample_of,
-    widened,
-)
+from lightning_accum.functional import dtypes
 from lightning_accum.updates import Accumulator, Updater
 
 By = Literal["hand", "callback", "module", "loop"]
@@ -38,26 +30,19 @@ class Weights(NamedTuple):
     """A parameter at some time: an evenly spaced sample, and the norm and the sum of all."""
 
     sample: Tensor
-    all: Fingerprint
+    all: dtypes.Fingerprint
 
     @classmethod
     def of(cls, param: Tensor) -> Weights:
         """Returns what is kept of a parameter; does not wait for the device."""
         value = local(param.detach())
-        return cls(sample_of(value).clone(), fingerprint(value))
+        return cls(dtypes.sample_of(value).clone(), dtypes.fingerprint(value))
 
     def same(self, other: Weights) -> bool:
         """Returns whether nothing has changed, NaN included; waits for the device."""
         mine, its = self.sample, other.sample.to(self.sample.device)
         equal = mine.shape == its.shape and torch.allclose(mine, its, 0.0, 0.0, equal_nan=True)
-        return equal and same_fingerprints(self.all, other.all, equal_nan=True)
-
-    def is_near(self, other: Weights) -> bool:
-        """Returns whether nothing but rounding has changed; waits for the device."""
-        if self.sample.shape != other.sample.shape:
-            return False
-        apart = relative_distance(other.sample.to(self.sample.device), self.sample)
-        return self.same(other) or float(apart) <= rounding(self.sample.dtype)
+        return equal and dtypes.same_fingerprints(self.all, other.all, equal_nan=True)
 
     @property
     def finite(self) -> bool:
@@ -71,6 +56,7 @@ class ParamFacts:
 
     name: str
     updater: Updater
+    accumulator: Accumulator  # of its pending changes
     param: Tensor | None = None  # when it was looked at last
     first: Weights | None = None  # before the first update
     second: Weights | None = None  # after it
@@ -85,7 +71,6 @@ class ParamFacts:
     until: int = 0  # updates until the end of the latest epoch
     last: int = 0  # the last update of the next one, if it has as many
     skipped: int = 0  # updates that were dropped for NaN or Inf before
-    most: int = 0  # contributions that were pending at a look
     stale: int = 0  # exports in a row to a gradient that was stepped already, and not emptied
     applied: int = 0
     exported: int = 0
@@ -113,7 +98,7 @@ class ParamFacts:
         if was.sample.shape == now.sample.shape:
             norm = was.all[0] != now.all[0]
             self.changed.append((was.sample != now.sample).any() | norm.to(now.sample.device))
-            self.ratios.append(relative_distance(now.sample, was.sample))
+            self.ratios.append(dtypes.relative_distance(now.sample, was.sample))
 
     def epoch_ended(self, param: Tensor, beside: bool) -> None:
         """Compares with what the last update has left, and notes what the epoch leaves."""
@@ -136,12 +121,13 @@ class ParamFacts:
         """Whether only the first update has moved it, perhaps by a constraint; waits."""
         if self.second is None or self.now is None or not self.updater.constraints_of(self.name):
             return False
-        most = rounding(self.second.sample.dtype)
-        seen = [
-            bool(moved) and float(by) > most
-            for moved, by in zip(self.changed, self.ratios, strict=True)
-        ]
-        return len(seen) > _LATER and not any(seen[1:]) and self.now.is_near(self.second)
+        then, now, later = self.second.sample, self.now.sample, self.ratios[1:]
+        most = dtypes.rounding(now.dtype)
+        few = len(later) < _LATER or then.shape != now.shape
+        if few or any(float(by) > most for by in later):
+            return False
+        near = dtypes.relative_distance(then.to(now.device), now) <= most
+        return bool(near) or self.now.same(self.second)
 
     def at_limits(self) -> bool:
         """Returns whether all weights are at a limit; waits for the device."""
@@ -149,18 +135,8 @@ class ParamFacts:
         if self.now is None or (low is None and high is None):
             return False
         value = self.now.sample
-        return bool(
-            (
-                (value <= (-inf if low is None else low))
-                | (value >= (inf if high is None else high))
-            ).all()
-        )
-
-    @property
-    def accumulator(self) -> Accumulator:
-        """Holds its pending changes."""
-        found: Accumulator = getattr(self.updater, self.name)
-        return found
+        at_low = value <= (-inf if low is None else low)
+        return bool((at_low | (value >= (inf if high is None else high))).all())
 
     @property
     def value(self) -> Tensor | None:
@@ -171,12 +147,12 @@ class ParamFacts:
         """Notes what has happened to a parameter since the update before."""
         if not before.sample.shape == left.sample.shape == now.sample.shape:
             return
-        was, then, value = (widened(each.sample) for each in (before, left, now))
+        was, then, value = (dtypes.widened(each.sample) for each in (before, left, now))
         if param.grad is not None:
             self.shared.append((then != value).any())
             return
         moved = (then - was).norm()
-        most = rounding(now.sample.dtype) * was.norm()  # updates that cancel leave no more
+        most = dtypes.rounding(now.sample.dtype) * was.norm()  # updates that cancel leave no more
         found = (moved > most) & ((value - was).norm() <= _BACK * moved)
         if len(then) >= _FEW:
             both = torch.stack([then - then.mean(), value - value.mean()])
@@ -254,12 +230,9 @@ class CellFacts:
             if tensor.is_complex() or tensor.is_meta or not tensor.numel():
                 continue
             low, high = (tensor if tensor.is_floating_point() else tensor.float()).aminmax()
-            if name in self.inputs:
-                count, least, most = self.inputs[name]
-                low, high = torch.minimum(least.to(low), low), torch.maximum(most.to(high), high)
-                self.inputs[name] = count + 1, low, high
-            else:
-                self.inputs[name] = 1, low, high
+            count, least, most = self.inputs.get(name, (0, low, high))
+            low, high = torch.minimum(least.to(low), low), torch.maximum(most.to(high), high)
+            self.inputs[name] = count + 1, low, high
 
     def extremes(self, name: str) -> tuple[int, float, float]:
         """Returns how often an input was looked at, and its extremes; waits for the device."""
@@ -280,11 +253,6 @@ class CellFacts:
         quiet = self.looks[last:]
         driven = all(bool(each.pre) for each in quiet)
         return quiet[0].window if len(quiet) >= 3 and driven else None
-
-    @property
-    def has_updates(self) -> bool:
-        """Whether every parameter had an update."""
-        return all(p.applied for p in self.params.values())
 
     @property
     def recorded(self) -> int:

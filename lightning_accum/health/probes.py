@@ -1,12 +1,9 @@
-"""Hooks on modules in the first batches of a fit: wiring, and state that lasts from batch to batch.
-
-A probe sees only batches that are recorded, and removes its hooks after the fourth one.
-"""
+"""Hooks on modules in the first batches of a fit: wiring, and state that lasts over batches."""
 
 import math
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,15 +42,10 @@ class Probe(ABC):
     def register(self) -> None:
         """Registers the hooks."""
 
-    def hook(
-        self,
-        modules: Iterable[nn.Module],
-        register: Callable[..., RemovableHandle],
-        **options: bool,
-    ) -> None:
-        """Registers a hook on each module by a method of ``nn.Module``."""
-        for module in modules:  # an interrupt in between leaves no hook without its handle
-            self._handles.append(register(module, Hook(self, module), **options))
+    def hook(self, module: nn.Module, after: bool) -> None:
+        """Registers a hook before or after a module's calls."""
+        register = module.register_forward_hook if after else module.register_forward_pre_hook
+        self._handles.append(register(Hook(self, module), with_kwargs=True))
 
     def is_recording(self, module: nn.Module) -> bool:
         """Returns whether activity is recorded in one of the first batches."""
@@ -114,22 +106,20 @@ class Wiring(Probe):
 
     def register(self) -> None:
         """Registers the hooks."""
+        for connection in self._connections.values():
+            self.hook(connection, after=True)
         neurons = (each for _, cell, others in self._cells for each in (cell.neuron, *others))
-        self.hook(self._connections.values(), nn.Module.register_forward_hook)
-        unique = {id(each): each for each in neurons}
-        self.hook(unique.values(), nn.Module.register_forward_pre_hook, with_kwargs=True)
+        for neuron in {id(each): each for each in neurons}.values():
+            self.hook(neuron, after=False)
 
     @torch.no_grad()
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Keeps the output of a connection, or compares it with the input of a neuron."""
-        (last,) = rest
-        if id(module) in self._connections and not isinstance(last, dict):
-            found = next(tensors_in(last), None)
-            if found is not None:
+        if len(rest) == 2:  # the keywords and the output
+            if (found := next(tensors_in(rest[1]), None)) is not None:
                 self._latest[id(module)] = found.detach()
             return
-        given = last.values() if isinstance(last, dict) else ()
-        for tensor in tensors_in((*args, *given)):
+        for tensor in tensors_in((args, *rest)):
             for connection, output in self._latest.items():
                 if shares_memory(tensor, output):
                     self._went.setdefault(connection, set()).add(id(module))
@@ -244,10 +234,7 @@ class _State:
 
 
 class LastingState(Probe):
-    """Finds modules that begin each of the first batches in the state that the last one left.
-
-    It watches the neurons of the cells, and all modules of this package that keep a state.
-    """
+    """Finds neurons, and modules of this package, that begin batches in the state of the last."""
 
     def __init__(
         self,
@@ -264,9 +251,9 @@ class LastingState(Probe):
 
     def register(self) -> None:
         """Registers the hooks."""
-        found = [each.module for each in self._states.values()]
-        self.hook(found, nn.Module.register_forward_pre_hook, with_kwargs=True)
-        self.hook(found, nn.Module.register_forward_hook, with_kwargs=True)
+        for each in self._states.values():
+            self.hook(each.module, after=False)
+            self.hook(each.module, after=True)
 
     @torch.no_grad()
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:

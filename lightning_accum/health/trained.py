@@ -44,7 +44,7 @@ class Untrained:
         self._model, self._optimized = model, optimized
         self._followed = {id(p) for each in trainers for p in each.followed()}
         self._rule = next((type(each).__name__ for each in trainers if each.follows_error), "")
-        self._cells = {
+        cells = {
             id(param)
             for each in trainers
             for cell, _ in each.cells
@@ -54,15 +54,14 @@ class Untrained:
         self._began: dict[int, tuple[float, Fingerprint]] = {
             id(p): (version(p), fingerprint(local(p.detach())))
             for _, p in self._learning()
-            if not (p.is_meta or is_lazy(p))
+            if not (p.is_meta or is_lazy(p) or id(p) in cells)
         }
 
     def _left(self) -> tuple[list[str], bool]:
         """Returns the names of parameters that are as they were, and whether others are not."""
         left, moves = [], False
         for name, p in self._learning():
-            began = self._began.get(id(p))
-            if began is None or id(p) in self._cells:
+            if (began := self._began.get(id(p))) is None:
                 continue
             now = fingerprint(local(p.detach()))
             if version(p) == began[0] and same_fingerprints(began[1], now):
@@ -86,38 +85,36 @@ class Untrained:
         found = self._model.named_modules()
         return [path for path, each in found if getattr(each, "gradient", None) == "none"]
 
-    def text(self) -> str:
-        """Returns that such parameters should be trained; empty if there are none; waits."""
+    def found(self) -> tuple[str, list[str]]:
+        """Returns a warning that such parameters should be trained, or a line of advice; waits."""
         left, moves = self._left()
-        if left and self._rule:
-            return (
+        if not left:
+            return "", []
+        if self._rule:
+            text = (
                 f"Each parameter of a network that learns from an error, by `{self._rule}`, should"
                 f" be trained by a cell or an optimizer. Found neither for {_named(left)}: name it"
                 ' in a cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass'
                 " it to an optimizer, or call `requires_grad_(False)` on it if it should not be"
                 " trained."
             )
+            return text, []
         walls = self._walls()
-        if not (left and moves and walls and self._may_be_above(walls, left)):
-            return ""
-        return (
-            "Each parameter of an optimizer should change when it steps. Found"
-            f" {_named(left)} as before, and neurons that pass no gradient to what is below them:"
-            f' {_named(walls)}. Make these as `SurrogateLIF(..., gradient="step")` or `"time"`,'
-            " train the parameters by a cell, or leave them out of the optimizer, with"
-            " `requires_grad_(False)`."
-        )
-
-    def lines(self) -> list[str]:
-        """Returns a line on such parameters beside local rules; waits for the device."""
-        left = [] if self._rule or self.text() else self._left()[0]
-        if not left:
-            return []
-        return [
+        if moves and walls and self._may_be_above(walls, left):
+            text = (
+                "Each parameter of an optimizer should change when it steps. Found"
+                f" {_named(left)} as before, and neurons that pass no gradient to what is below"
+                f' them: {_named(walls)}. Make these as `SurrogateLIF(..., gradient="step")` or'
+                ' `"time"`, train the parameters by a cell, or leave them out of the optimizer,'
+                " with `requires_grad_(False)`."
+            )
+            return text, []
+        line = (
             f"Neither a rule nor an optimizer changed {_named(left)}: name it in a cell, pass it to"
             " an optimizer of a loss that depends on it, or call `requires_grad_(False)` on it if"
             " it should not be trained."
-        ]
+        )
+        return "", [line]
 
     def _may_be_above(self, walls: Sequence[str], left: Sequence[str]) -> bool:
         """Returns whether neurons may come after some parameters, as the last does in the model."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from math import inf
-from typing import Any, Concatenate, ParamSpec, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,27 +20,18 @@ from lightning_accum._events import SILENT, End, Events
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.state import has_samples
+from lightning_accum.health import chain
 from lightning_accum.health.advice import advice
-from lightning_accum.health.chain import (
-    ENOUGH,
-    LINKS,
-    RESETS,
-    broken_link,
-    elsewhere,
-    never_stepped,
-)
 from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Weights
 from lightning_accum.health.probes import LastingState, Probe, Wiring
 from lightning_accum.health.setup import layout, setup, twin
 from lightning_accum.health.trained import Untrained, twice_trained
 from lightning_accum.optim.update import times_stale
 
-_PATIENCE = {"loop": 100}  # windows after which it looks if no epoch has ended
+_LOOP = 100  # windows of a Fabric loop, after which it looks
 _LONG, _SOON = 1000, 200  # windows, or values, and steps in which neurons should have fired
 _TURN = 100  # calls that found other cells
 _logger = logging.getLogger("lightning_accum")
-
-P = ParamSpec("P")
 
 
 class LocalLearningWarning(RuntimeWarning):
@@ -60,13 +51,6 @@ class LocalLearningWarning(RuntimeWarning):
         self.key = key
 
 
-class Clock(Protocol):
-    """Counts the batches and the updates of a host."""
-
-    batches: int
-    updates: int
-
-
 def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
     """Returns the names of checks that are left out, ``None`` if all of them are."""
     if isinstance(health, bool):
@@ -76,7 +60,7 @@ def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
             "Argument `health` should be True, False, or a mapping of the names of checks to these."
             f" Found `{type(health).__name__}`."
         )
-    known = [*LINKS, "trained"]
+    known = [*chain.LINKS, "trained"]
     for name, on in health.items():
         if name not in known or not isinstance(on, bool):
             raise ValueError(
@@ -86,17 +70,18 @@ def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
     return frozenset(name for name, on in health.items() if not on)
 
 
-def _guarded(event: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
+def _guarded(event: Callable[..., None]) -> Callable[..., None]:
     """Has a check that raises an error logged once, and all of them left out from then on."""
 
-    def guarded(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+    @wraps(event)
+    def guarded(self: Health, *args: Any) -> None:
         if self.broken:
             return
         try:
             if torch.is_grad_enabled():  # in the pipe it is not, and entering takes a microsecond
                 with torch.no_grad():
-                    return event(self, *args, **kwargs)
-            event(self, *args, **kwargs)
+                    return event(self, *args)
+            event(self, *args)
         except Warning:
             raise  # the user has made errors of warnings
         except Exception:
@@ -105,7 +90,7 @@ def _guarded(event: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
                 probe.remove()
             _logger.warning("A check of local learning failed, and is left out.", exc_info=True)
 
-    return cast("Callable[Concatenate[Any, P], None]", wraps(event)(guarded))
+    return guarded
 
 
 class Health(Events):
@@ -121,24 +106,20 @@ class Health(Events):
         by: By = "hand",
         model: nn.Module | None = None,
         carry: bool | None = None,  # whether batches are one stream; None in a loop by hand
-        clock: Clock | None = None,
+        clock: Any = None,  # a host, which counts `batches` and `updates`
         off: Collection[str] = (),  # names of links that are left out
         beside: Collection[int] = (),  # the `id` of every parameter that other hosts train too
         batch_size: int | None = None,  # of the loader's batches, if it is known
-        whole: bool = True,  # whether it looks after the rest of the model, too
-        optimized: Collection[int] | None = None,  # the `id` of every parameter in an optimizer
     ) -> None:
         self.by, self.cells, self.broken, self.said = by, dict[str, CellFacts](), False, set[str]()
         self._trainer, self._kind = weakref.ref(trainer), type(trainer)
         self._registry = trainer.registry
         self._model, self._carry, self._clock, self._off = model, carry, clock, off
-        self._beside, self._batch_size, self._whole = beside, batch_size, whole
-        self._optimized = optimized
+        self._beside, self._batch_size = beside, batch_size
         self._params: dict[tuple[int, str], ParamFacts] = {}
         self._seen: dict[tuple[int, str], int] = {}  # the host's updates at the latest one of each
         self._told: set[tuple[str, str]] = set()
-        self._looked = self._new_epoch = False
-        self.over = False  # whether nothing more will come
+        self.over = self._looked = False  # whether nothing more will come; whether it has looked
         self._windows = 0  # of all cells
         self._probes: list[Probe] = []
         self._untrained: Untrained | None = None
@@ -165,38 +146,42 @@ class Health(Events):
         for param in () if updater is None else trainer.params_of(name):
             if updater is not None and param in updater.names:
                 key = id(updater), param
-                p = self._params.setdefault(key, ParamFacts(param, updater))
+                new = ParamFacts(param, updater, getattr(updater, param))
+                p = self._params.setdefault(key, new)
                 p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)
                 facts.params[param] = p
 
     @_guarded
-    def begin(self, others: Sequence[CellTrainer] = (), before: int = 0) -> None:
+    def begin(
+        self,
+        others: Sequence[CellTrainer] = (),
+        before: int = 0,
+        optimized: Collection[int] | None = None,
+    ) -> None:
         """Checks what is known before the first batch, and begins to watch the modules."""
-        # `before` of the other trainers of the fit have begun before.
+        # `before` of the other trainers of the fit have begun before, and the first of all looks
+        # after the rest of the model; `optimized` has the `id` of every parameter in an optimizer.
         trainer = self._trainer()
         if trainer is None:
             return
         for cell, text in setup(trainer, self._model, others[:before]):
             self.say(cell, "setup", text)
-        if self._model is not None and self._clock is not None:
-            clock = self._clock
-            rest = self._model if self._whole else None
-            known = trainer, lambda: clock.batches, self.say
+        if self._model is not None:
+            rest = None if before else self._model
+            known = trainer, lambda: int(self._clock.batches), self.say
             self._probes = [Wiring(*known, self._model)]
             if not self._carry:
                 self._probes.append(LastingState(*known, rest, others))
             for probe in self._probes:
                 probe.register()
-            if self._whole:
-                self._untrained = Untrained([trainer, *others], self._model, self._optimized)
+            if not before:
+                self._untrained = Untrained([trainer, *others], self._model, optimized)
 
     # ------------------------------------------------------------------ events
     @_guarded
     def evaluated(self, cell: str, pre: Tensor, post: Tensor, inputs: Mapping[str, Any]) -> None:
         """Counts a window, and looks at a few."""
         c = self._cell(cell)
-        if c is None:
-            return
         c.windows, c.calls, c.empty = c.windows + 1, c.calls + 1, 0
         self._windows += 1
         steps = pre.shape[0]
@@ -215,33 +200,30 @@ class Health(Events):
             for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
                 if isinstance(potential, Tensor) and potential.is_floating_point():
                     c.undefined = potential.detach().isnan().any()
-            for p in c.params.values():
-                p.most = max(p.most, p.accumulator.contributions)
         if c.windows == 1 and self._batch_size:
             time_dim = c.h.get("time_dim")
             if text := layout(cell, post.shape, time_dim, self._batch_size):
                 self.say(cell, "setup", text)
         if self.by == "hand" and c.windows <= _LONG and not (c.asked or post.is_meta):
             c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
-            c.asked = c.steps >= _SOON and c.values >= _LONG and c.has_updates
+            enough = c.steps >= _SOON and c.values >= _LONG
+            c.asked = enough and all(p.applied for p in c.params.values())
             if c.asked:
-                self._find(cell, off=LINKS.keys() - {"finite", "active"})
-        if c.windows == _PATIENCE.get(self.by, _LONG) and not self._looked:
+                self._find(cell, off=chain.LINKS.keys() - {"finite", "active"})
+        if c.windows == (_LOOP if self.by == "loop" else _LONG) and not self._looked:
             self._find()
 
     @_guarded
     def found_nothing(self, cell: str) -> None:
         """Counts a call that found nothing of a cell; by hand, several in a row are told."""
         c = self._cell(cell)
-        if c is None:
-            return
         c.others, c.total = self._windows != c.total, self._windows
         x = self._context(cell)
         if self.by == "hand" and not x.records and x.asleep:
             return
         c.calls, c.empty = c.calls + 1, c.empty + 1
         c.asleep = x.asleep
-        if self.by == "hand" and c.empty in (max(ENOUGH, 2 * c.windows), _TURN):
+        if self.by == "hand" and c.empty in (max(chain.ENOUGH, 2 * c.windows), _TURN):
             self._find(cell)
 
     @_guarded
@@ -253,8 +235,7 @@ class Health(Events):
             self._params = {k: p for k, p in self._params.items() if id(p) in held}
             return
         c = self._cell(cell)
-        if c is not None:
-            c.dropped, c.calls = c.dropped + steps, c.calls + (not steps)
+        c.dropped, c.calls = c.dropped + steps, c.calls + (not steps)
 
     @_guarded
     def applying(self, updater: Any, names: Sequence[str]) -> None:
@@ -264,7 +245,7 @@ class Health(Events):
             if p is None:
                 continue
             count = p.applied + 1
-            due = count & p.applied == 0 or count == p.last or self._new_epoch
+            due = count & p.applied == 0 or count == p.last
             if due or p.left is not None:
                 param = updater.target(name)
                 if param.is_meta or is_traced():
@@ -276,7 +257,6 @@ class Health(Events):
     @_guarded
     def applied(self, updater: Any, names: Sequence[str], scale: Mapping[str, float]) -> None:
         """Counts an update, and looks at parameters after some."""
-        self._new_epoch = False
         for name in names:
             key = id(updater), name
             p = self._params.get(key)
@@ -287,7 +267,7 @@ class Health(Events):
             if p.before is not None:
                 p.update_ended(updater.target(name))
             if self._clock is not None:
-                self._note_update(key)
+                self._note_update(key, self._clock.updates)
 
     @_guarded
     def rearranged(self, updater: Any, names: Sequence[str]) -> None:
@@ -314,7 +294,6 @@ class Health(Events):
         for p in self._params.values():
             if p.first is not None and (value := p.value) is not None:
                 p.epoch_ended(value, id(p.param) in self._beside)
-        self._new_epoch = True
         for c in self.cells.values():
             c.due = 0  # it looks at the first window of the next epoch
         if not self._looked and any(c.calls for c in self.cells.values()):
@@ -342,7 +321,7 @@ class Health(Events):
             for name, c in self.cells.items():
                 if name not in self.said:  # a warning says more
                     self.lines += advice(c, self._context(name, ended=True))
-            self.lines += self._untrained.lines() if self._untrained is not None else []
+            self.lines += [] if self._untrained is None else self._untrained.found()[1]
         if how != "fit":
             self.over = True
             self._params, self._probes, self._untrained = {}, [], None
@@ -370,12 +349,12 @@ class Health(Events):
             x = self._context(name, ended, failed)
             if x.by != "hand" and (text := twice_trained(c)):
                 self.say(name, "trained", text)
-            if found := broken_link(c, x, {*self._off, *off}):
-                self.say(name, *found, every=found[0] == "recorded" and elsewhere(c))
+            if found := chain.broken_link(c, x, {*self._off, *off}):
+                self.say(name, *found, every=found[0] == "recorded" and chain.elsewhere(c))
         untrained = self._untrained if cell is None and not failed else None
-        if any(never_stepped(p) for p in self._params.values()):
+        if any(chain.never_stepped(p) for p in self._params.values()):
             untrained = self._untrained = None  # the same optimizer has others, which is said
-        if untrained is not None and (text := untrained.text()):
+        if untrained is not None and (text := untrained.found()[0]):
             self.say("", "trained", text)
 
     def say(self, cell: str, key: str, text: str, every: bool = False) -> None:
@@ -390,10 +369,10 @@ class Health(Events):
             warnings.warn(LocalLearningWarning(text, key), stacklevel=4)
 
     # ------------------------------------------------------------------ inside
-    def _cell(self, name: str) -> CellFacts | None:
-        if name not in self.cells and not self.over:
+    def _cell(self, name: str) -> CellFacts:
+        if name not in self.cells:
             self.add(name)
-        return self.cells.get(name)
+        return self.cells[name]
 
     def _context(self, name: str, ended: bool = False, failed: bool = False) -> Context:
         cell = self._registry[name].get() if name in self._registry else None
@@ -429,13 +408,11 @@ class Health(Events):
         compares = c.may_move and any(k.startswith("tc_") and v is not None for k, v in c.h.items())
         if since is None or not compares or c.windows == 1:
             return
-        apart, before = (
-            (passed and since == steps, not passed and 1 < steps < since < inf),
-            c.resets,
-        )
+        apart = passed and since == steps, not passed and 1 < steps < since < inf
+        before = c.resets
         pairs = zip(apart, before, strict=True)
-        c.resets = [n + 1 if now else 0 if n < RESETS else n for now, n in pairs]
-        if any(now == RESETS > was for now, was in zip(c.resets, before, strict=True)):
+        c.resets = [n + 1 if now else 0 if n < chain.RESETS else n for now, n in pairs]
+        if any(now == chain.RESETS > was for now, was in zip(c.resets, before, strict=True)):
             self._find(c.name)
 
     def _note_unread(self, name: str) -> None:
@@ -450,10 +427,8 @@ class Health(Events):
             )
             self.say(name, "setup", text)
 
-    def _note_update(self, key: tuple[int, str]) -> None:
+    def _note_update(self, key: tuple[int, str], count: int) -> None:
         """Says that changes are applied by hand while a callback does so too."""
-        assert self._clock is not None
-        count = self._clock.updates
         if self._seen.get(key, 0) == count:
             text = (
                 f"`{self._kind.__name__}` should be called and applied by the CellTrainerCallback"
@@ -477,25 +452,15 @@ def events_by_hand(trainer: CellTrainer, name: str) -> Events:
         health.say(name, "setup", text)
     updater = trainer.registry.updater(name)
     if updater is not None:
-        known = updater.events
-        every = known.all if isinstance(known, Several) else [known]
-        left = [each for each in every if each is not health and _listens(each)]
+        every = getattr(updater.events, "all", [updater.events])
+        left = [e for e in every if e not in (SILENT, health) and not getattr(e, "over", False)]
         updater.events = Several([*left, health]) if left else health
     return health
 
 
-def _listens(events: Events) -> bool:
-    return not events.over if isinstance(events, Health) else events is not SILENT
-
-
-def _passed_on(name: str) -> Callable[..., None]:
+def _passed_on(name: str) -> Callable[..., Any]:
     """Returns the method that passes on an event."""
-
-    def event(self: Several, *args: Any) -> None:
-        for each in self.all:
-            getattr(each, name)(*args)
-
-    return event
+    return lambda self, *args: [getattr(each, name)(*args) for each in self.all]
 
 
 class Several(Events):
