@@ -223,10 +223,10 @@ class CellHost:
         """Has the cells' health listened to, until they are released."""
         others = [each for each in hosts if each is not self]
         beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
-        health = Health(self.trainer, by, model, self.carry, self, off, beside, batch_size)
+        health = Health(self.trainer, by, self.carry, self, off, beside, batch_size)
         self._listen(health)
         before = [*hosts].index(self) if hosts else 0
-        health.begin([each.trainer for each in others], before, optimized)
+        health.begin(model, [each.trainer for each in others], before, optimized)
         return health
 
     def _listen(self, events: Events) -> None:

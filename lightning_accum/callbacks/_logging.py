@@ -35,12 +35,10 @@ def log_values(
     values.update(zip(numbers, made, strict=True))
     if attempt(log_again, pl_module, values, otherwise=False):
         return
-    shown = {
-        k: v for k, v in values.items() if prog_bar and re.search(r"^change_ratio/|/ratio$", k)
-    }
-    rest = {name: v for name, v in values.items() if name not in shown}
-    for part in (rest, shown):
-        pl_module.log_dict(part, on_step=True, on_epoch=False, batch_size=1, prog_bar=part is shown)
+    ratios = {name for name in values if prog_bar and re.search(r"^change_ratio/|/ratio$", name)}
+    for shown in (False, True):
+        part = {name: value for name, value in values.items() if (name in ratios) == shown}
+        pl_module.log_dict(part, on_step=True, on_epoch=False, batch_size=1, prog_bar=shown)
 
 
 # They are methods of the LightningModule: a callback that kept them would keep the module alive,

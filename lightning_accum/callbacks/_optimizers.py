@@ -23,11 +23,9 @@ def scales_gradients(trainer: pl.Trainer) -> bool:
 def ascending(trainer: pl.Trainer, updaters: Iterable[Updater]) -> str | None:
     """Returns the name of an optimizer of the updaters' parameters that maximizes, if any."""
     params = {id(updater.target(name)) for updater in updaters for name in updater.names}
-    for optimizer in trainer.optimizers:
-        for group in optimizer.param_groups:
-            if group.get("maximize") and params & {id(param) for param in group["params"]}:
-                return type(optimizer).__name__
-    return None
+    groups = ((o, g) for o in trainer.optimizers for g in o.param_groups if g.get("maximize"))
+    found = (type(o).__name__ for o, g in groups if params & {id(param) for param in g["params"]})
+    return next(found, None)
 
 
 def check_recorded_gradients(trainer: CellTrainer, scaled: bool) -> None:

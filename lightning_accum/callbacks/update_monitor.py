@@ -136,8 +136,7 @@ class _MonitoredFit:
     """Measures the optimizers of one fit, and logs what it measured."""
 
     def __init__(self, monitor: UpdateMonitor, trainer: pl.Trainer) -> None:
-        self.monitor = monitor
-        self.trainer = trainer
+        self.monitor, self.trainer = monitor, trainer
         self.logged_at: int | None = None
         self._unlogged: dict[str, Change] = {}
         self._biases = _of_one_dimension(trainer.lightning_module)

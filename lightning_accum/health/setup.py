@@ -17,15 +17,25 @@ _ENDS, _WARM_UP = ("T_max", "total_steps"), "total_iters"
 
 
 def setup(
-    trainer: CellTrainer, model: nn.Module | None, others: Sequence[CellTrainer]
+    trainer: CellTrainer, model: nn.Module, others: Sequence[CellTrainer]
 ) -> Iterator[tuple[str, str]]:
     """Yields what is wrong before the first batch: the cell and the text."""
     for name, _ in trainer.named_cells:
         for other in (trainer, *others):
             if text := twin(trainer, name, other):
                 yield name, text
-    if model is not None:
-        yield from _other_steps(trainer, model)
+    states = (getattr(state, "hyperparameters", None) for _, state in trainer.cells)
+    known = sorted({float(h.dt) for h in states if h is not None and hasattr(h, "dt")})
+    for path, module in model.named_modules():
+        own = module.dt if known and isinstance(module, _STEPPED) else None
+        if own is not None and not any(math.isclose(own, dt) for dt in known):
+            should = " or ".join(f"{dt:g}" for dt in known)
+            text = (
+                f"Argument `dt` of the {type(module).__name__} `{path}` should be the step of the"
+                f" cells, {should} ms. Found `dt = {own:g}`, so that its rate or its time"
+                f" constant is another one than was given: give it `dt={known[0]:g}`."
+            )
+            yield path, text
 
 
 def twin(trainer: CellTrainer, name: str, other: CellTrainer) -> str:
@@ -43,23 +53,6 @@ def twin(trainer: CellTrainer, name: str, other: CellTrainer) -> str:
                 f"{where} too, so that they learn twice as fast: leave one out, or raise the rates."
             )
     return ""
-
-
-def _other_steps(trainer: CellTrainer, model: nn.Module) -> Iterator[tuple[str, str]]:
-    """Yields modules with a ``dt`` of their own that is that of none of the cells."""
-    states = (getattr(state, "hyperparameters", None) for _, state in trainer.cells)
-    known = sorted({float(h.dt) for h in states if h is not None and hasattr(h, "dt")})
-    for path, module in model.named_modules():
-        if not known or not isinstance(module, _STEPPED):
-            continue
-        if not any(math.isclose(module.dt, dt) for dt in known):
-            should = " or ".join(f"{dt:g}" for dt in known)
-            text = (
-                f"Argument `dt` of the {type(module).__name__} `{path}` should be the step of the"
-                f" cells, {should} ms. Found `dt = {module.dt:g}`, so that its rate or its time"
-                f" constant is another one than was given: give it `dt={known[0]:g}`."
-            )
-            yield path, text
 
 
 def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str:

@@ -104,7 +104,6 @@ class Health(Events):
         self,
         trainer: CellTrainer,
         by: By = "hand",
-        model: nn.Module | None = None,
         carry: bool | None = None,  # whether batches are one stream; None in a loop by hand
         clock: Any = None,  # a host, which counts `batches` and `updates`
         off: Collection[str] = (),  # names of links that are left out
@@ -114,7 +113,8 @@ class Health(Events):
         self.by, self.cells, self.broken, self.said = by, dict[str, CellFacts](), False, set[str]()
         self._trainer, self._kind = weakref.ref(trainer), type(trainer)
         self._registry = trainer.registry
-        self._model, self._carry, self._clock, self._off = model, carry, clock, off
+        self._model: nn.Module | None = None  # if it is known
+        self._carry, self._clock, self._off = carry, clock, off
         self._beside, self._batch_size = beside, batch_size
         self._params: dict[tuple[int, str], ParamFacts] = {}
         self._seen: dict[tuple[int, str], int] = {}  # the host's updates at the latest one of each
@@ -154,28 +154,27 @@ class Health(Events):
     @_guarded
     def begin(
         self,
-        others: Sequence[CellTrainer] = (),
-        before: int = 0,
+        model: nn.Module,
+        others: Sequence[CellTrainer],
+        before: int,
         optimized: Collection[int] | None = None,
     ) -> None:
         """Checks what is known before the first batch, and begins to watch the modules."""
         # `before` of the other trainers of the fit have begun before, and the first of all looks
         # after the rest of the model; `optimized` has the `id` of every parameter in an optimizer.
-        trainer = self._trainer()
+        self._model, trainer = model, self._trainer()
         if trainer is None:
             return
-        for cell, text in setup(trainer, self._model, others[:before]):
+        for cell, text in setup(trainer, model, others[:before]):
             self.say(cell, "setup", text)
-        if self._model is not None:
-            rest = None if before else self._model
-            known = trainer, lambda: int(self._clock.batches), self.say
-            self._probes = [Wiring(*known, self._model)]
-            if not self._carry:
-                self._probes.append(LastingState(*known, rest, others))
-            for probe in self._probes:
-                probe.register()
-            if not before:
-                self._untrained = Untrained([trainer, *others], self._model, optimized)
+        known = trainer, lambda: int(self._clock.batches), self.say
+        self._probes = [Wiring(*known, model)]
+        if not self._carry:
+            self._probes.append(LastingState(*known, None if before else model, others))
+        for probe in self._probes:
+            probe.register()
+        if not before:
+            self._untrained = Untrained([trainer, *others], model, optimized)
 
     # ------------------------------------------------------------------ events
     @_guarded
@@ -376,18 +375,10 @@ class Health(Events):
 
     def _context(self, name: str, ended: bool = False, failed: bool = False) -> Context:
         cell = self._registry[name].get() if name in self._registry else None
-        return Context(
-            by=self.by,
-            kind=self._kind,
-            trainer=self._trainer(),
-            modules=None if cell is None else (cell.connection, cell.neuron),
-            model=self._model,
-            updates=0 if self._clock is None else self._clock.updates,
-            ended=ended,
-            failed=failed,
-            learns=self._windows > 0,
-            carry=self._carry,
-        )
+        modules = None if cell is None else (cell.connection, cell.neuron)
+        updates = 0 if self._clock is None else self._clock.updates
+        known = self.by, self._kind, self._trainer(), modules, self._model, updates
+        return Context(*known, ended, failed, learns=self._windows > 0, carry=self._carry)
 
     def _is_trial(self) -> bool:
         """Returns whether a loop of Fabric was left after a few batches, or its model is gone."""
@@ -409,10 +400,9 @@ class Health(Events):
         if since is None or not compares or c.windows == 1:
             return
         apart = passed and since == steps, not passed and 1 < steps < since < inf
-        before = c.resets
-        pairs = zip(apart, before, strict=True)
+        pairs = zip(apart, c.resets, strict=True)
         c.resets = [n + 1 if now else 0 if n < chain.RESETS else n for now, n in pairs]
-        if any(now == chain.RESETS > was for now, was in zip(c.resets, before, strict=True)):
+        if chain.RESETS in c.resets:
             self._find(c.name)
 
     def _note_unread(self, name: str) -> None:
