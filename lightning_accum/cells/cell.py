@@ -40,8 +40,8 @@ class Cell:
         TypeError: if one of them is not a module.
 
     Example:
-        >>> from torch import nn
-        >>> cell = Cell(nn.Linear(4, 2), nn.ReLU())
+        >>> import torch
+        >>> cell = Cell(torch.nn.Linear(4, 2), torch.nn.ReLU())
         >>> cell.connection.out_features
         2
     """
@@ -94,8 +94,8 @@ class CellSpec:
         overrides: hyperparameters that differ from the rule's for this cell.
 
     Example:
-        >>> from torch import nn
-        >>> model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+        >>> import torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
         >>> CellSpec("0", "1").find(model).neuron
         ReLU()
     """

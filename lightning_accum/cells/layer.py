@@ -34,9 +34,9 @@ class Layer(nn.Module):
         ValueError: if one of them is empty.
 
     Example:
-        >>> from torch import nn
         >>> import torch
-        >>> layer = Layer({"a": nn.Linear(2, 3), "b": nn.Linear(4, 3)}, {"n": nn.ReLU()})
+        >>> connections = {"a": torch.nn.Linear(2, 3), "b": torch.nn.Linear(4, 3)}
+        >>> layer = Layer(connections, {"n": torch.nn.ReLU()})
         >>> layer(a=torch.ones(1, 2), b=torch.ones(1, 4))["n"].shape
         torch.Size([1, 3])
         >>> layer.cell("a", "n").neuron
@@ -105,9 +105,8 @@ class Serial(nn.Module):
         neuron: the module whose output is postsynaptic activity.
 
     Example:
-        >>> from torch import nn
         >>> import torch
-        >>> layer = Serial(nn.Linear(4, 2), nn.ReLU())
+        >>> layer = Serial(torch.nn.Linear(4, 2), torch.nn.ReLU())
         >>> layer(torch.ones(1, 4)).shape
         torch.Size([1, 2])
         >>> layer.cell.connection is layer.connection

@@ -43,11 +43,10 @@ class CellTrainer(CheckedState):
     the name of a cell raises an ``AttributeError`` if there is no such cell.
 
     Example:
-        >>> from torch import nn
         >>> import torch
         >>> from lightning_accum import Cell
         >>> from lightning_accum.observe import OutputMonitor
-        >>> fc, relu = nn.Linear(2, 1), nn.ReLU()
+        >>> fc, relu = torch.nn.Linear(2, 1), torch.nn.ReLU()
         >>> trainer = CellTrainer()
         >>> cell, state = trainer.add_cell("enc", Cell(fc, relu), params=["weight"])
         >>> monitor = trainer.add_monitor(

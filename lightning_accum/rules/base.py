@@ -78,12 +78,12 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         ValueError: if a hyperparameter or an option makes no sense.
 
     Example:
-        >>> from torch import nn
+        >>> import torch
         >>> class Coincidence(Rule):
         ...     lr: float = 0.1
         ...     def terms(self, window, h):
         ...         return [Term(h.lr, window.post, window.pre)]
-        >>> fc, relu = nn.Linear(2, 1, bias=False), nn.ReLU()
+        >>> fc, relu = torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU()
         >>> rule = Coincidence()
         >>> unit = rule.register_cell("enc", Cell(fc, relu))
         >>> rule  # doctest: +ELLIPSIS

@@ -30,9 +30,8 @@ class BCM(RateRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import BCM, Serial
-        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.ReLU())
+        >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU())
         >>> _ = layer.connection.weight.data.copy_(torch.tensor([[0.6, 0.5]]))
         >>> bcm = BCM(lr=0.2, tc_threshold=5.0)
         >>> unit = bcm.register_cell("v1", layer.cell)

@@ -55,11 +55,10 @@ class Clopath(Rule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Clopath, Serial
         >>> from lightning_accum.nn import SurrogateLIF
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), SurrogateLIF(1))
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), SurrogateLIF(1))
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(3):

@@ -26,10 +26,9 @@ class Covariance(RateRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Covariance, Serial
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = Covariance(lr=1.0)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0], [3.0]]))  # two samples, 2 on average

@@ -101,12 +101,11 @@ class DelayAdjustedSTDP(DelayRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import DelayAdjustedSTDP, Cell
-        >>> fc = nn.Linear(1, 1, bias=False)
-        >>> fc.delay = nn.Parameter(torch.tensor([[3.0]]), requires_grad=False)
+        >>> fc = torch.nn.Linear(1, 1, bias=False)
+        >>> fc.delay = torch.nn.Parameter(torch.tensor([[3.0]]), requires_grad=False)
         >>> rule = DelayAdjustedSTDP(lr_post=1.0, lr_pre=-1.0, params=["delay"])
-        >>> unit = rule.register_cell("enc", Cell(fc, nn.Identity()))
+        >>> unit = rule.register_cell("enc", Cell(fc, torch.nn.Identity()))
         >>> for pre, post in ((1.0, 0.0), (0.0, 1.0)):  # the answer, 1 ms after the spike
         ...     _ = unit.cell.connection(torch.tensor([[pre]]))
         ...     _ = unit.cell.neuron(torch.tensor([[post]]))

@@ -38,9 +38,8 @@ class DeltaRule(ThirdFactorRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import DeltaRule, Serial
-        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.Identity())
+        >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.Identity())
         >>> rule = DeltaRule(lr=0.1)
         >>> unit = rule.register_cell("readout", layer.cell)
         >>> y = layer(torch.tensor([[1.0, 0.0]]))

@@ -72,12 +72,11 @@ class EProp(PotentialRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import EProp, Serial
         >>> from lightning_accum.rules import SymmetricFeedback
         >>> from lightning_accum.nn import SurrogateLIF
-        >>> layer = Serial(nn.Linear(3, 4), SurrogateLIF(4, time_dim=0))
-        >>> readout = nn.Linear(4, 2)
+        >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, time_dim=0))
+        >>> readout = torch.nn.Linear(4, 2)
         >>> rule = EProp(lr=0.01, feedback=SymmetricFeedback(readout), time_dim=0)
         >>> unit = rule.register_cell("hidden", layer.cell)
         >>> y = readout(layer(torch.ones(10, 1, 3)))

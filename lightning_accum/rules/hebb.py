@@ -24,10 +24,9 @@ class Hebb(RateRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Hebb, Serial
-        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.ReLU())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> hebb = Hebb(lr=0.1)
         >>> unit = hebb.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0, 3.0]]))

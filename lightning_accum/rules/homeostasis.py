@@ -30,11 +30,10 @@ class Homeostasis(Rule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Homeostasis, Serial
-        >>> layer = Serial(nn.Linear(1, 2), nn.Identity())
+        >>> layer = Serial(torch.nn.Linear(1, 2), torch.nn.Identity())
         >>> _ = layer.connection.bias.data.copy_(torch.tensor([1.0, 0.0]))
-        >>> _ = nn.init.zeros_(layer.connection.weight)
+        >>> _ = torch.nn.init.zeros_(layer.connection.weight)
         >>> rule = Homeostasis(lr=0.1, target=250.0, params=["bias"])
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(4):  # the first neuron fires in every step, the second never

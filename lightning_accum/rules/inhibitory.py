@@ -33,10 +33,9 @@ class InhibitorySTDP(Rule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import InhibitorySTDP, Serial
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0)
         >>> unit = rule.register_cell("inhibition", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))

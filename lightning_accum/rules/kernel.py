@@ -46,11 +46,10 @@ class KernelSTDP(Rule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import KernelSTDP, Serial
         >>> from lightning_accum.functional import GaussianKernel
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = KernelSTDP(GaussianKernel(1.0, width=2.0))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 1.0):

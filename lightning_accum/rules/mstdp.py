@@ -34,10 +34,9 @@ class MSTDP(PairRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import MSTDP, Serial
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = MSTDP(lr_post=1.0, lr_pre=0.0)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> _ = layer(torch.ones(2, 1))
@@ -87,10 +86,9 @@ class MSTDPET(PairRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import MSTDPET, Serial
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 0.0):

@@ -45,7 +45,6 @@ class Neuromodulator:
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Neuromodulator, Rule, Serial, Term
         >>> from lightning_accum.rules import reward_modulated
         >>> class Dopamine(Rule):
@@ -53,8 +52,8 @@ class Neuromodulator:
         ...     def terms(self, window, h):
         ...         terms = [Term(0.1, window.post, window.pre)]
         ...         return reward_modulated(window, terms, modulator="dopamine")
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = Dopamine()
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for released in (1.0, 0.0):  # a spike on both sides in each of two steps

@@ -22,10 +22,9 @@ class Oja(RateRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Oja, Serial
-        >>> layer = Serial(nn.Linear(2, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.constant_(layer.connection.weight, 0.5)
+        >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.constant_(layer.connection.weight, 0.5)
         >>> oja = Oja(lr=0.1)
         >>> unit = oja.register_cell("pca", layer.cell)
         >>> for _ in range(200):

@@ -29,10 +29,9 @@ class Sanger(RateRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Sanger, Serial
-        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
-        >>> _ = nn.init.constant_(layer.connection.weight, 1.0)
+        >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.constant_(layer.connection.weight, 1.0)
         >>> rule = Sanger(lr=1.0)
         >>> unit = rule.register_cell("pca", layer.cell)
         >>> _ = layer(torch.tensor([[1.0, 0.0]]))

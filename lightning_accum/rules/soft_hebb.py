@@ -30,9 +30,8 @@ class SoftHebb(RateRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import SoftHebb, Serial
-        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
+        >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = layer.connection.weight.data.copy_(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
         >>> rule = SoftHebb(lr=0.1, temperature=0.2)
         >>> unit = rule.register_cell("enc", layer.cell)

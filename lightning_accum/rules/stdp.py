@@ -86,10 +86,9 @@ class STDP(PairRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import STDP, Serial
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> stdp = STDP(lr_post=0.1, lr_pre=-0.1, tc_post=20.0, tc_pre=20.0)
         >>> unit = stdp.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 1.0):

@@ -46,11 +46,10 @@ class STLLR(GradientRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import STLLR, Serial
         >>> from lightning_accum.nn import SurrogateLIF
-        >>> layer = Serial(nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
-        >>> readout = nn.Linear(4, 2)
+        >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
+        >>> readout = torch.nn.Linear(4, 2)
         >>> rule = STLLR(lr_post=0.01, lr_pre=-0.01, time_dim=0)
         >>> unit = rule.register_cell("hidden", layer.cell)
         >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()

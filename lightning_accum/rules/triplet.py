@@ -42,10 +42,9 @@ class TripletSTDP(Rule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Serial, TripletSTDP
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 1.0):

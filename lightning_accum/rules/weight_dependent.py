@@ -44,10 +44,9 @@ class WeightDependentSTDP(PairRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import Serial, WeightDependentSTDP
-        >>> layer = Serial(nn.Linear(1, 1, bias=False), nn.Identity())
-        >>> _ = nn.init.ones_(layer.connection.weight)
+        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
+        >>> _ = torch.nn.init.ones_(layer.connection.weight)
         >>> rule = WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0)
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))

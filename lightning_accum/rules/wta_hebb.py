@@ -34,9 +34,8 @@ class WTAHebb(RateRule):
 
     Example:
         >>> import torch
-        >>> from torch import nn
         >>> from lightning_accum import WTAHebb, Serial
-        >>> layer = Serial(nn.Linear(2, 2, bias=False), nn.Identity())
+        >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = layer.connection.weight.data.copy_(torch.eye(2))
         >>> rule = WTAHebb(lr=0.5)
         >>> unit = rule.register_cell("enc", layer.cell)
