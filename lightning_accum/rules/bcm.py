@@ -1,6 +1,5 @@
 """The rule of Bienenstock, Cooper and Munro: a threshold that slides."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from typing_extensions import Self
@@ -52,7 +51,7 @@ class BCM(RateRule):
 
     rectified: ClassVar[bool] = True
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns potentiation above the threshold, and depression below it."""
         post = window.post.values()
         phi = post * (post - window.post.average(h.tc_threshold, power=2))

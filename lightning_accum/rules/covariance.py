@@ -1,7 +1,5 @@
 """The covariance rule: Hebb's product of deviations from the average."""
 
-from collections.abc import Sequence
-
 from typing_extensions import Self
 
 from lightning_accum.engine import Term, Window
@@ -43,9 +41,9 @@ class Covariance(RateRule):
 
     tc_average: float = 1000.0
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Term:
         """Returns the product of both sides' deviations from their averages."""
         post, pre = (
             side.values() - side.average(h.tc_average) for side in (window.post, window.pre)
         )
-        return (Term(h.lr, post, pre),)
+        return Term(h.lr, post, pre)

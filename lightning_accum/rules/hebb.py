@@ -1,7 +1,5 @@
 """Hebb's rule, and the same negated, for spikes or rates."""
 
-from collections.abc import Sequence
-
 from typing_extensions import Self
 
 from lightning_accum.engine import Term, Window
@@ -41,9 +39,9 @@ class Hebb(RateRule):
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Term:
         """Returns the product of both sides."""
-        return (Term(h.lr, window.post, window.pre),)
+        return Term(h.lr, window.post, window.pre)
 
 
 class AntiHebb(RateRule):
@@ -63,6 +61,6 @@ class AntiHebb(RateRule):
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> Term:
         """Returns the negated product of both sides."""
-        return (Term(-h.lr, window.post, window.pre),)
+        return Term(-h.lr, window.post, window.pre)

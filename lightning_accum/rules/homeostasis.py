@@ -1,7 +1,5 @@
 """Homeostasis: each neuron's drive changes until the neuron fires at its target rate."""
 
-from collections.abc import Sequence
-
 import torch
 from typing_extensions import Self
 
@@ -66,7 +64,7 @@ class Homeostasis(Rule):
         """Returns the target."""
         return float(self.state_of(name).hyperparameters.target)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns a constant rise, and a fall with each spike."""
         post, one = window.post, window.one
         ones = torch.ones((), dtype=post.source.dtype, device=post.activity.device)

@@ -1,7 +1,5 @@
 """Spike-timing-dependent plasticity of inhibitory synapses."""
 
-from collections.abc import Sequence
-
 from typing_extensions import Self
 
 from lightning_accum._checks import check_value, is_number
@@ -65,7 +63,7 @@ class InhibitorySTDP(Rule):
         """Returns the target rate."""
         return float(self.state_of(name).hyperparameters.target_rate)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
         """Returns potentiation by pairs in either order, and depression by presynaptic spikes."""
         alpha = 2.0 * h.target_rate / 1000.0 * h.tc
         always = window.post.values().new_ones(()).expand(window.post.activity.shape)

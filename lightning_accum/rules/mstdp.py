@@ -1,7 +1,5 @@
 """Pair STDP, modulated by a reward that comes at once, or later."""
 
-from collections.abc import Sequence
-
 from typing_extensions import Self
 
 from lightning_accum.cells.fields import field
@@ -51,7 +49,7 @@ class MSTDP(PairRule):
 
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Change]:
+    def terms(self, window: Window, h: Self) -> list[Change]:
         """Returns both terms of pair STDP, times the reward."""
         return reward_modulated(window, self.pairs(window, h))
 
@@ -105,7 +103,7 @@ class MSTDPET(PairRule):
     tc_eligibility: float = 25.0
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Change]:
+    def terms(self, window: Window, h: Self) -> list[Change]:
         """Returns both terms of pair STDP, times the discounted future reward."""
         return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)
 

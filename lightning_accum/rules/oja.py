@@ -1,7 +1,5 @@
 """Hebb's rule with a decay that normalizes: the first principal component."""
 
-from collections.abc import Sequence
-
 from typing_extensions import Self
 
 from lightning_accum.engine import Term, Window
@@ -39,7 +37,7 @@ class Oja(RateRule):
         doi:10.1007/BF00275687, eq. 3.
     """
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns Hebb's product, and a decay by the square of the output."""
         squared = window.post.values() ** 2
         decay = window.decay(-h.lr, squared)

@@ -1,6 +1,5 @@
 """Hebb's rule for several neurons in order: the principal components."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor
@@ -45,7 +44,7 @@ class Sanger(RateRule):
         network", doi:10.1016/0893-6080(89)90044-0, eq. 3.
     """
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
         explained = partial(_explained_by_earlier, param=window.param)
         post = window.post.values()

@@ -1,7 +1,5 @@
 """Soft competition: the weights of neurons approach the input by their shares of a softmax."""
 
-from collections.abc import Sequence
-
 from typing_extensions import Self
 
 from lightning_accum._checks import check_value, is_number
@@ -55,7 +53,7 @@ class SoftHebb(RateRule):
         fits = is_number(h.temperature) and 0 < h.temperature < float("inf")
         check_value(fits, "temperature", h.temperature, "a positive, finite number")
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns the input by each neuron's share, less what the neuron has learned of it."""
         drive = window.post.values()
         share = (drive / h.temperature).softmax(window.post.unit_dim)

@@ -1,6 +1,5 @@
 """Pair-based spike-timing-dependent plasticity."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
@@ -116,9 +115,9 @@ class STDP(PairRule):
         should = f"'nearest' for `pairing = {h.pairing!r}`, which says which spikes are nearest"
         check_value(fits, "trace_mode", h.trace_mode, should)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Change]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term] | Change:
         """Returns a term for the spikes of each side."""
-        return self.pairs(window, h) if h.pairing == "symmetric" else [_SinglePairs(window, h)]
+        return self.pairs(window, h) if h.pairing == "symmetric" else _SinglePairs(window, h)
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the rates and decays of one step."""

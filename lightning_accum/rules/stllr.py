@@ -1,7 +1,5 @@
 """S-TLLR: deep spiking networks learn from a gradient, and from the timing of both sides."""
 
-from collections.abc import Sequence
-
 from torch import Tensor
 from typing_extensions import Self
 
@@ -71,7 +69,7 @@ class STLLR(GradientRule):
     _states_in_terms = True
     _traces = 2
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns the gradient times the causal product, and times the other one."""
         membrane = window.state("membrane")
         check_real("membrane", membrane.dtype)

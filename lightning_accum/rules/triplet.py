@@ -1,7 +1,5 @@
 """Triplet-based spike-timing-dependent plasticity."""
 
-from collections.abc import Sequence
-
 from typing_extensions import Self
 
 from lightning_accum.cells.fields import field
@@ -70,7 +68,7 @@ class TripletSTDP(Rule):
     tc_pre_slow: float = 101.0
     trace_mode: TraceMode = field(default="cumulative", kw_only=True)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
         """Returns a pair and a triplet term for the spikes of each side."""
         pre, post, mode = window.pre, window.post, h.trace_mode
         r1, o1 = pre.trace(h.tc_pre_fast, mode), post.trace(h.tc_post_fast, mode)

@@ -1,6 +1,5 @@
 """Pair-based spike-timing-dependent plasticity whose size depends on the weight."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -83,7 +82,7 @@ class WeightDependentSTDP(PairRule):
         h = self.state_of(name).hyperparameters
         return h.w_min, h.w_max
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> list[Term]:
         """Returns the terms of pair STDP, scaled by how much room the weight has."""
         param = window.param.to(at_least_float32(window.param.dtype))
         share = ((param - h.w_min) / (h.w_max - h.w_min)).clamp_(0.0, 1.0)

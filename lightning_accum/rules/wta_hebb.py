@@ -1,7 +1,6 @@
 """Competitive learning: the weights of winning neurons approach the input."""
 
 import warnings
-from collections.abc import Sequence
 
 import torch
 from typing_extensions import Self
@@ -60,7 +59,7 @@ class WTAHebb(RateRule):
         fits = isinstance(h.winners, int) and h.winners > 0
         check_value(fits, "winners", h.winners, "a positive number of neurons")
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns the input of the winners, less their weights."""
         post, dim = window.post.values(), window.post.unit_dim
         should = f"at most the number of neurons, {post.shape[dim]}"
