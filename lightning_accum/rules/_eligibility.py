@@ -18,7 +18,7 @@ from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, adde
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
-from lightning_accum.rules._error import LearningSignal
+from lightning_accum.rules.feedback import LearningSignal
 from lightning_accum.rules.third_factor import PotentialRule, potential, potentials
 from lightning_accum.sparse.eligibility import Folding, Potential, fold_in_blocks, fold_to_edges
 from lightning_accum.sparse.kernel_library import Scratch

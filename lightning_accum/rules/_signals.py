@@ -1,10 +1,23 @@
-"""The signals of a cell that a rule records: their monitors, and the checks of their shapes."""
+"""What a rule records of a cell, and the checks of what both are set to."""
 
-from typing import Any, NamedTuple, TypeAlias
+import math
+from collections.abc import Collection
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 from torch import nn
 
+from lightning_accum._checks import (
+    check_choice,
+    check_type,
+    check_value,
+    is_number,
+    warn_below_step,
+)
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import rates_in
+from lightning_accum.functional.reductions import check_reduction
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.nn.linear import DelayedLinear
 from lightning_accum.observe import (
     InputMonitor,
     Monitor,
@@ -13,6 +26,16 @@ from lightning_accum.observe import (
     WindowRecorder,
 )
 from lightning_accum.observe.monitor import MonitorConstructor, Picker, first_tensor
+from lightning_accum.rules.neuromodulator import modulators_of
+
+# The `time_dim` of other libraries' neurons, by the library and the name of the base class.
+_FOREIGN = {
+    ("snntorch", "SpikingNeuron"): None,
+    ("norse", "SNNCell"): None,
+    ("norse", "SNNRecurrentCell"): None,
+    ("norse", "SNN"): 0,
+    ("norse", "SNNRecurrent"): 0,
+}
 
 StateSource: TypeAlias = str | Picker | type[Monitor]
 """Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""
@@ -76,3 +99,61 @@ def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     if isinstance(source, type):
         return RecordedSignal(name, "neuron", source, False, False, first_tensor)
     return RecordedSignal(name, "neuron", OutputMonitor, False, False, source)
+
+
+def _is_time_constant(name: str) -> bool:
+    return name == "tc" or name.startswith("tc_")
+
+
+def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
+    """Raises if hyperparameters of all rules make no sense; the optional ones may be ``None``."""
+    check_reduction(h.batch_reduction, "batch_reduction")
+    rates = rates_in(vars(h))
+    for name, value in vars(h).items():
+        if value is None and name in optional:
+            continue
+        if name == "dt" or _is_time_constant(name):
+            fits = is_number(value) and 0 < value < math.inf
+            check_value(fits, name, value, "a positive, finite number of ms")
+        elif name in rates:
+            fits = is_number(value) and abs(value) < math.inf
+            check_value(fits, name, value, "a finite number")
+    should = "names of at least one parameter of the connection, such as `('weight',)`"
+    check_value(bool(h.params), "params", h.params, should)
+    check_choice("trace_mode", getattr(h, "trace_mode", "cumulative"), get_args(TraceMode))
+    should = "a callable that finds a tensor in a neuron's output, or None"
+    check_type(h.picker is None or callable(h.picker), "picker", h.picker, should)
+
+
+def check_modules(name: str, cell: Cell, h: Any, takes_delays: bool) -> None:
+    """Raises a ``ValueError`` if a module has another time than the rule, or delays to ignore."""
+    neuron, connection = cell.neuron, cell.connection
+    mode = {"s": None, "m": 0}.get(getattr(neuron, "step_mode", ""), h.time_dim)
+    for kind in type(neuron).__mro__:
+        mode = _FOREIGN.get((kind.__module__.partition(".")[0], kind.__name__), mode)
+    time_dim = getattr(neuron, "time_dim", mode)
+    should = f"that of the neuron of cell `{name}`, {time_dim}"
+    how = f"and call the neuron once per {'step' if time_dim is None else 'sequence'}"
+    how = f"give the rule `time_dim={time_dim}`, {how}"
+    check_value(time_dim == h.time_dim, "time_dim", h.time_dim, should, how)
+    # in ms, as in `lightning_accum.nn`; that of a neuron without `time_dim` may be in any unit
+    steps = {"neuron": getattr(neuron, "dt", None) if hasattr(neuron, "time_dim") else None}
+    if isinstance(connection, DelayedLinear):
+        if not takes_delays:
+            raise ValueError(
+                f"The connection of cell `{name}` should have no delays, because the rule would"
+                " ignore them. Found a DelayedLinear: train it with `DelayAdjustedSTDP` or"
+                " `DelayAdjustedKernelSTDP`."
+            )
+        steps["connection"] = connection.dt
+    for side, step in steps.items():
+        fits, should = not is_number(step) or math.isclose(step, h.dt), f"the step of the {side}"
+        should += f" of cell `{name}`, {step} ms"
+        check_value(fits, "dt", h.dt, should, f"give the rule `dt={step}`")
+    constants = {key: value for key, value in vars(h).items() if _is_time_constant(key) and value}
+    constants |= {f"{key}.tc": each.tc for key, each in modulators_of(h).items()}
+    warn_below_step(h.dt, f"cell `{name}`", **constants)
+    times = getattr(getattr(h, "kernel", None), "__dict__", {})
+    kernel = {k: v for k, v in times.items() if k.startswith("tc_") or k == "width"}
+    if all(map(is_number, kernel.values())):
+        warn_below_step(h.dt, f"the kernel of cell `{name}`", **kernel)

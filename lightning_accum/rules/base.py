@@ -31,9 +31,15 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.monitor import Picker
-from lightning_accum.rules._checks import check_connection, check_hyperparameters, check_neuron
 from lightning_accum.rules._plan import CellPlan, Observed
-from lightning_accum.rules._signals import RecordedSignal, StateSource, both_sides, state_of
+from lightning_accum.rules._signals import (
+    RecordedSignal,
+    StateSource,
+    both_sides,
+    check_hyperparameters,
+    check_modules,
+    state_of,
+)
 from lightning_accum.rules.neuromodulator import Neuromodulator, check_modulator, with_levels
 from lightning_accum.sparse.neurons import PairSTDP
 from lightning_accum.updates.targets import follow_synapses
@@ -176,8 +182,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         The ``time_dim`` and ``dt`` of the neuron should be the rule's, and the connection should
         have no delays unless the rule takes account of them.
         """
-        check_neuron(name, cell, h)
-        check_connection(name, cell, h, self._shifts_by_delay)
+        check_modules(name, cell, h, self._shifts_by_delay)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.

@@ -6,7 +6,7 @@ from typing_extensions import Self
 from lightning_accum.cells.fields import field
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.recording import Recording
-from lightning_accum.rules._error import learning_signal
+from lightning_accum.rules.feedback import learning_signal
 from lightning_accum.rules.third_factor import ThirdFactorRule
 
 

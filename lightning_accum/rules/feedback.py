@@ -1,15 +1,18 @@
-"""Feedback: how an error of the outputs reaches each hidden neuron."""
+"""Feedback: how an error of the outputs becomes the learning signal of each hidden neuron."""
 
 import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
+from lightning_accum._compat.torch import hook_count
+from lightning_accum.engine.recording import Recording
 from lightning_accum.observe.monitor import find_module
 
 
@@ -267,3 +270,76 @@ class LearnedFeedback(_OfReadout):
         self.weight.mul_(1 - self.decay).add_(update)
         self.before.copy_(now)
         self.begun.fill_(True)
+
+
+@dataclass(frozen=True)
+class LearningSignal:
+    """The learning signal of each neuron, computed from the error for some steps at a time."""
+
+    error: Tensor
+    feedback: Feedback | None  # without it, the error is the signal
+    shape: torch.Size  # of the neurons' output, [T, B, ...]
+    every_step: bool  # whether the error has the dimension of time
+
+    def weighted(self) -> tuple[Tensor, Tensor] | None:
+        """Returns the error and the weights whose product the signal is, if it is one."""
+        feedback = self.feedback
+        if feedback is None or type(feedback).forward is not Feedback.forward:
+            return None
+        weight = None if hook_count(feedback) else feedback.matrix()
+        if weight is None:
+            return None
+        dtype = torch.promote_types(self.error.dtype, weight.dtype)
+        device = self.error.device
+        return self.error.to(dtype).contiguous(), weight.to(device, dtype).contiguous()
+
+    def of(self, steps: slice) -> Tensor:
+        """Returns the signal of some steps, ``[T, B, ...]`` in float32 or wider."""
+        error = self.error[steps] if self.every_step else self.error
+        signal = error if self.feedback is None else self.feedback(error)
+        signal = signal.reshape(*error.shape[: 1 + self.every_step], *self.shape[2:])
+        length = len(range(*steps.indices(self.shape[0])))
+        return signal if self.every_step else signal.expand(length, *signal.shape)
+
+
+def learning_signal(
+    recording: Recording, rule: str, feedback: Feedback | None = None
+) -> LearningSignal:
+    """Returns the learning signal of the ``error`` that was given, or raises if it does not fit."""
+    post = recording.activity("post")
+    steps, batch, *shape = post.shape
+    error = recording.inputs.get("error")
+    given = list(error.shape) if isinstance(error, Tensor) else []
+    by_class = feedback is not None and feedback.matrix() is not None
+    dims = 1 if by_class else len(shape)  # after those of steps and samples
+    each = len(given) == 2 + dims
+    lead = [steps, batch] if each else [batch]
+    led = len(given) == len(lead) + dims and given[: len(lead)] == lead
+    alike = feedback is not None or math.prod(given[len(lead) :]) == math.prod(shape)
+    if not (isinstance(error, Tensor) and led and alike):
+        last = "classes" if by_class else ", ".join(map(str, shape))
+        mend = (
+            "call the rule as `rule(error=...)`, or give the callback"
+            ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
+        )
+        if each and given[:2] == [batch, steps] != lead:
+            mend = "time is its first dimension, so call `error.transpose(0, 1)`."
+        elif led:
+            mend = "give each output its own error, as `y - target` does."
+        found = given if isinstance(error, Tensor) else type(error).__name__
+        raise ValueError(
+            f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
+            f" {steps} steps and a batch of {batch}. Found {found}: {mend}"
+        )
+    if error.is_complex():
+        raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
+    error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
+    if feedback is not None:
+        one = error[0, :1] if each else error[:1]
+        neurons = feedback(one)[0].numel()
+        if neurons != math.prod(shape):
+            raise ValueError(
+                f"Argument `feedback` of `{rule}` should give a signal to each of the"
+                f" {math.prod(shape)} neurons. Found {neurons}: make it for this layer."
+            )
+    return LearningSignal(error, feedback, post.shape, each)

@@ -13,8 +13,8 @@ from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.rules._eligibility import FoldConstants, FoldedWindow, fold_window
-from lightning_accum.rules._error import LearningSignal
 from lightning_accum.rules._signals import StateSource
+from lightning_accum.rules.feedback import LearningSignal
 from lightning_accum.rules.third_factor import PotentialRule
 
 
