@@ -1,6 +1,5 @@
 """Simulates a layer over a sequence, and applies what a rule learns as it goes."""
 
-import math
 import warnings
 from typing import Any
 
@@ -8,24 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors, check_value
-from lightning_accum.cells.layer import Serial
-from lightning_accum.cells.populations import Populations
 from lightning_accum.distributed.world import processes
-from lightning_accum.nn.linear import Linear
-from lightning_accum.nn.neuron import Neurons
-from lightning_accum.nn.sparse_linear import SparseLinear
-from lightning_accum.rules._learner import WATCHED, Learner, learner_of, only_rule_watches
+from lightning_accum.rules._loops import Unsuited, check_suited, run_compiled
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.neuromodulator import modulators_of
-from lightning_accum.rules.online_populations import run_populations, suited
-from lightning_accum.sparse.events import SpikeRows
-from lightning_accum.sparse.neurons import (
-    NeuronState,
-    OnlineState,
-    PairSTDP,
-    SpikingNeurons,
-    run_online,
-)
 
 
 def learn_online(
@@ -188,112 +173,10 @@ def why_step_by_step(
         >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
         'the loop knows no `Oja`'
     """
-    found: object
     if update_every != 1:
-        found = f"the loop updates after every step, and `update_every = {update_every}`"
-    elif isinstance(layer, Populations):
-        found = suited(rule, layer, inputs, given)
-    else:
-        found = _suited(rule, layer, inputs, given)
-    return found if isinstance(found, str) else None
-
-
-# ------------------------------------------------------------- the compiled loop, if it suits
-@torch.no_grad()
-def run_compiled(
-    rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]
-) -> Tensor | None:
-    """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
-    if isinstance(layer, Populations):
-        return run_populations(rule, layer, inputs, given)
-    found = _suited(rule, layer, inputs, given)
-    if isinstance(found, str):
-        return None
-    connection, neuron, learner, raster, neurons, reward = found
-    weight = connection.weight
-    steps, batch, size = inputs.shape
-    before = OnlineState(
-        *neuron.begin_loop(weight.new_empty(batch, len(weight))),
-        **learner.left(batch, size, len(weight), weight),
-    )
-    limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
-    done = run_online(
-        raster, weight, connection.bias, neurons, learner.pairs, before, limits, reward
-    )
-    if done is None:
-        return None
-    # a NaN is both the least and the largest value; `isfinite` would take a tenth of a short loop
-    if done[1].numel() and not all(map(torch.isfinite, done[1].aminmax())):
-        return None
-    spikes, transposed, after = done
-    learner.updater.events.applying(learner.updater, ("weight",))
-    weight.copy_(transposed.t())
-    neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
-    learner.finish(rule, raster, spikes, given, after._asdict())
-    dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
-    return spikes.to(neuron.spike_dtype or dtype)
-
-
-def _suited(
-    rule: Rule, layer: nn.Module, inputs: Tensor, given: dict[str, Any]
-) -> tuple[nn.Linear, Neurons, Learner, Tensor, SpikingNeurons, Tensor | None] | str:
-    """Returns the layer, its learner, spikes, constants and rewards, or why it does not suit."""
-    cells = list(rule.named_cells)
-    if len(cells) != 1 or not isinstance(layer, Serial) or inputs.ndim != 3:
-        return "the loop runs one cell, a `Serial` that takes inputs `[T, B, N]`"
-    ((name, (cell, _)),) = cells
-    connection, neuron = layer.connection, layer.neuron
-    if type(connection) not in (nn.Linear, Linear) or not isinstance(neuron, Neurons):
-        kinds = f"`{type(connection).__name__}` and `{type(neuron).__name__}`"
-        return (
-            f"the loop runs `Linear` and `LIF` or `AdaptiveLIF` neurons, and finds {kinds}"
-            + ", which it runs in `Populations`" * isinstance(connection, SparseLinear)
-        )
-    if cell.connection is not connection or cell.neuron is not neuron:
-        return "the rule's cell is another one than the layer's"
-    assert isinstance(connection, nn.Linear)
-    if inputs.shape[2] != connection.in_features or neuron.size != (connection.out_features,):
-        return "the sizes of inputs, connection and neurons differ"
-    neurons, raster = neuron.loop_constants(), _as_raster(inputs)
-    if neurons is None:
-        return "the loop knows no inhibition but `WinnerTakeAll`"
-    learner = learner_of(rule, name, inputs.shape[1])
-    if isinstance(learner, str):
-        return learner
-    if raster is None:
-        return "the loop takes spikes on the CPU"
-    same = connection.bias is None or connection.bias.dtype == connection.weight.dtype
-    if not same or not only_rule_watches(rule, (layer, connection, neuron)):
-        return WATCHED
-    reward = _reward(learner.pairs, given, inputs.shape[:2])
-    if isinstance(reward, str):
-        return reward
-    return connection, neuron, learner, raster, neurons, reward
-
-
-def _reward(pairs: PairSTDP, given: dict[str, Any], shape: torch.Size) -> Tensor | str | None:
-    """Returns the rewards ``[T, B]`` if the rule takes any, or why the loop does not take them."""
-    if pairs.reward is None:
-        return "the rule is given what it does not use" if given else None
-    reward = given.get("reward")
-    if isinstance(reward, (int, float)):
-        reward = torch.tensor(float(reward), dtype=torch.float64)
-    if len(given) == 1 and isinstance(reward, Tensor) and not reward.is_complex():
-        fits = reward.shape in (torch.Size([]), shape[1:], (1, *shape[1:]), shape)
-        if fits and bool(reward.isfinite().all()):
-            return reward.detach().to("cpu", torch.float64).expand(shape) * pairs.reward
-    return "the rule should be given a reward of finite numbers, and nothing else"
-
-
-def _as_raster(inputs: Tensor) -> Tensor | None:
-    """Returns the input as booleans, ``None`` if it is not spikes on the CPU."""
-    if not inputs.is_cpu or inputs.is_complex():
-        return None
-    if inputs.dtype == torch.bool:
-        return inputs
-    raster = torch.empty(inputs.shape, dtype=torch.bool)
-    found = SpikeRows(raster[None], inputs.dtype).write(0, inputs)
-    if found is None:
-        raster = inputs != 0
-        return raster if bool((inputs == raster).all()) else None
-    return raster if found >= 0 else None
+        return f"the loop updates after every step, and `update_every = {update_every}`"
+    try:
+        check_suited(rule, layer, inputs, given)
+    except Unsuited as why:
+        return str(why)
+    return None

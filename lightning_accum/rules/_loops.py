@@ -1,0 +1,372 @@
+"""The compiled loops, which simulate a layer or a network and learn in each step."""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter, signature
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+
+from lightning_accum._checks import quoted
+from lightning_accum._compat.torch import hook_count, is_traced
+from lightning_accum.cells.layer import Serial
+from lightning_accum.cells.populations import Ends, Populations
+from lightning_accum.cells.state import CellState
+from lightning_accum.engine.state import StateKey, trace_key
+from lightning_accum.nn.linear import Linear
+from lightning_accum.nn.neuron import Neurons
+from lightning_accum.nn.sparse_linear import SparseLinear
+from lightning_accum.rules.base import Rule
+from lightning_accum.rules.reward_modulated import eligibility_key
+from lightning_accum.sparse.events import SpikeRows
+from lightning_accum.sparse.neurons import (
+    NeuronState,
+    OnlineState,
+    PairSTDP,
+    SpikingNeurons,
+    run_online,
+)
+from lightning_accum.sparse.recurrent import (
+    SparseGroup,
+    SparseWeights,
+    can_run_recurrent,
+    run_recurrent,
+)
+from lightning_accum.updates import Accumulator, Clamp, Updater
+
+
+class Unsuited(Exception):
+    """Says why no loop runs a layer."""
+
+
+def _need(suits: bool, why: str) -> None:
+    """Raises an :class:`Unsuited` that says why, unless a loop suits."""
+    if not suits:
+        raise Unsuited(why)
+
+
+@torch.no_grad()
+def run_compiled(
+    rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
+) -> Tensor | None:
+    """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
+    try:
+        if isinstance(layer, Populations):
+            return _run_populations(rule, layer, inputs, given)
+        return _run_layer(rule, layer, inputs, given)
+    except Unsuited:
+        return None
+
+
+def check_suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]) -> None:
+    """Raises an :class:`Unsuited` that says why, unless a loop suits."""
+    if isinstance(layer, Populations):
+        _suited_populations(rule, layer, inputs, given)
+    else:
+        _suited_layer(rule, layer, inputs, given)
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """A cell of a rule that suits a loop."""
+
+    name: str
+    state: CellState
+    updater: Updater
+    pairs: PairSTDP
+    limits: tuple[float, float]  # of the weight
+
+    @cached_property
+    def _traces(self) -> dict[str, tuple[StateKey, bool]]:
+        """The keys of what passes on, by name, and whether the rule uses it."""
+        pairs = self.pairs
+        mode, tc = "nearest" if pairs.nearest else "cumulative", pairs.tc_eligibility
+        rates = pairs.rate_post, pairs.rate_pre
+        pre = trace_key("pre", pairs.decay_pre, mode), any((tc, rates[0], pairs.triplet_post))
+        post = trace_key("post", pairs.decay_post, mode), any((tc, rates[1], pairs.triplet_pre))
+        keys = {"pre": pre, "post": post}
+        for name, slow in ("pre", pairs.slow_pre), ("post", pairs.slow_post):
+            if slow is not None:
+                keys[f"{name}_slow"] = trace_key(name, slow, mode), True
+        if tc is not None:
+            for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
+                keys[part] = eligibility_key("weight", part, tc), used
+        return keys
+
+    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Tensor]:
+        """Returns what the last window left, by name; zeros for nothing, or of other samples."""
+        sides, found = {"pre": (batch, inputs), "post": (batch, outputs)}, {}
+        for name, (key, _) in self._traces.items():
+            value = self.state.carried.get(key)
+            shape = sides.get(name.removesuffix("_slow"), (batch, outputs, inputs))
+            fits = value is not None and value.shape == shape
+            found[name] = value if value is not None and fits else like.new_zeros(shape)
+        return found
+
+    def finish(
+        self,
+        rule: Rule,
+        pre: Tensor,
+        post: Tensor,
+        given: Mapping[str, Any],
+        left: Mapping[str, Any],
+    ) -> None:
+        """Tells of changes that were made, and keeps what is left for the next window."""
+        state = self.state
+        self.updater.events.applied(self.updater, ("weight",), {})
+        rule.events.evaluated(self.name, pre, post, given)
+        rule.unread = []
+        state.carried = {key: left[name] for name, (key, used) in self._traces.items() if used}
+        if state.loaded:
+            state.check_loaded(state.carried, self.name)
+        state.samples["weight"] = state.samples.get("weight", 0) + post.shape[:2].numel()
+
+
+def _learner_of(rule: Rule, name: str, batch: int) -> _Learner:
+    """Returns what a loop needs of a cell of the rule."""
+    (cell, _), state, updater = rule.get_cell(name), rule.state_of(name), rule.updater_of(name)
+    h, weight = state.hyperparameters, cell.connection.weight
+    why = "the loop knows no reduction but the sum and the mean over the batch, and"
+    why += f" `batch_reduction = {h.batch_reduction!r}`"
+    _need(rule.reduction_of(name).adds, why)
+    pairs = rule.loop_constants(h, batch)
+    if pairs is None:
+        raise Unsuited(f"the loop knows no `{type(rule).__name__}`{_option(rule, vars(h), batch)}")
+    _need(h.params == ("weight",), "the loop changes the weight only")
+    pending: Accumulator = getattr(updater, "weight")  # noqa: B009
+    clamps = [fn for fn in updater.constraints_of("weight") if type(fn) is Clamp]
+    known = len(updater.constraints_of("weight")) == len(clamps) < 2
+    _need(known, "the loop knows no constraint but `Clamp`")
+    on_cpu = type(weight) is nn.Parameter and weight.is_cpu
+    _need(on_cpu, "the loop changes a parameter on the CPU")
+    free = not hook_count(updater) and pending.empty
+    _need(free, "the updater has hooks, or changes that are not applied")
+    low, high = clamps[0].weight_limits if clamps else (None, None)
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    least, most = weight.aminmax() if weight.numel() else (low, high)
+    inside = bool(least >= low and most <= high)  # nor are they if one is not a number
+    _need(inside, "weights are outside the limits of `Clamp`, or not numbers")
+    if pending.rooms is None:
+        raise Unsuited("the loop knows the bounds of this package only")
+    if any(pending.rooms):
+        why = "the loop knows no bound on changes that depend on the weight already"
+        _need(not (pairs.rise or pairs.fall), why)
+        pairs = pairs._replace(rise=pending.rooms[0], fall=pending.rooms[1])
+    return _Learner(name, state, updater, pairs, (low, high))
+
+
+def _option(rule: Rule, h: Mapping[str, Any], batch: int) -> str:
+    """Returns the option, with its value, without which there would be a loop, if there is one."""
+    known = signature(type(rule)).parameters
+    for name, value in h.items():
+        default = known[name].default if name in known else value
+        other = SimpleNamespace(**{**h, name: default})
+        if default is Parameter.empty or value == default:
+            continue
+        if rule.loop_constants(other, batch) is not None:  # type: ignore[arg-type]
+            return f" with `{name} = {value!r}`"
+    rates = [name for name in h if name.startswith("lr_")]
+    zero = bool(rates) and not any(h[name] for name in rates)
+    return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
+
+
+def _check_watched(rule: Rule, modules: Sequence[nn.Module], same: bool = True) -> None:
+    """Checks that modules train, only the rule watches them, and no recorded step is waiting."""
+    own = list(rule.monitors)
+    alone = (
+        rule.recording
+        and all(monitor.registered for monitor in own)
+        and all(module.training for module in modules)
+        and sum(map(hook_count, modules)) == len(own)
+        and not any(rule.recorded_steps(name) for name, _ in rule.named_cells)
+        and not (torch.is_autocast_enabled("cpu") or is_traced())
+    )
+    why = "something else watches the layer, or steps are recorded that were not evaluated, or"
+    _need(same and alone, f"{why} modules are in evaluation mode")
+
+
+# ------------------------------------------------------------------ one layer
+def _run_layer(
+    rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
+) -> Tensor | None:
+    """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
+    connection, neuron, learner, raster, neurons, reward = _suited_layer(rule, layer, inputs, given)
+    weight = connection.weight
+    steps, batch, size = inputs.shape
+    before = OnlineState(
+        *neuron.begin_loop(weight.new_empty(batch, len(weight))),
+        **learner.left(batch, size, len(weight), weight),
+    )
+    limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
+    done = run_online(
+        raster, weight, connection.bias, neurons, learner.pairs, before, limits, reward
+    )
+    if done is None:
+        return None
+    # a NaN is both the least and the largest value; `isfinite` would take a tenth of a short loop
+    if done[1].numel() and not all(map(torch.isfinite, done[1].aminmax())):
+        return None
+    spikes, transposed, after = done
+    learner.updater.events.applying(learner.updater, ("weight",))
+    weight.copy_(transposed.t())
+    neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
+    learner.finish(rule, raster, spikes, given, after._asdict())
+    dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
+    return spikes.to(neuron.spike_dtype or dtype)
+
+
+def _suited_layer(
+    rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
+) -> tuple[nn.Linear, Neurons, _Learner, Tensor, SpikingNeurons, Tensor | None]:
+    """Returns the layer, its learner, spikes, constants and rewards."""
+    cells = list(rule.named_cells)
+    if len(cells) != 1 or not isinstance(layer, Serial) or inputs.ndim != 3:
+        raise Unsuited("the loop runs one cell, a `Serial` that takes inputs `[T, B, N]`")
+    ((name, (cell, _)),) = cells
+    connection, neuron = layer.connection, layer.neuron
+    if type(connection) not in (nn.Linear, Linear) or not isinstance(neuron, Neurons):
+        kinds = f"`{type(connection).__name__}` and `{type(neuron).__name__}`"
+        raise Unsuited(
+            f"the loop runs `Linear` and `LIF` or `AdaptiveLIF` neurons, and finds {kinds}"
+            + ", which it runs in `Populations`" * isinstance(connection, SparseLinear)
+        )
+    _need(cell == layer.cell, "the rule's cell is another one than the layer's")
+    assert isinstance(connection, nn.Linear)
+    fits = inputs.shape[2] == connection.in_features and neuron.size == (connection.out_features,)
+    _need(fits, "the sizes of inputs, connection and neurons differ")
+    neurons = neuron.loop_constants()
+    if neurons is None:
+        raise Unsuited("the loop knows no inhibition but `WinnerTakeAll`")
+    learner, raster = _learner_of(rule, name, inputs.shape[1]), _as_raster(inputs)
+    same = connection.bias is None or connection.bias.dtype == connection.weight.dtype
+    _check_watched(rule, (layer, connection, neuron), same)
+    reward = _reward(learner.pairs, given, inputs.shape[:2])
+    return connection, neuron, learner, raster, neurons, reward
+
+
+def _reward(pairs: PairSTDP, given: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
+    """Returns the rewards ``[T, B]`` if the rule takes any."""
+    if pairs.reward is None:
+        _need(not given, "the rule is given what it does not use")
+        return None
+    reward = given.get("reward")
+    if isinstance(reward, (int, float)):
+        reward = torch.tensor(float(reward), dtype=torch.float64)
+    if len(given) == 1 and isinstance(reward, Tensor) and not reward.is_complex():
+        fits = reward.shape in (torch.Size([]), shape[1:], (1, *shape[1:]), shape)
+        if fits and bool(reward.isfinite().all()):
+            return reward.detach().to("cpu", torch.float64).expand(shape) * pairs.reward
+    raise Unsuited("the rule should be given a reward of finite numbers, and nothing else")
+
+
+def _as_raster(inputs: Tensor) -> Tensor:
+    """Returns the input, which should be spikes on the CPU, as booleans."""
+    raster, why = inputs, "the loop takes spikes on the CPU"
+    _need(inputs.is_cpu and not inputs.is_complex(), why)
+    if inputs.dtype != torch.bool:
+        raster = torch.empty(inputs.shape, dtype=torch.bool)
+        found = SpikeRows(raster[None], inputs.dtype).write(0, inputs)
+        if found is None:
+            raster = inputs != 0
+            found = 0 if bool((inputs == raster).all()) else -1
+        _need(found >= 0, why)
+    return raster
+
+
+# ------------------------------------------------------------------ several populations
+def _run_populations(
+    rule: Rule, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
+) -> Tensor | None:
+    """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
+    learners = _suited_populations(rule, layer, inputs, given)
+    neurons: list[Neurons] = list(layer.neurons.values())  # type: ignore[arg-type]
+    like = _weights_of(layer)[0].new_empty(1, 0)
+    current, past = inputs[:, 0].to(like.dtype).contiguous(), layer.past(1, inputs.device)
+    groups = [
+        SparseGroup(constants, each.begin_loop(like.new_empty(1, size)))
+        for each, size in zip(neurons, layer.sizes.values(), strict=True)
+        if (constants := each.loop_constants()) is not None
+    ]
+    each = [_weights(layer, ends, learners.get(ends)) for ends in layer.delays]
+    arguments = current, past[:, 0].contiguous(), groups, each
+    if not current.isfinite().all() or not can_run_recurrent(*arguments):
+        return None
+    for learner in learners.values():
+        learner.updater.events.applying(learner.updater, ("weight",))
+    spikes = run_recurrent(*arguments).unsqueeze(1)
+    layer.set_past(spikes)
+    for neuron, group in zip(neurons, groups, strict=True):
+        neuron.end_loop(group.state, len(inputs))
+    of = dict(zip(layer.sizes, spikes.split([*layer.sizes.values()], 2), strict=True))
+    for (ends, delay), weights in zip(layer.delays.items(), each, strict=True):
+        if (learns := learners.get(ends)) is not None:
+            increment_version(weights.weight)
+            pre = of[ends[0]][len(past) - delay : len(spikes) - delay]
+            left = {side: getattr(weights, side).unsqueeze(0) for side in ("pre", "post")}
+            learns.finish(rule, pre, of[ends[1]][len(past) :], {}, left)
+    dtype = inputs.dtype if inputs.is_floating_point() else like.dtype
+    kinds = [neuron.spike_dtype or dtype for neuron in neurons]
+    return spikes[len(past) :].to(functools.reduce(torch.promote_types, kinds))
+
+
+def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> SparseWeights:
+    """Returns a connection as the loop has it, with traces if it learns."""
+    connection, names = layer.cell(*ends).connection, list(layer.sizes)
+    assert isinstance(connection, SparseLinear)
+    weight = connection.weight.detach()
+    source, target = map(names.index, ends)
+    index = connection.starts, connection.outputs
+    found = SparseWeights(source, target, layer.delays[ends], *index, weight)
+    if learner is None:
+        return found
+    left = learner.left(1, layer.sizes[ends[0]], layer.sizes[ends[1]], weight)
+    pre, post = (left[side][0].to(weight.dtype, copy=True) for side in ("pre", "post"))
+    return found._replace(rule=learner.pairs, limits=learner.limits, pre=pre, post=post)
+
+
+def _suited_populations(
+    rule: Rule, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
+) -> dict[Ends, _Learner]:
+    """Returns the cells that learn."""
+    _need(not given, "the loop of `Populations` takes no input of the rule")
+    fits = inputs.ndim == 3 and inputs.shape[1:] == (1, sum(layer.sizes.values()))
+    why = "the loop of `Populations` runs one sample, inputs `[T, 1, N]` of all populations"
+    _need(fits, why)
+    for neuron in layer.neurons.values():
+        constants = neuron.loop_constants() if isinstance(neuron, Neurons) else None
+        why = "the loop of `Populations` runs `LIF` or `AdaptiveLIF` without inhibition"
+        _need(constants is not None and constants.losers is None, why)
+    weights = _weights_of(layer)
+    why = "the loop of `Populations` runs `SparseLinear` connections without a bias"
+    _need(0 < len(weights) == len(layer.connections), why)
+    same = inputs.dtype == weights[0].dtype or not inputs.is_floating_point()
+    same = same and not inputs.is_complex() and all(each.is_cpu for each in (inputs, *weights))
+    _need(same, "the loop takes inputs and weights of one dtype on the CPU")
+    _check_watched(rule, list(layer.modules()))
+    learners = {}
+    for name, (cell, _) in rule.named_cells:
+        ends = next((ends for ends in layer.delays if layer.cell(*ends) == cell), None)
+        if ends is None:
+            raise Unsuited(f"cell `{name}` of the rule is another one than the network's")
+        found = learners[ends] = _learner_of(rule, name, 1)
+        why = f"the loop of `Populations` knows no bound, and no `{type(rule).__name__}`"
+        _need(found.pairs.is_plain, why)
+        most = len(inputs) ** 2 * sum(map(abs, found.pairs[:2]))
+        small = most <= 1e-6 * torch.finfo(weights[0].dtype).max
+        _need(small, "rates are so large that weights may overflow")
+    return learners
+
+
+def _weights_of(layer: Populations) -> list[Tensor]:
+    """Returns the weights of connections that suit the loop."""
+    return [
+        each.weight
+        for each in layer.connections.values()
+        if isinstance(each, SparseLinear) and each.bias is None
+    ]
