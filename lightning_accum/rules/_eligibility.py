@@ -34,18 +34,6 @@ class FoldConstants(NamedTuple):
     target: float  # spikes per step at which the regularization changes nothing
 
 
-def check_own_weights(recording: Recording) -> None:
-    """Raises a ``ValueError`` if neurons share weights, for which eligibility is not carried."""
-    shape = recording.activity("post").shape
-    if recording.unit_dim != -1 or len(shape) != 3:
-        raise ValueError(
-            "Argument `carry` should be False for a connection whose neurons share weights, such"
-            " as a convolution: the eligibility of each does not fit the weight. Found"
-            f" `carry = True` for neurons of shape {list(shape[2:])}: make the rule with"
-            " `carry=False`, and call it once for each sequence."
-        )
-
-
 @dataclass(frozen=True)
 class FoldedWindow:
     """The folded learning signals of a window, and the values that they are computed from."""
@@ -54,9 +42,7 @@ class FoldedWindow:
     learning: LearningSignal
     folding: Folding | None  # what the compiled kernel computes as it sums
     potential: Potential
-    kappa: float
-    beta: float
-    rho: float
+    numbers: FoldConstants
     carries: bool  # whether eligibility passes to the next window
 
     @cached_property
@@ -97,14 +83,13 @@ class FoldedWindow:
     def terms(self, window: Window, pre: Signal, lr: float) -> list[Change]:
         """Returns the folded signals times a trace of the input, and what passes on."""
         product = Term(-lr, self.post(window), pre)
-        if not (self.kappa or self.beta):
-            return [product]
-        return [product, CarriedEligibility(window, pre, self, lr)]
+        passes = self.numbers.kappa or self.numbers.beta
+        return [product, CarriedEligibility(window, pre, self, lr)] if passes else [product]
 
     @cached_property
     def remaining(self) -> Remaining:
         """The factors of eligibility at the window's end; computed only if it is carried."""
-        return fold_remaining(self.potential.derivative(), self.kappa, self.beta, self.rho)
+        return fold_remaining(self.potential.derivative(), *self.numbers[:3])
 
 
 class SharedFolds(NamedTuple):
@@ -124,8 +109,6 @@ def fold_window(
     shared: SharedFolds | None = None,
 ) -> FoldedWindow:
     """Folds a window, or returns that of another cell with the same neuron."""
-    if recording.carries and (numbers.kappa or numbers.beta):
-        check_own_weights(recording)
     if shared is None:
         return _fold(recording, h, numbers, signal, torch.empty)
     read = map(recording.activity, ("post", *potentials(h)))
@@ -158,7 +141,7 @@ def _fold(
     if weighted is not None:
         folding = Folding(lambda: fold().post, *weighted, of, constants, unfiltered)
         folding = folding if folding.suits_kernel() else None
-    found = FoldedWindow(fold, signal, folding, of, *constants, recording.carries)
+    found = FoldedWindow(fold, signal, folding, of, numbers, recording.carries)
     if folding is None:
         _ = found.signal  # what fails should fail before any cell has changed
     return found
@@ -167,7 +150,8 @@ def _fold(
 def owners(window: Window) -> Tensor | None:
     """Returns the neuron that each entry of a parameter leads to; ``None`` if that is its row."""
     vjp, dtype = window.vjp, torch.promote_types(window.param.dtype, torch.float32)
-    if vjp.is_matrix or not vjp.reads_input:
+    alone = window.post.unit_dim == -1 and window.post.activity.ndim == 3
+    if alone and (vjp.is_matrix or not vjp.reads_input):
         return None
     post, pre = (side.activity[0, :1] for side in (window.post, window.pre))
 
@@ -186,10 +170,11 @@ def owners(window: Window) -> Tensor | None:
     expected = distinct(post).flatten()[found] * each
     if not torch.allclose(summed(distinct(post)), expected, rtol=1e-4):
         raise ValueError(
-            "Argument `carry` should be False for a connection whose neurons share weights: the"
-            f" eligibility of each does not fit the weight. Found `{window.name}` of shape"
-            f" {list(window.param.shape)}, with weights that lead to several neurons: make the rule"
-            " with `carry=False`, and call it once for each sequence."
+            "Argument `carry` should be False for a connection whose neurons share weights, such"
+            " as a convolution: the eligibility of each does not fit the weight. Found"
+            f" `carry = True` for `{window.name}` of shape {list(window.param.shape)}, with entries"
+            " that lead to several neurons: make the rule with `carry=False`, and call it once for"
+            " each sequence."
         )
     return found
 
@@ -206,11 +191,10 @@ class CarriedEligibility(CustomChange):
         self.pre = pre
         self.folded = folded
         self.lr = lr
+        (kappa, beta, *_), name = folded.numbers, window.name
         self.keys = {
-            "filtered": StateKey("sample", f"{window.name} filtered eligibility", folded.kappa),
-            "adaptation": StateKey(
-                "sample", f"{window.name} eligibility of adaptation", folded.beta
-            ),
+            "filtered": StateKey("sample", f"{name} filtered eligibility", kappa),
+            "adaptation": StateKey("sample", f"{name} eligibility of adaptation", beta),
         }
         self.before = {name: window.left_for_samples(key) for name, key in self.keys.items()}
         nothing = all(value is None for value in self.before.values())
@@ -228,12 +212,11 @@ class CarriedEligibility(CustomChange):
 
     def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
         """Returns the eligibility of every sample and synapse at the window's end."""
-        left, after = self.folded.remaining, {}
-        wanted = {"filtered": self.folded.kappa != 0, "adaptation": self.folded.beta != 0}
+        after = {}
         for name, key in self.keys.items():
-            if not wanted[name]:
+            if not key.setting:  # the readout has no memory, or the neuron does not adapt
                 continue
-            end = getattr(left, name)
+            end = getattr(self.folded.remaining, name)
             term = Term(1.0, end.post[self.window.steps], self.pre)
             (total, _) = per_sample([term], vjp)
             assert total is not None

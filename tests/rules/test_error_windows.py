@@ -223,15 +223,15 @@ def test_eligibility_of_shared_weights_is_not_carried():
     u, given = torch.randn(STEPS, BATCH, 4).double(), torch.randn(STEPS, BATCH, 4).double()
     cases = {kind: setting(kind) for kind in ("conv2d", "linear, tokens")}
     cases["gain"] = OneGain(), ("gain",), (torch.randn(STEPS, BATCH, 4) > 0).double(), u, given
-    for kind, (module, (name, *_), pre, u, error) in cases.items():
-        for memory in ("readout", "ALIF"):
+    for module, names, pre, u, error in cases.values():
+        for name, memory in itertools.product(names, ("readout", "ALIF")):
             rule = la.EProp(0.3, params=name, **EPROP, **MEMORIES[memory])
             cell = Cell(module, Given(u))
             rule.register_cell("cell", cell)
             for x in pre:
                 cell.neuron(module(x))
-            words = r"`gain` of shape \[1\]" if kind == "gain" else "`carry = True`"
-            with pytest.raises(ValueError, match=f"`carry` should be False .* Found {words}.*make"):
+            words = f"Found `carry = True` for `{name}` of shape"
+            with pytest.raises(ValueError, match=f"`carry` should be False .* {words}.*make"):
                 rule(error=error)
             assert getattr(get_updater(module), name).empty
             rule(error=error, carry=False)  # the window is still there
