@@ -93,19 +93,15 @@ def fit_rates(
         >>> {name: round(value, 3) for name, value in found.values.items()}
         {'lr_post': 0.02, 'lr_pre': -0.01, 'tc_post': 30.0, 'tc_pre': 10.0}
     """
-    problem = _Problem(rule, pre, post, change, weight, inputs)
+    given = {"pre": pre, "post": post, "change": change, **inputs}
+    problem = _Problem(rule, given if weight is None else {**given, "weight": weight})
     tune = names_in("tune", tune)
     times = [problem.time(name) for name in tune]
     problem.check(times, tune)
     logs = _tuned(problem, tune, torch.tensor(times, dtype=torch.float64).log())
-    columns, rates, errors = problem.regress(tune, logs)
-    slopes = [
-        (problem.regress(tune, logs + _STEP * each, rates)[2] - errors) / _STEP
-        for each in torch.eye(len(tune), dtype=torch.float64)
-    ]
-    jacobian = torch.stack([*columns.unbind(1), *(-slope for slope in slopes)], 1)
-    spare = max(1, len(errors) - jacobian.shape[1])
-    covariance = torch.linalg.pinv(jacobian.T @ jacobian, hermitian=True)
+    rates, errors, slopes = problem.linearized(tune, logs)
+    spare = max(1, len(errors) - slopes.shape[1])
+    covariance = torch.linalg.pinv(slopes.T @ slopes, hermitian=True)
     deviations = (covariance.diagonal() * errors.square().sum() / spare).sqrt().tolist()
     values = dict(
         zip((*problem.rates, *tune), [*rates.tolist(), *logs.exp().tolist()], strict=True)
@@ -123,21 +119,16 @@ def _tuned(problem: _Problem, tune: Sequence[str], logs: Tensor) -> Tensor:
     def error(at: Tensor) -> float:
         return float(problem.regress(tune, at)[2].square().sum())
 
-    unit, best = torch.eye(len(tune), dtype=torch.float64), math.inf
-    for each in unit:
+    for each in torch.eye(len(tune), dtype=torch.float64):
         logs = min((logs + math.log(f) * each for f in (1.0, *_SCAN)), key=error)
-    best = error(logs) if len(tune) else 0.0
     damping = 1e-3
     for _ in range(_ROUNDS if len(tune) else 0):
-        now = problem.regress(tune, logs)[2]
-        ahead = [problem.regress(tune, logs + _STEP * each)[2] for each in unit]
-        slopes = torch.stack([(one - now) / _STEP for one in ahead], 1)
+        _, errors, slopes = problem.linearized(tune, logs)
         square = slopes.T @ slopes
         damped = square + damping * square.diagonal().clamp(min=1e-300).diag()
-        step = torch.linalg.solve(damped, -slopes.T @ now).clamp(-1.0, 1.0)
-        found = error(logs + step)
-        if found <= best:
-            logs, best, damping = logs + step, found, damping / 10
+        step = torch.linalg.solve(damped, slopes.T @ errors)[len(problem.rates) :].clamp(-1.0, 1.0)
+        if error(logs + step) <= float(errors.square().sum()):
+            logs, damping = logs + step, damping / 10
         else:
             damping *= 10
         if float(step.abs().max()) < _DONE or damping > 1e12:
@@ -148,19 +139,9 @@ def _tuned(problem: _Problem, tune: Sequence[str], logs: Tensor) -> Tensor:
 class _Problem:
     """The changes that a rule makes of activity with one rate at a time, and those to explain."""
 
-    def __init__(
-        self,
-        rule: Rule,
-        pre: Tensor,
-        post: Tensor,
-        change: Tensor,
-        weight: Tensor | None,
-        inputs: Mapping[str, Tensor],
-    ) -> None:
-        given = {"pre": pre, "post": post, "change": change, **inputs}
-        given |= {} if weight is None else {"weight": weight}
+    def __init__(self, rule: Rule, given: dict[str, Tensor]) -> None:
         check_tensors(**given)
-        if pre.ndim == 3:
+        if given["pre"].ndim == 3:
             given = {name: value.unsqueeze(0) for name, value in given.items()}
         self.pre, self.post = given.pop("pre"), given.pop("post")
         sizes = (len(self.pre), self.post.shape[-1], self.pre.shape[-1])
@@ -173,7 +154,8 @@ class _Problem:
         if self.pre.ndim != 4 or self.pre.shape[:3] != self.post.shape[:3]:
             raise ValueError(
                 "Arguments `pre` and `post` should be [windows, T, B, neurons] with the same"
-                f" windows, T and B. Found {[*pre.shape]} and {[*post.shape]}."
+                f" windows, T and B. Found {[*self.pre.shape]} and"
+                f" {[*self.post.shape]}."
             )
         self.change = given.pop("change").detach().double().flatten()
         self.weight, self.inputs = given.pop("weight", None), given
@@ -230,6 +212,14 @@ class _Problem:
             rates = torch.linalg.lstsq(columns, self.change.unsqueeze(1)).solution[:, 0]
         return columns, rates, self.change - columns @ rates
 
+    def linearized(self, tune: Sequence[str], logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the best rates, errors, and how changes grow with rates and logarithms."""
+        columns, rates, errors = self.regress(tune, logs)
+        steps = _STEP * torch.eye(len(tune), dtype=torch.float64)
+        ahead = [self.regress(tune, logs + step, rates)[2] for step in steps]
+        slopes = ((errors - each) / _STEP for each in ahead)
+        return rates, errors, torch.stack([*columns.unbind(1), *slopes], 1)
+
     def columns(self, times: Mapping[str, float], fill: float = 0.0) -> Tensor:
         """Returns the changes by each rate alone, of one unit, ``[n, k]``."""
         found = []
@@ -243,7 +233,8 @@ class _Problem:
         rule = self.kind(**{**self.settings, **settings})
         rule.hosted = True  # so that nobody looks for what becomes of the changes
         size = self.pre.shape[-1], self.post.shape[-1]
-        connection = nn.Linear(*size, bias=False, dtype=torch.float64, device=self.pre.device)
+        options = {"bias": False, "dtype": torch.float64, "device": self.pre.device}
+        connection = nn.utils.skip_init(nn.Linear, *size, **options)  # draws no random numbers
         cell, found = Cell(connection, nn.Identity()), []
         unit = rule.register_cell("cell", cell)
         pending = cast(Accumulator, rule.updater_of("cell", "weight").weight)
