@@ -54,13 +54,6 @@ class Cell:
             check_type(isinstance(module, nn.Module), name, module, "a torch.nn.Module")
             setattr(self, name, compiled_from(module))
 
-    @classmethod
-    def of(cls, connection: nn.Module, neuron: nn.Module) -> Cell:
-        """Returns the cell of two modules that another cell had."""
-        cell = cls.__new__(cls)
-        cell.connection, cell.neuron = connection, neuron
-        return cell
-
     def check_params(self, params: Sequence[str], name: str = "") -> None:
         """Raises an ``AttributeError`` if the neuron has a parameter that the connection lacks."""
         for param in params:
@@ -212,25 +205,20 @@ class CellRef:
     def __init__(self, cell: Cell | None = None) -> None:
         modules = () if cell is None else (cell.connection, cell.neuron)
         self._modules = [weakref.ref(each) for each in modules]
+        self.loose = cell is None
         # accumulates the cell's changes instead of the connection's updater
         self.replacement: Updater | None = None
 
-    @property
-    def loose(self) -> bool:
-        """Whether this is a copy to which no cell was bound yet."""
-        return not self._modules
-
-    @property
-    def gone(self) -> bool:
-        """Whether one of the cell's modules no longer exists."""
-        return not self.loose and self.get() is None
-
     def get(self) -> Cell | None:
         """Returns the cell, ``None`` if one of its modules no longer exists or this is loose."""
-        if not self._modules:
+        if self.loose:
             return None
         connection, neuron = self._modules[0](), self._modules[1]()
-        return None if connection is None or neuron is None else Cell.of(connection, neuron)
+        if connection is None or neuron is None:
+            return None
+        cell = Cell.__new__(Cell)  # its modules are checked
+        cell.connection, cell.neuron = connection, neuron
+        return cell
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CellRef, ()
@@ -252,19 +240,12 @@ class CellRegistry(dict[str, CellRef]):
     @property
     def gone(self) -> list[str]:
         """The names of the cells of which a module no longer exists."""
-        return [name for name, ref in self.items() if ref.gone]
+        return [name for name, ref in self.items() if not ref.loose and ref.get() is None]
 
     @property
     def bound(self) -> list[tuple[str, Cell]]:
         """The cells whose modules exist, with their names."""
         return [(name, cell) for name, ref in self.items() if (cell := ref.get()) is not None]
-
-    def check_new(self, name: str) -> None:
-        """Raises a ``ValueError`` if a name is taken by another cell, or is not a name."""
-        should = f"new to the trainer, which has {list(self)}"
-        how = f"choose another, or call `del_cell({name!r})` first"
-        check_value(name not in self or self[name].loose, "name", name, should, how)
-        check_name(name)
 
     def cell(self, name: str) -> Cell:
         """Returns a cell."""
@@ -276,19 +257,8 @@ class CellRegistry(dict[str, CellRef]):
             )
         return cell
 
-    def updater(self, name: str) -> Updater | None:
-        """Returns the updater in which a cell's changes accumulate, ``None`` if it has none."""
-        return self.updater_of(name, self.cell(name))
-
-    def updater_of(self, name: str, cell: Cell) -> Updater | None:
-        """Returns the updater in which changes of a cell, which is at hand, accumulate."""
+    def updater(self, name: str, cell: Cell | None = None) -> Updater | None:
+        """Returns what accumulates the changes of a cell, which may be at hand, if anything."""
+        connection = (cell or self.cell(name)).connection
         replacement = self[name].replacement
-        return get_updater(cell.connection) if replacement is None else replacement
-
-    def check_bound(self) -> None:
-        """Raises a ``RuntimeError`` if this is a copy, which would train nothing silently."""
-        if loose := [name for name, ref in self.items() if ref.loose]:
-            raise RuntimeError(
-                f"This {self._owner} is a copy, and its cells {loose} belong to the original: add"
-                " them again under their names, with the modules of the copy."
-            )
+        return get_updater(connection) if replacement is None else replacement

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from lightning_accum._checks import check_taken, check_type, is_number
+from lightning_accum._checks import check_taken, check_type, check_value, is_number
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell, CellRef, CellRegistry, check_name
@@ -116,19 +116,21 @@ class CellTrainer(CheckedState):
         how = "make one of two modules, `Cell(connection, neuron)`"
         check_type(isinstance(cell, Cell), "cell", cell, "a Cell", how)
         self._drop_dead()
-        self.registry.check_new(name)
+        known, should = self.registry.get(name), f"new to the trainer, which has {[*self.registry]}"
+        how = f"choose another, or call `del_cell({name!r})` first"
+        check_value(known is None or known.loose, "name", name, should, how)
+        check_name(name)
         if params:
             cell.check_params(params, name)
             updater = attach_updater(cell.connection, *params)
             updater.label = f"{type(cell.connection).__name__} (cell {name})"
-        is_loose = name in self.registry
         self.registry[name] = CellRef(cell)
         if state is not None:
             self._states[name] = state
-        if is_loose:
-            self._pool.bind(name, cell)
-        else:
+        if known is None:
             self._pool.add_group(name)
+        else:
+            self._pool.bind(name, cell)
         return cell, self._state_of(name)
 
     def get_cell(self, name: str) -> tuple[Cell, nn.Module | None]:
@@ -165,7 +167,11 @@ class CellTrainer(CheckedState):
         """
         found = self.registry.bound
         if len(found) < len(self.registry):
-            self.registry.check_bound()
+            if loose := [name for name, ref in self.registry.items() if ref.loose]:
+                raise RuntimeError(
+                    f"This {type(self).__name__} is a copy, and its cells {loose} belong to the"
+                    " original: add them again under their names, with the modules of the copy."
+                )
             self._drop_dead()
         return found
 
@@ -305,7 +311,7 @@ class CellTrainer(CheckedState):
         """
         updaters: dict[int, Updater] = {}
         for name, cell in self.bound_cells():
-            updater = self.registry.updater_of(name, cell)
+            updater = self.registry.updater(name, cell)
             if updater is not None:
                 updaters[id(updater)] = updater
         if kwargs:
@@ -325,7 +331,7 @@ class CellTrainer(CheckedState):
         """The cells' updaters by id, each with the names of the cells that share it."""
         found: dict[int, tuple[Updater, list[str]]] = {}
         for name, cell in self._living():
-            updater = self.registry.updater_of(name, cell)
+            updater = self.registry.updater(name, cell)
             if updater is not None:
                 found.setdefault(id(updater), (updater, []))[1].append(name)
         return found
@@ -410,7 +416,7 @@ class CellTrainer(CheckedState):
     def updater_of(self, name: str, *params: str, cell: Cell | None = None) -> Updater:
         """Returns the updater of a cell; the connection gets one with ``params`` if it has none."""
         cell = self.registry.cell(name) if cell is None else cell
-        updater = self.registry.updater_of(name, cell)
+        updater = self.registry.updater(name, cell)
         if updater is None:
             return attach_updater(cell.connection, *params)
         updater.add(*params)
