@@ -127,18 +127,10 @@ class CellSpec:
 
     @classmethod
     def of(cls, name: str, given: object) -> CellSpec:
-        """Returns a spec unchanged, and a mapping of its arguments as a spec.
-
-        Args:
-            name: the name of the cell, for messages.
-            given: the spec or the mapping.
+        """Returns a spec, or a mapping of its arguments as a spec; messages name the cell.
 
         Raises:
             TypeError: if it is neither.
-
-        Example:
-            >>> CellSpec.of("enc", {"connection": "fc", "neuron": "lif"}).connection
-            'fc'
         """
         if isinstance(given, CellSpec):
             return given

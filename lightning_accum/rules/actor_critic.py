@@ -32,18 +32,13 @@ class ActorCriticError:
     with the policy :math:`\pi = \operatorname{softmax}(y)`, the action :math:`a`, and the value
     :math:`V`, an output of the network like those of the policy.
 
-    In the paper, each synapse keeps a trace of its learning signal times its eligibility, which
-    decays by :math:`\gamma`, and :math:`\delta(t)` multiplies the trace:
-    :math:`\Delta w_{ji} = -\eta \sum_t \delta(t) \sum_{t' \le t} \gamma^{t - t'} L_j(t')\,
-    \bar e_{ji}(t')`. With :math:`\lambda = 1` this error makes the same change. The sum is taken
-    the other way round: :math:`A(t')` is the discounted sum of all later :math:`\delta`, and no
-    synapse needs another trace.
+    With :math:`\lambda = 1` it makes the change of the paper, in which :math:`\delta(t)` multiplies
+    a trace of each synapse that decays by :math:`\gamma`: the sum is taken the other way round.
 
     Call it as ``error_of(outputs, actions, reward, following=None)`` with the outputs of the policy
     and the value last, ``[T, B, actions + 1]``; the index of the action of each step, ``[T, B]``,
-    which is -1 in steps without one, in which only the critic learns; and reward and following
-    value as for :meth:`advantage`. Give the error to the rules of the hidden neurons and of the
-    readout, with feedback that has weights for the value too.
+    or -1 for none, from which only the critic learns; and the others as for :meth:`advantage`. Give
+    the error to the rules of hidden neurons and readout, whose feedback has weights for the value.
 
     Args:
         gamma: discount :math:`\gamma` of the reward in one step.

@@ -13,9 +13,8 @@ class Covariance(RateRule):
         \Delta w = \eta \sum_t \left(y(t) - \bar y(t)\right) \otimes \left(x(t) - \bar x(t)\right)
 
     with running averages of each neuron over samples and steps (see
-    :meth:`Signal.average <lightning_accum.engine.Signal.average>`). Activity that is constantly
-    high changes nothing. Both parts of the change have either sign, which a bound sorts out;
-    constrain the weights, as for Hebb's rule.
+    :meth:`Signal.average <lightning_accum.engine.Signal.average>`). Both parts of the change have
+    either sign, which a bound sorts out; constrain the weights, as for Hebb's rule.
 
     Args:
         lr: rate.

@@ -17,8 +17,6 @@ from lightning_accum.functional.kernels import ExponentialKernel, Kernel
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.kernel import SpikePairs, Synapses, check_kernel, weak_kernel
 
-_OF_INFERNO = frozenset({"lr_pos", "lr_neg", "tc_pos", "tc_neg"})
-
 
 class DelayRule(Rule):
     """Base of rules on spike-time differences that delays shift."""
@@ -77,14 +75,11 @@ class DelayAdjustedSTDP(DelayRule):
         \qquad t_\Delta = t_o - t_i - d_{oi}
 
     with :math:`t_o` and :math:`t_i` the times of the latest spikes up to :math:`t`, the step of
-    either neuron's spike. A presynaptic spike counts from its arrival: if it arrives before the
-    postsynaptic spike (:math:`t_\Delta \ge 0`) the weight changes by :math:`\eta_\text{post}`,
-    otherwise by :math:`\eta_\text{pre}`.
+    either neuron's spike. A presynaptic spike counts from its arrival.
 
     With ``params=["delay"]`` the delays learn, by the same equation. The delay rule of the source
-    has ``lr_post < 0 < lr_pre``: it shortens the delays of spikes that arrived before the
-    neuron's, and lengthens those of late ones, so that arrivals move away from the neuron's spike.
-    With ``lr_post > 0 > lr_pre`` they move towards it.
+    has ``lr_post < 0 < lr_pre``: arrivals move away from the neuron's spike. With
+    ``lr_post > 0 > lr_pre`` they move towards it.
 
     Args:
         lr_post: rate where the presynaptic spike arrives first, and the neuron's comes last.
@@ -95,8 +90,7 @@ class DelayAdjustedSTDP(DelayRule):
         **options: those of :class:`Rule`.
 
     Raises:
-        TypeError: if a rate is called ``lr_pos`` or ``lr_neg``, which Inferno's classes for weights
-            and for delays assign to opposite orders of the spikes.
+        TypeError: if a rate is called ``lr_pos`` or ``lr_neg``, as in Inferno.
         ValueError: if the connection has no such delays, or a time constant is not positive.
 
     Example:
@@ -126,7 +120,7 @@ class DelayAdjustedSTDP(DelayRule):
 
     def _begin(self, *args: Any, **kwargs: Any) -> None:
         """Rejects names of Inferno, which mean another order of the spikes in one of its rules."""
-        for name in _OF_INFERNO & set(kwargs):
+        for name in {"lr_pos", "lr_neg", "tc_pos", "tc_neg"} & {*kwargs}:
             raise TypeError(
                 "Arguments of `DelayAdjustedSTDP` should say which spike comes last: `lr_post` and"
                 " `tc_pre` are those of a presynaptic spike that arrives before the neuron's,"

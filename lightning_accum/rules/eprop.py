@@ -30,8 +30,7 @@ class EProp(PotentialRule):
     with the low-pass :math:`\bar x` of the presynaptic spikes by the membrane, the
     pseudo-derivative :math:`\psi` of the postsynaptic spike, the strength :math:`\beta` and decay
     :math:`\rho` of an adaptive threshold, the decay :math:`\kappa` of the readout, the error
-    :math:`\delta` of the outputs and the feedback weights :math:`B`. No trace for each synapse
-    exists: all fold into one postsynaptic signal, as ``functional/eligibility.py`` shows.
+    :math:`\delta` of the outputs and the feedback weights :math:`B`.
 
     For one hidden layer that is not recurrent, with the readout's own weights as feedback and a
     reset that subtracts the threshold, this is the gradient by backpropagation through time. In a

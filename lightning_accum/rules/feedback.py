@@ -216,8 +216,7 @@ class LearnedFeedback(_OfReadout):
     .. math:: B \leftarrow (1 - \lambda)\, B + U, \qquad
               U = W^\text{out}_\text{now} - (1 - \lambda)\, W^\text{out}_\text{before}
 
-    The difference of the two shrinks by :math:`1 - \lambda` in each call. :math:`U` is what the
-    readout's own update was if the readout decays by the same share.
+    The difference of the two shrinks by :math:`1 - \lambda` in each call.
 
     Args:
         readout: as for :class:`SymmetricFeedback`.

@@ -12,12 +12,11 @@ class Hebb(RateRule):
     .. math:: \Delta w = \eta \sum_t y(t) \otimes x(t)
 
     for activity of spikes or real values. Weights grow without limit: add a constraint
-    (:class:`~lightning_accum.Normalize`, :class:`~lightning_accum.Clamp`) or a bound. A negative
-    ``lr`` makes the rule anti-Hebbian. If activity has negative values, both parts of the change
-    may have them too.
+    (:class:`~lightning_accum.Normalize`, :class:`~lightning_accum.Clamp`) or a bound. If activity
+    has negative values, both parts of the change may have them too.
 
     Args:
-        lr: rate; negative for the anti-Hebbian rule.
+        lr: rate.
         **options: those of :class:`Rule`.
 
     Example:

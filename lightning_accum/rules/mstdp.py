@@ -71,15 +71,12 @@ class MSTDPET(PairRule):
     with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`, given as for
     :class:`MSTDP`. Under a constant reward the total change is that of :class:`MSTDP`.
 
-    Within a window no trace for each synapse exists. If traces are carried, the eligibility at the
-    window's end passes to the next window as ``[B, out, in]``; ``carry=False`` saves this memory. A
-    rule that is called after every step needs it, a rule that is called once per sample does not.
+    If traces are carried, the eligibility at a window's end passes to the next one as
+    ``[B, out, in]``; a rule that is called once per sample saves this memory by ``carry=False``.
 
     Args:
-        lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
+        lr_post, lr_pre, tc_post, tc_pre, trace_mode, reward: as for :class:`MSTDP`.
         tc_eligibility: time constant :math:`\tau_e` of the eligibility trace, in ms.
-        reward: a :class:`Neuromodulator`, if rewards release one, whose level is then :math:`r(t)`;
-            rewards themselves are when ``None``.
         **options: those of :class:`Rule`.
 
     Example:
@@ -96,8 +93,7 @@ class MSTDPET(PairRule):
         tensor([[0.0819]])
 
     Source:
-        Florian 2007, "Reinforcement learning through modulation of spike-timing-dependent synaptic
-        plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 13-14 (MSTDPET).
+        Florian 2007, as for :class:`MSTDP`, eqs. 13-14 (MSTDPET).
     """
 
     tc_eligibility: float = 25.0

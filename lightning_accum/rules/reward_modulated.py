@@ -31,9 +31,8 @@ def reward_modulated(
         \Delta w = \sum_t r(t)\, e(t)\, \Delta t, \quad
         e(t) = a\, e(t - \Delta t) + \zeta(t) / \tau.
 
-    A negative reward swaps the parts. The sums are computed as :math:`\zeta(t)` times the
-    discounted future reward, so that no trace for each sample and synapse is needed; if traces are
-    carried, one is computed at the end to pass the eligibility to the next window.
+    A negative reward swaps the parts. If traces are carried, the eligibility of each sample and
+    synapse passes to the next window.
 
     Args:
         window: the window of the rule.

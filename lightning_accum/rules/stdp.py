@@ -55,16 +55,8 @@ class STDP(PairRule):
                  + \eta_\text{pre} \sum_t x_\text{post}(t)\, s_\text{pre}(t)
 
     with spikes :math:`s` and their exponential traces :math:`x`, into which a spike counts in the
-    step in which it happens. A rate's sign says to which part its term goes:
-
-    ============== ============= ==================
-    ``lr_post``    ``lr_pre``    mode
-    ============== ============= ==================
-    positive       negative      Hebbian
-    negative       positive      anti-Hebbian
-    positive       positive      potentiative only
-    negative       negative      depressive only
-    ============== ============= ==================
+    step in which it happens. A rate's sign says to which part its term goes: the rule is Hebbian if
+    ``lr_post > 0 > lr_pre``, and anti-Hebbian if ``lr_post < 0 < lr_pre``.
 
     Args:
         lr_post: rate on a postsynaptic spike, times the presynaptic trace.

@@ -31,10 +31,8 @@ class TripletSTDP(Rule):
         lr_post_triplet: rate of the same, times the slow postsynaptic trace.
         lr_pre_pair: rate on a presynaptic spike, times the fast postsynaptic trace.
         lr_pre_triplet: rate of the same, times the slow presynaptic trace.
-        tc_post_fast: time constant of the fast postsynaptic trace, in ms.
-        tc_post_slow: time constant of the slow postsynaptic trace, in ms.
-        tc_pre_fast: time constant of the fast presynaptic trace, in ms.
-        tc_pre_slow: time constant of the slow presynaptic trace, in ms.
+        tc_post_fast, tc_post_slow: time constants of the two postsynaptic traces, in ms.
+        tc_pre_fast, tc_pre_slow: time constants of the two presynaptic traces, in ms.
         trace_mode: ``"cumulative"``, every spike counts, or ``"nearest"``, the nearest.
         **options: those of :class:`Rule`.
 
@@ -53,9 +51,8 @@ class TripletSTDP(Rule):
 
     Source:
         Pfister & Gerstner 2006, "Triplets of spikes in a model of spike timing-dependent
-        plasticity", doi:10.1523/JNEUROSCI.1425-06.2006, eqs. 1-4; the defaults of the time
-        constants are those of its table 4, visual cortex, all-to-all: the slow presynaptic one of
-        the full model, the slow postsynaptic one of the minimal model.
+        plasticity", doi:10.1523/JNEUROSCI.1425-06.2006, eqs. 1-4; default time constants: table 4,
+        visual cortex, all-to-all, ``tc_post_slow`` of the minimal model, others of the full one.
     """
 
     lr_post_pair: float
