@@ -94,9 +94,9 @@ class IndependentCellTrainer(CellTrainer):
     def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense; a subclass defines which do."""
 
-    def complete(self, cell: Cell, h: Self) -> Self:
+    def complete(self, cell: Cell, given: dict[str, Any]) -> dict[str, Any]:
         """Returns the hyperparameters of a new cell; a subclass may take some from its modules."""
-        return h
+        return given
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if a cell does not suit its hyperparameters."""
@@ -130,9 +130,9 @@ class IndependentCellTrainer(CellTrainer):
         self._drop_dead()
         kept = self._states[name] if name in self._states else None
         if not isinstance(kept, CellState) or overrides:
-            changed = {k: self._fields[k].value(v) for k, v in overrides.items()}
-            h = cast("Self", Hyperparameters(**{**known, **changed}))
-            kept = CellState(self.complete(cell, h) if isinstance(cell, Cell) else h)
+            given = {**known, **{k: self._fields[k].value(v) for k, v in overrides.items()}}
+            given = self.complete(cell, given) if isinstance(cell, Cell) else given
+            kept = CellState(Hyperparameters(**given))
         h = kept.hyperparameters
         self._check(h)
         if isinstance(cell, Cell):  # otherwise `add_cell` raises an error

@@ -388,8 +388,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def clear(self, **kwargs: Any) -> None:
         """Drops recorded activity and carried traces; averages of neurons stay."""
-        for name, monitor in self.monitors_named("post"):
-            if steps := getattr(monitor.reducer, "length", 0):
+        for name in self.registry:
+            if steps := self.recorded_steps(name):
                 self.events.dropped(name, steps)
         super().clear(**kwargs)
 

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type, check_value, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
-from lightning_accum.cells.state import Hyperparameters
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.rules._signals import StateSource, check_source
@@ -49,14 +47,14 @@ class ThirdFactorRule(Rule, kw_only=True):
                     f" rule `{own}=20.0`, or what the neuron computes with."
                 )
 
-    def complete(self, cell: Cell, h: Self) -> Self:
+    def complete(self, cell: Cell, given: dict[str, Any]) -> dict[str, Any]:
         """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
-        found = dict(vars(h))
+        found = dict(given)
         for own, attribute in self._of_neuron.items():
             value = getattr(cell.neuron, attribute, None)
             if found[own] is None and (is_number(value) or isinstance(value, Surrogate)):
                 found[own] = value
-        return cast("Self", Hyperparameters(**found))
+        return found
 
     @property
     def _of_neuron(self) -> dict[str, str]:
@@ -110,7 +108,7 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
         check_value(not differ, "threshold", own, should, _OMIT)
         kept = {**dict(cell.neuron.named_parameters()), **dict(cell.neuron.named_buffers())}
         found = kept.get(own) if isinstance(own, str) else None
-        if isinstance(found, Tensor) and not found.ndim:  # an attribute may get a shape later
+        if found is not None and not found.ndim:  # an attribute may get a shape later
             raise ValueError(
                 "Argument `threshold` should be a number if the neuron's is the same for all"
                 f" samples. Found that `{own}` of the `{type(cell.neuron).__name__}` of cell"
@@ -118,15 +116,15 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
             )
         check_states(type(self).__name__, name, cell, self.states(h))
 
-    def complete(self, cell: Cell, h: Self) -> Self:
+    def complete(self, cell: Cell, given: dict[str, Any]) -> dict[str, Any]:
         """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
-        found = dict(vars(super().complete(cell, h)))
+        found = super().complete(cell, given)
         if found["surrogate"] is None:
             found["surrogate"] = Triangular()
         constant = getattr(cell.neuron, "constant_threshold", None)
         if is_number(constant) and found["threshold"] == "threshold":
             found["threshold"] = constant  # needs no memory, unlike that of every step and sample
-        return cast("Self", Hyperparameters(**found))
+        return found
 
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""
