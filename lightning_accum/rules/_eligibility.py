@@ -19,9 +19,8 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eligibility import Eligibility, Remaining, fold_remaining
 from lightning_accum.rules.feedback import LearningSignal
-from lightning_accum.rules.third_factor import PotentialRule, potential, potentials
+from lightning_accum.rules.third_factor import PotentialRule, potential
 from lightning_accum.sparse.eligibility import Folding, Potential, fold_in_blocks, fold_to_edges
-from lightning_accum.sparse.kernel_library import Scratch
 
 
 class FoldConstants(NamedTuple):
@@ -92,38 +91,12 @@ class FoldedWindow:
         return fold_remaining(self.potential.derivative(), *self.numbers[:3])
 
 
-class SharedFolds(NamedTuple):
-    """The windows that are folded in one call of a rule, and their work memory."""
-
-    # The input and the recurrent connection of a layer have the same learning signals and
-    # pseudo-derivatives.
-    found: dict[tuple[object, ...], FoldedWindow]
-    scratch: Scratch
-
-
 def fold_window(
     recording: Recording,
     h: PotentialRule,
     numbers: FoldConstants,
     signal: LearningSignal,
-    shared: SharedFolds | None = None,
-) -> FoldedWindow:
-    """Folds a window, or returns that of another cell with the same neuron."""
-    if shared is None:
-        return _fold(recording, h, numbers, signal, torch.empty)
-    read = map(recording.activity, ("post", *potentials(h)))
-    same = *((each.data_ptr(), each.shape) for each in read), h.surrogate, h.threshold, numbers
-    if same not in shared.found:
-        shared.found[same] = _fold(recording, h, numbers, signal, shared.scratch.empty)
-    return shared.found[same]
-
-
-def _fold(
-    recording: Recording,
-    h: PotentialRule,
-    numbers: FoldConstants,
-    signal: LearningSignal,
-    empty: Callable[..., Tensor],
+    empty: Callable[..., Tensor] = torch.empty,
 ) -> FoldedWindow:
     """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
     membrane, spikes = recording.activity("membrane"), recording.activity("post")

@@ -11,9 +11,9 @@ from lightning_accum.cells.fields import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._eligibility import FoldConstants, FoldedWindow, SharedFolds, fold_window
+from lightning_accum.rules._eligibility import FoldConstants, FoldedWindow, fold_window
 from lightning_accum.rules.feedback import DirectFeedback, Feedback, learning_signal
-from lightning_accum.rules.third_factor import PotentialRule
+from lightning_accum.rules.third_factor import PotentialRule, potentials
 from lightning_accum.sparse.kernel_library import Scratch
 
 
@@ -98,7 +98,10 @@ class EProp(PotentialRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._folds: SharedFolds | None = None
+        self._scratch = Scratch()
+        # The input and the recurrent connection of a layer have the same learning signals and
+        # pseudo-derivatives, which are folded once in a call.
+        self._folds: dict[tuple[object, ...], FoldedWindow] = {}
 
     def required(self, h: Self) -> tuple[str, ...]:
         """Returns names of hyperparameters that a registered cell should have."""
@@ -136,7 +139,16 @@ class EProp(PotentialRule):
             regularization=h.regularization,
             target=h.target_rate * h.dt / 1000.0,
         )
-        return fold_window(recording, h, constants, signal, self._folds)
+        read = map(recording.activity, ("post", *potentials(h)))
+        same = (
+            *((each.data_ptr(), each.shape) for each in read),
+            h.surrogate,
+            h.threshold,
+            constants,
+        )
+        if same not in self._folds:
+            self._folds[same] = fold_window(recording, h, constants, signal, self._scratch.empty)
+        return self._folds[same]
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the folded signal, times the low-pass of the input."""
@@ -149,10 +161,9 @@ class EProp(PotentialRule):
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window as any rule does; learned feedback then follows its readout."""
-        with Scratch() as scratch:
-            self._folds = SharedFolds({}, scratch)
+        with self._scratch:
             try:
                 super().forward(carry=carry, **inputs)
             finally:
-                self._folds = None
+                self._folds = {}
         self.feedback.follow()
