@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from torch import Tensor
@@ -20,7 +21,6 @@ from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_ke
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.functional.dtypes import as_bytes, in_full_precision
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.observe import Monitor, WindowRecorder
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
 from lightning_accum.updates import Accumulator, Updater, get_updater
@@ -40,26 +40,21 @@ class FixedTerms:
         self._dtype = widest(terms)
         sides = [side for term in terms for side in term.operands]
         self._names = sorted({side.source.side for side in sides})
-        self._traces: list[tuple[int, float, TraceMode, StateKey]] = []
+        self._traces: dict[StateKey, StepTrace] = {}
 
         def place(side: Signal) -> int:
             """Returns where a side is among the activity of all names and the traces."""
-            name, decay = side.source.side, side.decay
+            name, decay, mode = side.source.side, side.decay, side.mode
             if decay is None:
                 return self._names.index(name)
-            found = self._names.index(name), decay, side.mode, trace_key(name, decay, side.mode)
-            if found not in self._traces:
-                self._traces.append(found)
-            return len(self._names) + self._traces.index(found)
+            key = trace_key(name, decay, mode)
+            self._traces.setdefault(key, StepTrace(self._names.index(name), decay, mode))
+            return len(self._names) + [*self._traces].index(key)
 
         scale = 1 / terms[0].size if batch.averages else 1.0
-        self._products = []
-        for negative in (False, True):
-            own = [term for term in terms if (term.rate < 0) == negative]
-            posts, pres = ([place(term.operands[side]) for term in own] for side in (0, 1))
-            if own:
-                rates = [abs(term.rate) * scale for term in own]
-                self._products.append((negative, posts, pres, rates))
+        products = [StepProduct(*map(place, term.operands), term.rate * scale) for term in terms]
+        signs = [[each for each in products if (each.rate < 0) == sign] for sign in (False, True)]
+        self._products = [own for own in signs if own]  # of one sign each
 
     def in_memory(self, seen: Mapping[str, Tensor]) -> InMemory | None:
         """Returns the memory of further steps of this kind, if there is a kernel for them."""
@@ -67,17 +62,12 @@ class FixedTerms:
         rows = [step if step.ndim == 2 else step.flatten(0, -2) for step in steps]
         if not StepMemory.suits(rows, self._dtype):
             return None
-        products = [
-            StepProduct(post, pre, -rate if negative else rate)
-            for negative, *some in self._products
-            for post, pre, rate in zip(*some, strict=True)
-        ]
-        traces = [StepTrace(place, decay, mode) for place, decay, mode, _ in self._traces]
-        memory = StepMemory(rows, traces, products, self._dtype)
+        products, traces = [*chain(*self._products)], self._traces.items()
+        memory = StepMemory(rows, [*self._traces.values()], products, self._dtype)
         values = memory.values[len(rows) :]
         left = {
-            key: value.view(steps[place].shape)
-            for (place, _, _, key), value in zip(self._traces, values, strict=True)
+            key: value.view(steps[trace.place].shape)
+            for (key, trace), value in zip(traces, values, strict=True)
         }
         parts: tuple[list[Product], list[Product]] = [], []
         for post, pre, rate in products:
@@ -96,19 +86,20 @@ class FixedTerms:
         recorded = (as_bytes(activity[name]) for name in self._names)
         values = [each.to(self._dtype, copy=True).contiguous() for each in recorded]
         with in_full_precision(values[0].device.type):
-            for place, decay, mode, key in self._traces:
+            for key, (place, decay, mode) in self._traces.items():
                 found = short_trace(values[place], decay, mode, carried.get(key))
                 values.append(found)
                 if carries:
                     after[key] = found[-1].clone() if len(found) > 1 else found[-1]
             rows = [each.flatten(0, -2) for each in values]
             for each in (accumulator, *accumulator.records):
-                for negative, posts, pres, rates in self._products:
+                for own in self._products:
+                    posts, pres, rates = zip(*own, strict=True)
                     each.accumulate_outer(
                         [rows[post] for post in posts],
                         [rows[pre] for pre in pres],
-                        rates,
-                        negative=negative,
+                        [*map(abs, rates)],
+                        negative=rates[0] < 0,
                         keep=True,
                     )
         return after
@@ -140,7 +131,7 @@ class NextStep:
     def suits(self, replacement: Updater | None) -> bool:
         """Returns whether this evaluates what was recorded; changes nothing."""
         neuron = self._neuron()
-        if neuron is None or not self._reads_same():
+        if neuron is None or not self.reads_same():
             return False
         updater = self._updater(replacement)
         if updater is None or self._param not in updater.names:
@@ -162,11 +153,7 @@ class NextStep:
             return replacement
         return get_updater(connection)
 
-    def stays(self, accumulator: Accumulator) -> bool:
-        """Returns whether this may evaluate later steps, if it did not evaluate this one."""
-        return accumulator is self.accumulator and self._reads_same()
-
-    def _reads_same(self) -> bool:
+    def reads_same(self) -> bool:
         """Returns whether one step is recorded in the same memory, without a snapshot since."""
         return (
             self._pre.only_step() is self._seen_pre
@@ -242,9 +229,9 @@ class StepPlanner:
         terms: FixedTerms | None,
     ) -> None:
         """Notes a step that the rule's ordinary call has evaluated, by terms if they were known."""
-        accumulator = target.accumulator
-        if self.next is not None and self.next.stays(accumulator):
-            return
+        accumulator, known = target.accumulator, self.next
+        if known is not None and known.accumulator is accumulator and known.reads_same():
+            return  # it may evaluate later steps, though it did not evaluate this one
         counts = terms is not None and accumulator.contributions == 1
         self.next, self._in_a_row = None, self._in_a_row + 1 if counts else 0
         if terms is None or self._in_a_row < _AT_FIRST:
