@@ -140,11 +140,12 @@ def _learner_of(rule: Rule, name: str, batch: int) -> _Learner:
         raise Unsuited(f"the loop knows no `{type(rule).__name__}`{_option(rule, vars(h), batch)}")
     _need(h.params == ("weight",), "the loop changes the weight only")
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
-    clamps = [fn for fn in updater.constraints_of("weight") if type(fn) is Clamp]
-    known = len(updater.constraints_of("weight")) == len(clamps) < 2
+    constraints = updater.constraints_of("weight")
+    known = [type(fn) for fn in constraints] in ([], [Clamp])
     _need(known, "the loop knows no constraint but `Clamp`")
-    on_cpu = type(weight) is nn.Parameter and weight.is_cpu
-    _need(on_cpu, "the loop changes a parameter on the CPU")
+    clamps = [fn for fn in constraints if isinstance(fn, Clamp)]
+    if type(weight) is not nn.Parameter or not weight.is_cpu:
+        raise Unsuited("the loop changes a parameter on the CPU")
     free = not hook_count(updater) and pending.empty
     _need(free, "the updater has hooks, or changes that are not applied")
     low, high = clamps[0].weight_limits if clamps else (None, None)

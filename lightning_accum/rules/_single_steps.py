@@ -52,7 +52,10 @@ class FixedTerms:
             return len(self._names) + [*self._traces].index(key)
 
         scale = 1 / terms[0].size if batch.averages else 1.0
-        products = [StepProduct(*map(place, term.operands), term.rate * scale) for term in terms]
+        products = []
+        for term in terms:
+            post, pre = map(place, term.operands)
+            products.append(StepProduct(post, pre, term.rate * scale))
         signs = [[each for each in products if (each.rate < 0) == sign] for sign in (False, True)]
         self._products = [own for own in signs if own]  # of one sign each
 
