@@ -9,15 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_accum._checks import (
-    check_mapping,
-    check_module,
-    check_strings,
-    check_type,
-    check_value,
-    names_in,
-    nearest,
-)
+from lightning_accum import _checks as checks
 from lightning_accum._compat.torch import compiled_from
 from lightning_accum.updates import Updater, get_updater
 from lightning_accum.updates.attached import set_updater
@@ -51,7 +43,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         for name, module in vars(self).items():
-            check_type(isinstance(module, nn.Module), name, module, "a torch.nn.Module")
+            checks.check_type(isinstance(module, nn.Module), name, module, "a torch.nn.Module")
             setattr(self, name, compiled_from(module))
 
     def check_params(self, params: Sequence[str], name: str = "") -> None:
@@ -100,10 +92,10 @@ class CellSpec:
 
     def __post_init__(self) -> None:
         path = "the dotted path of a submodule, such as `'encoder.fc'`"
-        check_strings(path, connection=self.connection, neuron=self.neuron)
+        checks.check_strings(path, connection=self.connection, neuron=self.neuron)
         if self.params is not None:
-            object.__setattr__(self, "params", names_in("params", self.params))
-        check_mapping("overrides", self.overrides)
+            object.__setattr__(self, "params", checks.names_in("params", self.params))
+        checks.check_mapping("overrides", self.overrides)
 
     def find(self, model: nn.Module) -> Cell:
         """Returns the cell in ``model``.
@@ -111,7 +103,7 @@ class CellSpec:
         Raises:
             AttributeError: if there is no such module, or the connection lacks a parameter.
         """
-        check_module(model=model)
+        checks.check_module(model=model)
         connection = _module(model, self.connection, "connection")
         neuron = _module(model, self.neuron, "neuron")
         cell = Cell(connection, neuron)
@@ -144,7 +136,7 @@ class CellSpec:
         missing = [key for key in ("connection", "neuron") if key not in given]
         others = [key for key in given if key not in known]
         if missing or others:
-            hint = nearest(str(others[0]), known) if others else "."
+            hint = checks.nearest(str(others[0]), known) if others else "."
             raise TypeError(
                 f"Argument `cells` should hold CellSpecs by name, or mappings with `connection`,"
                 f" `neuron` and, if need be, `params` and `overrides`. Found {[*given]} for"
@@ -188,7 +180,9 @@ _RESERVED = frozenset(dir(nn.ModuleDict()))
 def check_name(name: object) -> None:
     """Raises a ``ValueError`` if something cannot be a key of a ``ModuleDict``."""
     fits = isinstance(name, str) and bool(name) and "." not in name and name not in _RESERVED
-    check_value(fits, "name", name, "a name without dots that is not a method of a ModuleDict")
+    checks.check_value(
+        fits, "name", name, "a name without dots that is not a method of a ModuleDict"
+    )
 
 
 class CellRef:

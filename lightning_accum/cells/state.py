@@ -10,17 +10,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
+from lightning_accum import _state as kinds
 from lightning_accum._checks import nearest
-from lightning_accum._state import (
-    COUNT,
-    FINITE,
-    FLOATS,
-    CheckedState,
-    check_state,
-    check_that,
-    named,
-    within,
-)
 from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.functional.dtypes import at_least_float32
 
@@ -80,13 +71,13 @@ def _equal(one: object, other: object) -> bool:
 
 
 _CARRIED = {  # by the end of a quantity's name; the first that fits counts
-    " age": within(FLOATS, 0.0),  # infinite where there was no spike
-    ", weight": within(FINITE, 0.0),
-    "": FINITE,
+    " age": kinds.within(kinds.FLOATS, 0.0),  # infinite where there was no spike
+    ", weight": kinds.within(kinds.FINITE, 0.0),
+    "": kinds.FINITE,
 }
 
 
-class CellState(CheckedState):
+class CellState(kinds.CheckedState):
     """The hyperparameters of a cell, and the tensors that pass between its windows."""
 
     def __init__(self, hyperparameters: Any) -> None:
@@ -145,11 +136,15 @@ class CellState(CheckedState):
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
         place = "a cell of the trainer"
-        check_state(place, state, {"carried": named(FLOATS), "samples": named(COUNT)})
+        kinds.check_state(
+            place,
+            state,
+            {"carried": kinds.named(kinds.FLOATS), "samples": kinds.named(kinds.COUNT)},
+        )
         for text, value in state["carried"].items():
             quantity = StateKey.parse(text).kind
             kind = next(kind for end, kind in _CARRIED.items() if quantity.endswith(end))
-            check_that(kind.fits(value), place, f"{kind.should} as `{text}`", value)
+            kinds.check_that(kind.fits(value), place, f"{kind.should} as `{text}`", value)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Loads the state that :meth:`get_extra_state` returned."""

@@ -24,20 +24,9 @@ from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.reward_modulated import eligibility_key
+from lightning_accum.sparse import neurons as online
+from lightning_accum.sparse import recurrent
 from lightning_accum.sparse.events import SpikeRows
-from lightning_accum.sparse.neurons import (
-    NeuronState,
-    OnlineState,
-    PairSTDP,
-    SpikingNeurons,
-    run_online,
-)
-from lightning_accum.sparse.recurrent import (
-    SparseGroup,
-    SparseWeights,
-    can_run_recurrent,
-    run_recurrent,
-)
 from lightning_accum.updates import Accumulator, Clamp, Updater
 
 
@@ -79,7 +68,7 @@ class _Learner:
     name: str
     state: CellState
     updater: Updater
-    pairs: PairSTDP
+    pairs: online.PairSTDP
     limits: tuple[float, float]  # of the weight
 
     @cached_property
@@ -200,12 +189,12 @@ def _run_layer(
     connection, neuron, learner, raster, neurons, reward = _suited_layer(rule, layer, inputs, given)
     weight = connection.weight
     steps, batch, size = inputs.shape
-    before = OnlineState(
+    before = online.OnlineState(
         *neuron.begin_loop(weight.new_empty(batch, len(weight))),
         **learner.left(batch, size, len(weight), weight),
     )
     limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
-    done = run_online(
+    done = online.run_online(
         raster, weight, connection.bias, neurons, learner.pairs, before, limits, reward
     )
     if done is None:
@@ -216,7 +205,7 @@ def _run_layer(
     spikes, transposed, after = done
     learner.updater.events.applying(learner.updater, ("weight",))
     weight.copy_(transposed.t())
-    neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
+    neuron.end_loop(online.NeuronState(after.v, after.hold, after.theta), steps)
     learner.finish(rule, raster, spikes, given, after._asdict())
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
@@ -224,7 +213,7 @@ def _run_layer(
 
 def _suited_layer(
     rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
-) -> tuple[nn.Linear, Neurons, _Learner, Tensor, SpikingNeurons, Tensor | None]:
+) -> tuple[nn.Linear, Neurons, _Learner, Tensor, online.SpikingNeurons, Tensor | None]:
     """Returns the layer, its learner, spikes, constants and rewards."""
     cells = list(rule.named_cells)
     if len(cells) != 1 or not isinstance(layer, Serial) or inputs.ndim != 3:
@@ -251,7 +240,7 @@ def _suited_layer(
     return connection, neuron, learner, raster, neurons, reward
 
 
-def _reward(pairs: PairSTDP, given: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
+def _reward(pairs: online.PairSTDP, given: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
     """Returns the rewards ``[T, B]`` if the rule takes any."""
     if pairs.reward is None:
         _need(not given, "the rule is given what it does not use")
@@ -290,17 +279,17 @@ def _run_populations(
     like = _weights_of(layer)[0].new_empty(1, 0)
     current, past = inputs[:, 0].to(like.dtype).contiguous(), layer.past(1, inputs.device)
     groups = [
-        SparseGroup(constants, each.begin_loop(like.new_empty(1, size)))
+        recurrent.SparseGroup(constants, each.begin_loop(like.new_empty(1, size)))
         for each, size in zip(neurons, layer.sizes.values(), strict=True)
         if (constants := each.loop_constants()) is not None
     ]
     each = [_weights(layer, ends, learners.get(ends)) for ends in layer.delays]
     arguments = current, past[:, 0].contiguous(), groups, each
-    if not current.isfinite().all() or not can_run_recurrent(*arguments):
+    if not current.isfinite().all() or not recurrent.can_run_recurrent(*arguments):
         return None
     for learner in learners.values():
         learner.updater.events.applying(learner.updater, ("weight",))
-    spikes = run_recurrent(*arguments).unsqueeze(1)
+    spikes = recurrent.run_recurrent(*arguments).unsqueeze(1)
     layer.set_past(spikes)
     for neuron, group in zip(neurons, groups, strict=True):
         neuron.end_loop(group.state, len(inputs))
@@ -316,14 +305,14 @@ def _run_populations(
     return spikes[len(past) :].to(functools.reduce(torch.promote_types, kinds))
 
 
-def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> SparseWeights:
+def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurrent.SparseWeights:
     """Returns a connection as the loop has it, with traces if it learns."""
     connection, names = layer.cell(*ends).connection, list(layer.sizes)
     assert isinstance(connection, SparseLinear)
     weight = connection.weight.detach()
     source, target = map(names.index, ends)
     index = connection.starts, connection.outputs
-    found = SparseWeights(source, target, layer.delays[ends], *index, weight)
+    found = recurrent.SparseWeights(source, target, layer.delays[ends], *index, weight)
     if learner is None:
         return found
     left = learner.left(1, layer.sizes[ends[0]], layer.sizes[ends[1]], weight)

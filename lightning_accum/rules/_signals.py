@@ -6,25 +6,13 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 
 from torch import nn
 
-from lightning_accum._checks import (
-    check_choice,
-    check_type,
-    check_value,
-    is_number,
-    warn_below_step,
-)
+from lightning_accum import _checks as checks
+from lightning_accum import observe
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import rates_in
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.nn.linear import DelayedLinear
-from lightning_accum.observe import (
-    InputMonitor,
-    Monitor,
-    OutputMonitor,
-    StateMonitor,
-    WindowRecorder,
-)
 from lightning_accum.observe.monitor import MonitorConstructor, Picker, first_tensor
 from lightning_accum.rules.neuromodulator import modulators_of
 
@@ -37,7 +25,7 @@ _FOREIGN = {
     ("norse", "SNNRecurrent"): 0,
 }
 
-StateSource: TypeAlias = str | Picker | type[Monitor]
+StateSource: TypeAlias = str | Picker | type[observe.Monitor]
 """Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""
 
 
@@ -46,7 +34,7 @@ class RecordedSignal(NamedTuple):
 
     name: str
     attr: str  # dotted path of the module, relative to the cell
-    kind: type[Monitor]  # sees the module's input, its output or a state
+    kind: type[observe.Monitor]  # sees the module's input, its output or a state
     spikes: bool  # whether the activity is spikes, which are kept as booleans
     validate: bool  # whether to check that spikes are 0 or 1
     picker: Picker  # finds the activity in what the monitor sees
@@ -54,9 +42,10 @@ class RecordedSignal(NamedTuple):
 
     def constructor(self, cell: str, h: Any) -> MonitorConstructor:
         """Returns the constructor of this signal's monitor."""
-        place = "before" if self.kind is InputMonitor else "after"
+        place = "before" if self.kind is observe.InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
-        recorder = WindowRecorder(self.spikes, h.time_dim, self.validate, label, self.holds)
+        how = self.spikes, h.time_dim, self.validate, label, self.holds
+        recorder = observe.WindowRecorder(*how)
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
     def tags(self, h: Any) -> dict[str, Any]:
@@ -71,16 +60,16 @@ def both_sides(
     """Returns the signals of every rule: the connection's input and the neuron's output."""
     takes_indices = isinstance(cell.connection, nn.Embedding)  # integers that are not spikes
     holds, out = getattr(cell.connection, "finds_events", False), h.picker or first_tensor
-    seen = "pre", "connection", InputMonitor, spikes[0] and not takes_indices
+    seen = "pre", "connection", observe.InputMonitor, spikes[0] and not takes_indices
     pre = RecordedSignal(*seen, reads_input, first_tensor, holds)
-    post = RecordedSignal("post", "neuron", OutputMonitor, spikes[1], True, out)
+    post = RecordedSignal("post", "neuron", observe.OutputMonitor, spikes[1], True, out)
     return pre, post
 
 
 def check_source(name: str, source: object) -> None:
     """Raises a ``TypeError`` if an argument does not say where a signal is found."""
     if isinstance(source, type):
-        fits = issubclass(source, Monitor)
+        fits = issubclass(source, observe.Monitor)
     else:
         fits = isinstance(source, str) or callable(source)
     if not fits:
@@ -95,10 +84,12 @@ def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     """Returns another signal of the neuron, recorded unchanged and not as spikes."""
     if isinstance(source, str):
         kept, holds = first_tensor, source in getattr(cell.neuron, "new_in_each_call", ())
-        return RecordedSignal(name, f"neuron.{source}", StateMonitor, False, False, kept, holds)
+        return RecordedSignal(
+            name, f"neuron.{source}", observe.StateMonitor, False, False, kept, holds
+        )
     if isinstance(source, type):
         return RecordedSignal(name, "neuron", source, False, False, first_tensor)
-    return RecordedSignal(name, "neuron", OutputMonitor, False, False, source)
+    return RecordedSignal(name, "neuron", observe.OutputMonitor, False, False, source)
 
 
 def _is_time_constant(name: str) -> bool:
@@ -113,16 +104,16 @@ def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
         if value is None and name in optional:
             continue
         if name == "dt" or _is_time_constant(name):
-            fits = is_number(value) and 0 < value < math.inf
-            check_value(fits, name, value, "a positive, finite number of ms")
+            fits = checks.is_number(value) and 0 < value < math.inf
+            checks.check_value(fits, name, value, "a positive, finite number of ms")
         elif name in rates:
-            fits = is_number(value) and abs(value) < math.inf
-            check_value(fits, name, value, "a finite number")
+            fits = checks.is_number(value) and abs(value) < math.inf
+            checks.check_value(fits, name, value, "a finite number")
     should = "names of at least one parameter of the connection, such as `('weight',)`"
-    check_value(bool(h.params), "params", h.params, should)
-    check_choice("trace_mode", getattr(h, "trace_mode", "cumulative"), get_args(TraceMode))
+    checks.check_value(bool(h.params), "params", h.params, should)
+    checks.check_choice("trace_mode", getattr(h, "trace_mode", "cumulative"), get_args(TraceMode))
     should = "a callable that finds a tensor in a neuron's output, or None"
-    check_type(h.picker is None or callable(h.picker), "picker", h.picker, should)
+    checks.check_type(h.picker is None or callable(h.picker), "picker", h.picker, should)
 
 
 def check_modules(name: str, cell: Cell, h: Any, takes_delays: bool) -> None:
@@ -135,7 +126,7 @@ def check_modules(name: str, cell: Cell, h: Any, takes_delays: bool) -> None:
     should = f"that of the neuron of cell `{name}`, {time_dim}"
     how = f"and call the neuron once per {'step' if time_dim is None else 'sequence'}"
     how = f"give the rule `time_dim={time_dim}`, {how}"
-    check_value(time_dim == h.time_dim, "time_dim", h.time_dim, should, how)
+    checks.check_value(time_dim == h.time_dim, "time_dim", h.time_dim, should, how)
     # in ms, as in `lightning_accum.nn`; that of a neuron without `time_dim` may be in any unit
     steps = {"neuron": getattr(neuron, "dt", None) if hasattr(neuron, "time_dim") else None}
     if isinstance(connection, DelayedLinear):
@@ -147,13 +138,13 @@ def check_modules(name: str, cell: Cell, h: Any, takes_delays: bool) -> None:
             )
         steps["connection"] = connection.dt
     for side, step in steps.items():
-        fits, should = not is_number(step) or math.isclose(step, h.dt), f"the step of the {side}"
-        should += f" of cell `{name}`, {step} ms"
-        check_value(fits, "dt", h.dt, should, f"give the rule `dt={step}`")
+        fits = not checks.is_number(step) or math.isclose(step, h.dt)
+        should = f"the step of the {side} of cell `{name}`, {step} ms"
+        checks.check_value(fits, "dt", h.dt, should, f"give the rule `dt={step}`")
     constants = {key: value for key, value in vars(h).items() if _is_time_constant(key) and value}
     constants |= {f"{key}.tc": each.tc for key, each in modulators_of(h).items()}
-    warn_below_step(h.dt, f"cell `{name}`", **constants)
+    checks.warn_below_step(h.dt, f"cell `{name}`", **constants)
     times = getattr(getattr(h, "kernel", None), "__dict__", {})
     kernel = {k: v for k, v in times.items() if k.startswith("tc_") or k == "width"}
-    if all(map(is_number, kernel.values())):
-        warn_below_step(h.dt, f"the kernel of cell `{name}`", **kernel)
+    if all(map(checks.is_number, kernel.values())):
+        checks.warn_below_step(h.dt, f"the kernel of cell `{name}`", **kernel)

@@ -7,13 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import (
-    check_finite,
-    check_floats,
-    check_tensors,
-    check_value,
-    check_whole,
-)
+from lightning_accum import _checks as checks
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import reverse_trace
 
@@ -67,10 +61,10 @@ class ActorCriticError:
     decay: float = 1.0
 
     def __post_init__(self) -> None:
-        check_finite(gamma=self.gamma, value_rate=self.value_rate, decay=self.decay)
+        checks.check_finite(gamma=self.gamma, value_rate=self.value_rate, decay=self.decay)
         for name in ("gamma", "decay"):
             value = getattr(self, name)
-            check_value(0 <= value <= 1, name, value, "from 0 to 1")
+            checks.check_value(0 <= value <= 1, name, value, "from 0 to 1")
 
     def advantage(self, value: Tensor, reward: Tensor, following: Tensor | None = None) -> Tensor:
         r"""Returns :math:`A`, ``[T, B]``: how much more reward comes than the critic predicted.
@@ -84,8 +78,8 @@ class ActorCriticError:
         Raises:
             ValueError: if the shapes differ.
         """
-        check_floats(value=value)
-        check_tensors(reward=reward)
+        checks.check_floats(value=value)
+        checks.check_tensors(reward=reward)
         if value.ndim != 2 or reward.shape != value.shape:
             raise ValueError(
                 "Arguments `value` and `reward` should have one shape [T, B]. Found"
@@ -106,8 +100,8 @@ class ActorCriticError:
         self, outputs: Tensor, actions: Tensor, reward: Tensor, following: Tensor | None = None
     ) -> Tensor:
         """Returns the error, the gradient of each sample's loss by the outputs."""
-        check_floats(outputs=outputs)
-        check_whole(actions=actions)
+        checks.check_floats(outputs=outputs)
+        checks.check_whole(actions=actions)
         if outputs.ndim != 3 or outputs.shape[-1] < 2 or actions.shape != outputs.shape[:2]:
             raise ValueError(
                 "Arguments `outputs` and `actions` should have shapes [T, B, actions + 1] and"

@@ -16,14 +16,7 @@ from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.independent_trainer import IndependentCellTrainer
-from lightning_accum.engine.accumulate import (
-    Backend,
-    Evaluation,
-    accumulate,
-    dtype_of,
-    pieces_of,
-    terms_of,
-)
+from lightning_accum.engine import accumulate as run
 from lightning_accum.engine.recording import BOTH_SIDES, Given, Recording
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
@@ -31,15 +24,8 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.monitor import Picker
+from lightning_accum.rules import _signals as recorded
 from lightning_accum.rules._plan import CellPlan, Observed
-from lightning_accum.rules._signals import (
-    RecordedSignal,
-    StateSource,
-    both_sides,
-    check_hyperparameters,
-    check_modules,
-    state_of,
-)
 from lightning_accum.rules.neuromodulator import Neuromodulator, check_modulator, with_levels
 from lightning_accum.sparse.neurons import PairSTDP
 from lightning_accum.updates.targets import follow_synapses
@@ -102,7 +88,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     time_dim: int | None = None
     params: Sequence[str] = field(default=("weight",), converter=partial(names_in, "params"))
     carry: bool = field(default=True, hyperparameter=False)
-    backend: Backend = field(default="auto", hyperparameter=False)
+    backend: run.Backend = field(default="auto", hyperparameter=False)
     picker: Picker | None = None
     graded_input: bool = False
 
@@ -141,7 +127,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             h: the hyperparameters in force for the cell.
         """
 
-    def states(self, h: Self) -> Mapping[str, StateSource]:
+    def states(self, h: Self) -> Mapping[str, recorded.StateSource]:
         """Returns what else to record of the neuron, by the name for ``window.state``.
 
         Returns:
@@ -169,11 +155,11 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         a known mode.
         """
         optional = [name for name, each in self._fields.items() if each.default is None]
-        check_hyperparameters(h, optional)
+        recorded.check_hyperparameters(h, optional)
         for name, each in self._fields.items():
             if Neuromodulator in (each.annotation, type(each.default), *get_args(each.annotation)):
                 check_modulator(name, vars(h).get(name))
-        check_choice("backend", self.backend, get_args(Backend))
+        check_choice("backend", self.backend, get_args(run.Backend))
         WindowRecorder(self.spikes, h.time_dim)  # checks `time_dim`
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
@@ -182,7 +168,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         The ``time_dim`` and ``dt`` of the neuron should be the rule's, and the connection should
         have no delays unless the rule takes account of them.
         """
-        check_modules(name, cell, h, self._shifts_by_delay)
+        recorded.check_modules(name, cell, h, self._shifts_by_delay)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change; applies nothing.
@@ -258,18 +244,18 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
             tensors = {each: getattr(cell.connection, each).detach() for each in plan.reads}
             recording = Recording(signals, h.dt, plan.unit_dim, tensors, inputs, carry)
             if modulators := plan.modulators:
-                recording = with_levels(recording, modulators, state.carried, dtype_of(targets))
+                recording = with_levels(recording, modulators, state.carried, run.dtype_of(targets))
             factors = self._factors(inputs, recording, h)
             recording = recording.after(self.prepare(recording, h), self._states_in_terms)
             terms = partial(self._changes, h=h)
-            how = Evaluation(plan.batch, self.backend, self._traces)
-            pieces = pieces_of(recording, how)
+            how = run.Evaluation(plan.batch, self.backend, self._traces)
+            pieces = run.pieces_of(recording, how)
             piece = pieces[0] if len(pieces) > 1 else None
-            first = terms_of(terms, recording, targets, state.carried, piece)
+            first = run.terms_of(terms, recording, targets, state.carried, piece)
             plan.check_terms(type(self).__name__, first.changes)
             if fixed:
                 plan.steps.note_terms(first.changes[0], signals, targets)
-            evaluate = partial(accumulate, first, pieces, terms, recording, targets, how=how)
+            evaluate = partial(run.accumulate, first, pieces, terms, recording, targets, how=how)
             found = plan.steps.terms(signals, targets[0]) if fixed else None
         if found is not None:
             activity = {side: signals[side].activity for side in BOTH_SIDES}
@@ -313,12 +299,14 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     def _changes(self, window: Window, h: Self) -> Sequence[Change]:
         return listed(self.terms(window, h), type(self).__name__)
 
-    def _recorded(self, cell: Cell, h: Self) -> Sequence[RecordedSignal]:
+    def _recorded(self, cell: Cell, h: Self) -> Sequence[recorded.RecordedSignal]:
         """Returns the signals to record of a cell: those of both sides come first."""
         checks, counts = self._reads_input and not h.graded_input, self._counts_values
         spikes = self.spikes and not (counts and h.graded_input), self.spikes and self._fires
-        sides = both_sides(cell, h, spikes, checks)
-        return *sides, *(state_of(cell, name, source) for name, source in self.states(h).items())
+        sides = recorded.both_sides(cell, h, spikes, checks)
+        return *sides, *(
+            recorded.state_of(cell, name, source) for name, source in self.states(h).items()
+        )
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
         """Returns, by name, what every change is multiplied by, or functions that return it."""
