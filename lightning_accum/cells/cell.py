@@ -104,9 +104,8 @@ class CellSpec:
             AttributeError: if there is no such module, or the connection lacks a parameter.
         """
         checks.check_module(model=model)
-        connection = _module(model, self.connection, "connection")
-        neuron = _module(model, self.neuron, "neuron")
-        cell = Cell(connection, neuron)
+        connection = submodule(model, self.connection, "connection")
+        cell = Cell(connection, submodule(model, self.neuron, "neuron"))
         cell.check_params(self.params or ())
         for name in self.params or ():
             if getattr(cell.connection, name, None) is None:
@@ -145,7 +144,8 @@ class CellSpec:
         return cls(**given)
 
 
-def _module(model: nn.Module, path: str, argument: str) -> nn.Module:
+def submodule(model: nn.Module, path: str, argument: str) -> nn.Module:
+    """Returns the module of a model at a dotted path, or raises an error of an argument."""
     try:
         return model.get_submodule(path)
     except AttributeError:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
 from lightning_accum._compat.torch import hook_count
+from lightning_accum.cells.cell import submodule
 from lightning_accum.engine.recording import Recording
-from lightning_accum.observe.monitor import find_module
 
 
 class Feedback(nn.Module, ABC):
@@ -156,14 +156,7 @@ class _OfReadout(Feedback):
                 f' `{type(self).__name__}("readout")`.'
             )
         if self.path:
-            try:
-                readout = find_module(model, self.path)
-            except AttributeError as error:
-                raise AttributeError(
-                    f"Argument `readout` of `{type(self).__name__}` should be the path of a module"
-                    f" of the model, a `{type(model).__name__}`. Found `{self.path}`: {error}"
-                ) from error
-            self.bind(readout)
+            self.bind(submodule(model, self.path, "readout"))
 
     @property
     def readout(self) -> nn.Linear:

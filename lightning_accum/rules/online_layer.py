@@ -25,27 +25,12 @@ def learn_online(
     that the next step uses. Traces pass from step to step, also from sequence to sequence, until
     ``rule.clear()``; the neurons keep their state until they are reset.
 
-    One compiled loop runs the sequence if all of these hold:
-
-    * The layer is :class:`~lightning_accum.Serial`, of a linear connection and
-      :class:`~lightning_accum.nn.LIF` or :class:`~lightning_accum.nn.AdaptiveLIF` neurons, on the
-      CPU, in float32 or float64; neurons inhibit each other by
-      :class:`~lightning_accum.nn.WinnerTakeAll`, or not at all. The input is spikes.
-    * The rule is :class:`STDP`, :class:`TripletSTDP`, :class:`WeightDependentSTDP`, :class:`MSTDP`
-      or :class:`MSTDPET`, of its weight only, by a sum or mean over the batch. Spikes are paired
-      ``"symmetric"``.
-    * The updater has no constraint but one :class:`~lightning_accum.Clamp`, and bounds of this
-      package only, or none if the rule's changes depend on the weight already.
-    * ``update_every`` is 1, and nothing else watches the layer.
-
-    Or the layer is :class:`~lightning_accum.Populations` of the same neurons without inhibition,
-    with :class:`~lightning_accum.nn.SparseLinear` connections without a bias, for one sample, and
-    the rule is :class:`STDP` without a bound. Then the time is that of the spikes, each times the
-    synapses of its neuron.
-
-    Otherwise the layer and the rule are called step by step, which gives the same result up to
-    rounding; :func:`why_step_by_step` says why. Threads divide the neurons among them, unless these
-    inhibit each other; no result depends on their number.
+    One compiled loop runs spikes through a :class:`~lightning_accum.Serial` layer of
+    :class:`~lightning_accum.nn.LIF` or :class:`~lightning_accum.nn.AdaptiveLIF` neurons on the CPU
+    for :class:`STDP` and rules like it, and one sample through
+    :class:`~lightning_accum.Populations` for :class:`STDP`, in the time of the spikes, each times
+    the synapses of its neuron. Otherwise the layer and the rule are called step by step, which
+    gives the same result up to rounding; :func:`why_step_by_step` says why.
 
     Args:
         rule: the rule, with the layer's cell registered.
