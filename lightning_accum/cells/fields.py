@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Optional, get_origin
 
 from torch import nn
 
-from lightning_accum._checks import nearest
-
 
 @dataclass(frozen=True)
 class Field:
@@ -117,11 +115,6 @@ def _resolved(annotation: Any, cls: type) -> Any:
     return annotation
 
 
-def signature(fields: Mapping[str, Field]) -> inspect.Signature:
-    """Returns the signature of a constructor without ``self``."""
-    return inspect.Signature([each.parameter(name) for name, each in fields.items()])
-
-
 def constructor(cls: type, own: inspect.Signature) -> Callable[..., None]:
     """Returns a constructor with the signature of a class's fields, for readers and for a CLI."""
 
@@ -133,26 +126,3 @@ def constructor(cls: type, own: inspect.Signature) -> Callable[..., None]:
     __init__.__annotations__ = {p.name: p.annotation for p in own.parameters.values()}
     __init__.__module__, __init__.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
     return __init__
-
-
-def values(
-    cls: type,
-    fields: Mapping[str, Field],
-    taken: inspect.Signature,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Returns the value of each field for the arguments of a constructor."""
-    for name in kwargs:
-        if name not in taken.parameters:
-            raise TypeError(
-                f"Arguments of `{cls.__name__}` should be among {list(taken.parameters)}. Found"
-                f" `{name}`{nearest(name, taken.parameters)}"
-            )
-    try:
-        bound = taken.bind(*args, **kwargs)
-    except TypeError as error:
-        raise TypeError(f"{cls.__name__}(): {error}") from None
-    bound.apply_defaults()
-    given = bound.arguments
-    return {name: each.value(given[name]) for name, each in fields.items()}

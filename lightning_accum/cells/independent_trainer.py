@@ -11,7 +11,7 @@ from typing_extensions import Self, dataclass_transform
 
 from lightning_accum._checks import check_mapping, nearest
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.fields import Field, collect, constructor, field, signature, values
+from lightning_accum.cells.fields import Field, collect, constructor, field
 from lightning_accum.cells.state import CellState, Hyperparameters, frozen
 from lightning_accum.cells.trainer import CellTrainer, Unset
 from lightning_accum.observe import Monitor
@@ -48,7 +48,8 @@ class IndependentCellTrainer(CellTrainer):
         for each in reversed(cls.__mro__[1:]):
             known |= vars(each).get("_fields", {})
         cls._fields = collect(cls, known, kw_only)
-        cls._signature = signature(cls._fields)
+        given = [each.parameter(name) for name, each in cls._fields.items()]
+        cls._signature = inspect.Signature(given)
         if base is IndependentCellTrainer.__init__ or hasattr(base, "__signature__"):
             cls.__init__ = constructor(cls, cls._signature)  # type: ignore[method-assign]
 
@@ -58,7 +59,19 @@ class IndependentCellTrainer(CellTrainer):
     def _begin(self, *args: Any, **kwargs: Any) -> None:
         """Sets the fields from the arguments of the constructor."""
         super().__init__()
-        given = values(type(self), self._fields, self._signature, args, kwargs)
+        kind, known = type(self).__name__, self._signature.parameters
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"Arguments of `{kind}` should be among {[*known]}. Found"
+                    f" `{name}`{nearest(name, known)}"
+                )
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{kind}(): {error}") from None
+        bound.apply_defaults()
+        given = {name: each.value(bound.arguments[name]) for name, each in self._fields.items()}
         for name, each in self._fields.items():
             if not each.hyperparameter:
                 setattr(self, name, given.pop(name))
@@ -67,7 +80,7 @@ class IndependentCellTrainer(CellTrainer):
         self.__post_init__()
         if "_post_initialized" not in vars(self):
             raise TypeError(
-                f"`{type(self).__name__}.__post_init__` should call that of its base class. Found"
+                f"`{kind}.__post_init__` should call that of its base class. Found"
                 " that it does not: begin it with `super().__post_init__()`."
             )
 

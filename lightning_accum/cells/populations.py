@@ -72,7 +72,7 @@ class Populations(StateModule):
             _check_connection(ends, connection, self.sizes)
         self.delays = _delays_of(delay, list(connections))
         self.neurons = nn.ModuleDict(neurons)
-        self.connections = nn.ModuleDict({_key(*ends): c for ends, c in connections.items()})
+        self.connections = nn.ModuleDict({f"{s}_to_{t}": c for (s, t), c in connections.items()})
         self.reset()
 
     def cell(self, source: str, target: str) -> Cell:
@@ -90,7 +90,7 @@ class Populations(StateModule):
                 "Arguments `source` and `target` should name the ends of a connection, one of"
                 f" {list(self.delays)}. Found {(source, target)}."
             )
-        return Cell(self.connections[_key(source, target)], self.neurons[target])
+        return Cell(self.connections[f"{source}_to_{target}"], self.neurons[target])
 
     def reset(self) -> None:
         """Forgets the spikes that are on their way, and resets the neurons."""
@@ -138,7 +138,7 @@ class Populations(StateModule):
         currents = dict(zip(self.sizes, x.split(sizes, 1), strict=True))
         for (source, target), delay in self.delays.items():
             arriving = past[-delay].split(sizes, 1)[list(self.sizes).index(source)]
-            sent = self.connections[_key(source, target)](arriving)
+            sent = self.connections[f"{source}_to_{target}"](arriving)
             currents[target] = currents[target] + sent
         spikes = torch.cat([self.neurons[name](now) for name, now in currents.items()], 1)
         self.set_past(torch.cat((past, (spikes != 0).unsqueeze(0))))
@@ -160,11 +160,6 @@ class Populations(StateModule):
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
         return ", ".join(f"{s}→{t}: {delay} steps" for (s, t), delay in self.delays.items())
-
-
-def _key(source: str, target: str) -> str:
-    """Returns the name of a connection among the submodules."""
-    return f"{source}_to_{target}"
 
 
 def _size_of(name: str, neuron: object) -> int:

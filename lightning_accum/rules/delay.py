@@ -1,10 +1,9 @@
 """STDP on spike-time differences that a learned delay of each synapse shifts."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
@@ -160,14 +159,11 @@ class DelayAdjustedKernelSTDP(DelayRule):
 
     kernel: Kernel
 
+    why_unmoved = classmethod(weak_kernel)
+
     def kernel_of(self, h: Self) -> Kernel:
         """Returns the kernel."""
         return h.kernel
-
-    @classmethod
-    def why_unmoved(cls, h: Mapping[str, Any], device: torch.device) -> str:
-        """Returns that the kernel is zero at all differences of a few steps; empty if it is not."""
-        return weak_kernel(h["kernel"], h["dt"], device)
 
     def check(self, h: Self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""

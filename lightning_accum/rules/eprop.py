@@ -13,7 +13,7 @@ from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._eligibility import FoldConstants, FoldedWindow, fold_window
 from lightning_accum.rules.feedback import DirectFeedback, Feedback, learning_signal
-from lightning_accum.rules.third_factor import PotentialRule, potentials
+from lightning_accum.rules.third_factor import PotentialRule
 from lightning_accum.sparse.kernel_library import Scratch
 
 
@@ -139,7 +139,7 @@ class EProp(PotentialRule):
             regularization=h.regularization,
             target=h.target_rate * h.dt / 1000.0,
         )
-        read = map(recording.activity, ("post", *potentials(h)))
+        read = map(recording.activity, ("post", *self.states(h)))
         same = (
             *((each.data_ptr(), each.shape) for each in read),
             h.surrogate,

@@ -25,6 +25,26 @@ _STEPS = 100  # between spikes of which a kernel that learns says something
 _TINY = 1e-12
 
 
+def check_kernel(kernel: object) -> None:
+    """Raises a ``TypeError`` if a kernel is not callable."""
+    should = "a callable that takes a tensor of time differences in ms"
+    check_type(callable(kernel), "kernel", kernel, should)
+
+
+def weak_kernel(cls: type[Rule], h: Mapping[str, Any], device: torch.device) -> str:
+    """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty."""
+    dt = h["dt"]
+    apart = dt * torch.arange(-_STEPS, _STEPS + 1.0, device=device)
+    largest = float(changes(h["kernel"], apart).detach().abs().max())
+    if not largest < _TINY:
+        return ""
+    return (
+        f"Its kernel is at most {largest:.0e} for spikes that are up to {_STEPS} steps of {dt:g}"
+        " ms apart: it gets differences in ms, not in seconds or in steps, and returns the change"
+        " of the weight, so look at its time constant and its factor."
+    )
+
+
 class KernelSTDP(Rule):
     r"""STDP by any kernel of the spike-time difference, on nearest pairs.
 
@@ -67,15 +87,12 @@ class KernelSTDP(Rule):
 
     kernel: Kernel
 
+    why_unmoved = classmethod(weak_kernel)
+
     def check(self, h: Self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""
         super().check(h)
         check_kernel(h.kernel)
-
-    @classmethod
-    def why_unmoved(cls, h: Mapping[str, Any], device: torch.device) -> str:
-        """Returns that the kernel is zero at all differences of a few steps; empty if it is not."""
-        return weak_kernel(h["kernel"], h["dt"], device)
 
     def terms(self, window: Window, h: Self) -> Sequence[Change]:
         """Returns the kernel of the age of the other side's spike, each sign in its own part."""
@@ -94,25 +111,6 @@ class KernelSTDP(Rule):
                 Term(sign, (sign * by_post).clamp_(min=0), pre),
             )
         ]
-
-
-def check_kernel(kernel: object) -> None:
-    """Raises a ``TypeError`` if a kernel is not callable."""
-    should = "a callable that takes a tensor of time differences in ms"
-    check_type(callable(kernel), "kernel", kernel, should)
-
-
-def weak_kernel(kernel: Kernel, dt: float, device: torch.device) -> str:
-    """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty."""
-    apart = dt * torch.arange(-_STEPS, _STEPS + 1.0, device=device)
-    largest = float(changes(kernel, apart).detach().abs().max())
-    if not largest < _TINY:
-        return ""
-    return (
-        f"Its kernel is at most {largest:.0e} for spikes that are up to {_STEPS} steps of {dt:g}"
-        " ms apart: it gets differences in ms, not in seconds or in steps, and returns the change"
-        " of the weight, so look at its time constant and its factor."
-    )
 
 
 # --------------------------------------------------------------- pairs, synapse by synapse

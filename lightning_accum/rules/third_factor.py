@@ -128,7 +128,9 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
 
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""
-        return potentials(h)
+        if is_number(h.threshold):
+            return {"membrane": h.membrane}
+        return {"membrane": h.membrane, "threshold": h.threshold}
 
     def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
         """Returns, by name, the inputs and the pseudo-derivative."""
@@ -136,20 +138,15 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
         return {**super()._factors(inputs, recording, h), "pseudo-derivative": derivative}
 
 
-def potentials(h: PotentialRule) -> dict[str, StateSource]:
-    """Returns where the states are found that a pseudo-derivative needs."""
-    if is_number(h.threshold):
-        return {"membrane": h.membrane}
-    return {"membrane": h.membrane, "threshold": h.threshold}
-
-
 def potential(recording: Recording, h: PotentialRule) -> Potential:
     """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative."""
-    found = {name: recording.activity(name) for name in potentials(h)}
-    for name, state in found.items():
-        check_real(name, state.dtype)
-    threshold = h.threshold if is_number(h.threshold) else found["threshold"]
-    return Potential(found["membrane"], threshold, h.surrogate)
+    membrane = recording.activity("membrane")
+    check_real("membrane", membrane.dtype)
+    if is_number(h.threshold):
+        return Potential(membrane, h.threshold, h.surrogate)
+    threshold = recording.activity("threshold")
+    check_real("threshold", threshold.dtype)
+    return Potential(membrane, threshold, h.surrogate)
 
 
 def check_real(name: str, dtype: torch.dtype) -> None:
