@@ -161,7 +161,7 @@ def test_update_calls_each_updater_once_with_its_hooks(layer, trainer):
 def test_forward_is_for_the_subclass_and_keywords_that_mean_nothing_are_refused(trainer):
     with pytest.raises(NotImplementedError, match=r"`CellTrainer.forward`"):
         trainer(torch.ones(1), reward=1.0)
-    with pytest.raises(TypeError, match=r"Found \['tc'\]"):
+    with pytest.raises(TypeError, match="'tc'"):
         CellTrainer(tc=20.0)
 
 

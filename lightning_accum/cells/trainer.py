@@ -73,13 +73,8 @@ class CellTrainer(CheckedState):
     registry: CellRegistry = Unset()  # type: ignore[assignment]
     """The cells by name."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        if kwargs:
-            raise TypeError(
-                f"{type(self).__name__} should be given only its own arguments."
-                f" Found {sorted(kwargs)}."
-            )
         self.registry = CellRegistry(type(self).__name__)
         self.events: Events = SILENT
         self.unread: list[str] = []  # inputs that the latest call has not read
@@ -272,14 +267,7 @@ class CellTrainer(CheckedState):
                 state.clear()
 
     def confirm(self) -> None:
-        """Checks recorded activity that is not checked yet, and waits for the device.
-
-        On an accelerator, activity is only checked here, when statistics are logged, and after an
-        epoch.
-
-        Raises:
-            ValueError: if activity of a rule on spikes was not 0 or 1.
-        """
+        """Waits for the device, and raises a ``ValueError`` if recorded spikes are not 0 or 1."""
         self._pool.confirm()
 
     def drop_window(self) -> None:
@@ -423,11 +411,7 @@ class CellTrainer(CheckedState):
         return updater
 
     def forward(self, *inputs: Any, **kwargs: Any) -> None:
-        """Processes a training step.
-
-        Raises:
-            NotImplementedError: unless a subclass defines a training step.
-        """
+        """Processes a training step; a subclass defines it."""
         raise NotImplementedError(
             f"`{type(self).__name__}.forward` should process a training step: use one of the rules,"
             " or define it in a subclass."

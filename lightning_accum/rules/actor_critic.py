@@ -121,16 +121,10 @@ class ActorCriticError:
 
 def _check_range(least: int, most: int, choices: int, ends: bool) -> None:
     """Raises a ``ValueError`` for what is not an action; warns of episodes without any."""
-    if most >= choices:
-        raise ValueError(
-            f"Argument `actions` should be below {choices}, the number of the policy's outputs:"
-            f" the last output is the value. Found {most}."
-        )
-    if least < -1:
-        raise ValueError(
-            f"Argument `actions` should be from 0 to {choices - 1}, or -1 in steps without an"
-            f" action. Found {least}: give the index of the policy's output that was chosen."
-        )
+    should = f"from 0 to {choices - 1}, or -1 in steps without an action"
+    how = "give the index of an output of the policy, which are all but the last, the value"
+    for each in (least, most):
+        checks.check_value(-1 <= each < choices, "actions", each, should, how)
     if most < 0 and ends:
         warnings.warn(
             "Argument `actions` should have an action in some step for the policy to learn from."

@@ -37,18 +37,14 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     .. math:: \Delta w = \sum_k \text{rate}_k \,
               \operatorname{reduce}_b \sum_t \mathrm{post}_k[t, b] \otimes \mathrm{pre}_k[t, b]
 
-    A subclass lists its hyperparameters as annotated attributes, and returns the products from
-    :meth:`terms`. As in a dataclass, they are arguments of its constructor, in addition to those
-    below.
-    The base class records activity, reduces the batch, sorts signs and shapes, and chooses the
-    cheapest evaluation. Calling the rule evaluates the window since the last call and accumulates
-    the change; it applies nothing.
+    A subclass lists its hyperparameters as annotated attributes, which are arguments of its
+    constructor besides those below, and returns the products from :meth:`terms`. Calling the rule
+    evaluates the window since the last call and accumulates the change; it applies nothing.
 
     Traces carry over from call to call until :meth:`clear`, so that calling the rule after every
-    step gives the same sum as calling it once for many steps. They carry over only between batches
-    of one shape, because a batch of another shape has other samples. The batch reduction is applied
-    in each call, to each part by itself; for sums and means it does not matter how a window is cut,
-    for other reductions it does.
+    step gives the same sum as calling it once for many steps; a batch of another shape has other
+    samples, and begins at rest. The batch reduction is applied in each call, to each part by
+    itself: how a window is cut matters, unless it is a sum or a mean.
 
     Args:
         dt: step, in ms.
@@ -149,11 +145,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         return None
 
     def check(self, h: Self) -> None:
-        """Raises an error if hyperparameters make no sense; a subclass adds its own checks.
-
-        Every ``tc_...`` and ``dt`` should be positive, every ``lr_...`` finite, and ``trace_mode``
-        a known mode.
-        """
+        """Raises an error if hyperparameters make no sense; a subclass adds its own checks."""
         optional = [name for name, each in self._fields.items() if each.default is None]
         recorded.check_hyperparameters(h, optional)
         for name, each in self._fields.items():
@@ -163,15 +155,11 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         WindowRecorder(self.spikes, h.time_dim)  # checks `time_dim`
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the rule cannot learn from the cell's modules.
-
-        The ``time_dim`` and ``dt`` of the neuron should be the rule's, and the connection should
-        have no delays unless the rule takes account of them.
-        """
+        """Raises a ``ValueError`` if the rule cannot learn from the cell's modules."""
         recorded.check_modules(name, cell, h, self._shifts_by_delay)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
-        """Evaluates the window since the last call and accumulates the change; applies nothing.
+        """Evaluates the window since the last call and accumulates the change.
 
         Args:
             carry: whether traces pass to the next call; as the rule is set when ``None``.

@@ -151,7 +151,7 @@ MADE = [
             (OUT, NO_ACTION.T, r"actions \+ 1"),
             (OUT, NO_ACTION.float(), "integers"),
             (OUT, NO_ACTION.bool(), "integers"),
-            (OUT, NO_ACTION + 2, "below 2"),
+            (OUT, NO_ACTION + 2, "from 0 to 1"),
             (OUT, NO_ACTION - 2, "or -1 in steps without"),
             (OUT.long(), NO_ACTION, "outputs"),
         )
