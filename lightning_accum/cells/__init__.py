@@ -3,8 +3,7 @@
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.fields import field
 from lightning_accum.cells.independent_trainer import IndependentCellTrainer
-from lightning_accum.cells.layer import Layer, Serial
-from lightning_accum.cells.populations import Populations
+from lightning_accum.cells.layer import Layer, Populations, Serial
 from lightning_accum.cells.trainer import CellTrainer
 
 __all__ = [
