@@ -120,8 +120,7 @@ class IndependentCellTrainer(CellTrainer):
         If the hyperparameters have ``params``, the connection gets an updater for those parameters.
 
         Args:
-            name: name of the cell. In a copy of a trainer, the name of a cell of the original binds
-                the copied state and monitors to ``cell``.
+            name: as for :meth:`add_cell`.
             cell: the cell.
             **overrides: hyperparameters that differ from the trainer's.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ class FoldedWindow:
     potential: Potential
     numbers: FoldConstants
     carries: bool  # whether eligibility passes to the next window
+    edges: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # what later pieces left
 
     @cached_property
     def signal(self) -> Eligibility:
@@ -65,19 +66,12 @@ class FoldedWindow:
 
     def _behind(self, steps: slice) -> tuple[Tensor, Tensor]:
         """Returns what the steps after a piece fold to; all pieces but the last are as long."""
-        found = self._edges
-        if steps.stop not in found:
+        if steps.stop not in self.edges:
             assert self.folding is not None
             length, like = steps.stop - steps.start, self.folding.potential.membrane
-            constants, unfiltered = self.folding.constants, self.folding.unfiltered
-            found.update(
-                fold_to_edges(self.learning.of, self.potential, like, length, constants, unfiltered)
-            )
-        return found[steps.stop]
-
-    @cached_property
-    def _edges(self) -> dict[int, tuple[Tensor, Tensor]]:
-        return {}
+            how = like, length, self.folding.constants, self.folding.unfiltered
+            self.edges.update(fold_to_edges(self.learning.of, self.potential, *how))
+        return self.edges[steps.stop]
 
     def terms(self, window: Window, pre: Signal, lr: float) -> list[Change]:
         """Returns the folded signals times a trace of the input, and what passes on."""

@@ -17,10 +17,9 @@ class BCM(RateRule):
 
     The threshold is the running average of each neuron's squared output, over samples and steps
     (see :meth:`Signal.average <lightning_accum.engine.Signal.average>`); ``clear`` keeps it, and it
-    is saved with the rule. A neuron becomes selective: it responds to one of several inputs, with
-    an activity of one over the share of that input. Learning is stable if the threshold is faster
-    than the weights, with ``tc_threshold`` well below one over the rate. Outputs should not be
-    negative, as after ``nn.ReLU()``.
+    is saved with the rule. A neuron becomes selective to one of several inputs. Learning is stable
+    if the threshold is faster than the weights, with ``tc_threshold`` well below one over the rate.
+    Outputs should not be negative, as after ``nn.ReLU()``.
 
     Args:
         lr: rate.

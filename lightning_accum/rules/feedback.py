@@ -113,11 +113,10 @@ class RandomFeedback(Feedback):
             classes=classes, seed=seed, **{f"neurons[{i}]": n for i, n in enumerate(shape)}
         )
         size = math.prod(shape)
-        check_value(classes > 0, "classes", classes, "a positive number")
-        check_value(size > 0, "neurons", neurons, "a positive number")
-        scale = size**-0.5 if scale is None else scale
+        scale = max(size, 1) ** -0.5 if scale is None else scale
         check_finite(scale=scale)
-        check_value(scale > 0, "scale", scale, "a positive number")
+        for name, value in (("classes", classes), ("neurons", size), ("scale", scale)):
+            check_value(value > 0, name, value, "a positive number")
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("weight", torch.randn(classes, size, generator=generator) * scale)
 

@@ -69,7 +69,7 @@ class MSTDPET(PairRule):
                + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
 
     with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`, given as for
-    :class:`MSTDP`. Under a constant reward the total change is that of :class:`MSTDP`.
+    :class:`MSTDP`, whose total change it makes under a constant reward.
 
     If traces are carried, the eligibility at a window's end passes to the next one as
     ``[B, out, in]``; a rule that is called once per sample saves this memory by ``carry=False``.

@@ -10,7 +10,7 @@ from typing_extensions import Self
 from lightning_accum._checks import check_choice, check_value
 from lightning_accum.cells.fields import field
 from lightning_accum.engine.state import StateKey
-from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
+from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
@@ -158,12 +158,11 @@ class _SinglePairs(CustomChange):
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns each sum as the part that its rate selects."""
-        found: dict[bool, Tensor] = {}
+        found: list[Tensor | None] = [None, None]
         for rate, total in zip((self.h.lr_post, self.h.lr_pre), self.sums, strict=False):
             if rate:
-                part = abs(rate) * total[samples].sum(0)
-                found[rate < 0] = part + found[rate < 0] if (rate < 0) in found else part
-        return found.get(False), found.get(True)
+                found[rate < 0] = added(abs(rate) * total[samples].sum(0), found[rate < 0])
+        return found[0], found[1]
 
     def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
         """Returns both traces of every synapse at the end."""
