@@ -1,8 +1,7 @@
 """Cells, layers that hold them, and the trainers that watch and update them."""
 
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.fields import field
-from lightning_accum.cells.independent_trainer import IndependentCellTrainer
+from lightning_accum.cells.independent_trainer import IndependentCellTrainer, field
 from lightning_accum.cells.layer import Layer, Populations, Serial
 from lightning_accum.cells.trainer import CellTrainer
 

@@ -14,8 +14,7 @@ from lightning_accum._checks import check_choice, names_in
 from lightning_accum._compat.torch import compiled_from, is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.fields import field
-from lightning_accum.cells.independent_trainer import IndependentCellTrainer
+from lightning_accum.cells.independent_trainer import IndependentCellTrainer, field
 from lightning_accum.engine import accumulate as run
 from lightning_accum.engine.recording import BOTH_SIDES, Given, Recording
 from lightning_accum.engine.terms import Change, listed

@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_strings
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import ExponentialKernel, Kernel

@@ -3,7 +3,7 @@
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.recording import Recording
 from lightning_accum.rules.feedback import learning_signal

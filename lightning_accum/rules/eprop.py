@@ -7,7 +7,7 @@ from torch import nn
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.traces import decay_factor

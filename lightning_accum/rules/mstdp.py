@@ -2,7 +2,7 @@
 
 from typing_extensions import Self
 
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import decay_factor

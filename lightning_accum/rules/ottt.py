@@ -6,7 +6,7 @@ from typing import ClassVar
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.dtypes import widened

@@ -8,7 +8,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_choice, check_value
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP

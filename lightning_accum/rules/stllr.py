@@ -4,7 +4,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.spikes import FastSigmoid, Surrogate
 from lightning_accum.rules.ottt import GradientRule

@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type, check_value, is_number
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.fields import field
+from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.rules._signals import StateSource, check_source
