@@ -101,10 +101,6 @@ class Layer(nn.Module):
 class Serial(nn.Module):
     """The layer of one connection and one neuron.
 
-    Currents of a long sequence of boolean spikes that no hook sees are computed for a few neurons
-    at a time, by :class:`~lightning_accum.nn.Linear` and :class:`~lightning_accum.nn.LIF` or
-    :class:`~lightning_accum.nn.AdaptiveLIF`, also while a rule watches.
-
     Args:
         connection: the module with parameters to train.
         neuron: the module whose output is postsynaptic activity.

@@ -100,9 +100,8 @@ def learn_online(
             RuntimeWarning,
             stacklevel=2,
         )
-    divided = {"reward"}.union(*map(modulators_of, settings)) & given.keys()
-    for name in divided:
-        _check_steps(name, given[name], inputs, update_every)
+    names = {"reward"}.union(*map(modulators_of, settings)) & given.keys()
+    divided = _by_call({name: given[name] for name in names}, inputs, update_every)
     if update_every == 1:
         spikes = run_compiled(rule, layer, inputs, given)
         if spikes is not None:
@@ -110,32 +109,27 @@ def learn_online(
     outputs = []
     for at, piece in enumerate(inputs.split(update_every)):
         outputs += [layer(piece)] if 0 in times else [layer(step)[None] for step in piece]
-        rule(carry=True, **_given_in(given, divided, inputs, at * update_every, len(piece)))
+        rule(carry=True, **{**given, **{name: pieces[at] for name, pieces in divided.items()}})
         rule.update()
     return torch.cat(outputs) if outputs else layer(inputs)
 
 
-def _check_steps(name: str, value: object, inputs: Tensor, update_every: int) -> None:
-    """Raises a ``ValueError`` if values of steps are not those of the sequence, nor of a call."""
-    steps, batch = inputs.shape[:2]
-    if not isinstance(value, Tensor) or value.ndim != 2 or value.shape == (steps, batch):
-        return
-    if len(value) not in (1, batch, update_every):
-        raise ValueError(
-            f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
-            f" {[steps, batch]}. Found {list(value.shape)}: give a value for each step and sample"
-            " of the sequence."
-        )
-
-
-def _given_in(
-    given: dict[str, Any], divided: set[str], inputs: Tensor, start: int, steps: int
-) -> dict[str, Any]:
-    """Returns what a rule is given in the call for some steps, such as the rewards of these."""
-    found = {}
-    for name, each in given.items():
-        whole = name in divided and isinstance(each, Tensor) and each.shape == inputs.shape[:2]
-        found[name] = each[start : start + steps] if whole else each
+def _by_call(
+    given: dict[str, Any], inputs: Tensor, update_every: int
+) -> dict[str, tuple[Tensor, ...]]:
+    """Returns what belongs to steps, divided among the calls, or raises if it does not fit."""
+    (steps, batch), found = inputs.shape[:2], {}
+    for name, value in given.items():
+        if not isinstance(value, Tensor) or value.ndim != 2:
+            continue
+        if value.shape == (steps, batch):
+            found[name] = value.split(update_every)
+        elif len(value) not in (1, batch, update_every):
+            raise ValueError(
+                f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape"
+                f" [{batch}] or {[steps, batch]}. Found {list(value.shape)}: give a value for each"
+                " step and sample of the sequence."
+            )
     return found
 
 
