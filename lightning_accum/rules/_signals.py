@@ -68,16 +68,12 @@ def both_sides(
 
 def check_source(name: str, source: object) -> None:
     """Raises a ``TypeError`` if an argument does not say where a signal is found."""
+    fits = isinstance(source, str) or callable(source)
     if isinstance(source, type):
         fits = issubclass(source, observe.Monitor)
-    else:
-        fits = isinstance(source, str) or callable(source)
-    if not fits:
-        kind = source.__name__ if isinstance(source, type) else type(source).__name__
-        raise TypeError(
-            f"Argument `{name}` should be the path of an attribute of the neuron, a callable that"
-            f" finds a tensor in the neuron's output, or the class of a monitor. Found `{kind}`."
-        )
+    should = "the path of an attribute of the neuron, a callable that finds a tensor in the"
+    should += " neuron's output, or the class of a monitor"
+    checks.check_type(fits, name, source, should)
 
 
 def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:

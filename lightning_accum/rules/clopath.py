@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum._checks import check_value, is_number
+from lightning_accum._checks import check_finite, check_value, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.traces import decay_factor
@@ -86,10 +86,7 @@ class Clopath(Rule):
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
         check_source("membrane", h.membrane)
-        for name in ("theta_neg", "theta_pos"):
-            value = getattr(h, name)
-            fits = is_number(value) and math.isfinite(value)
-            check_value(fits, name, value, "a finite potential, relative to rest")
+        check_finite(theta_neg=h.theta_neg, theta_pos=h.theta_pos)
         fits = h.u_ref is None or (is_number(h.u_ref) and 0 < h.u_ref < math.inf)
         check_value(fits, "u_ref", h.u_ref, "a positive potential, or None")
 

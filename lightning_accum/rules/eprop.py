@@ -112,8 +112,8 @@ class EProp(PotentialRule):
         super().check(h)
         should = "a Feedback, such as `SymmetricFeedback(readout)`, or None"
         check_type(isinstance(self.feedback, Feedback), "feedback", self.feedback, should)
-        check_finite(target_rate=h.target_rate, regularization=h.regularization)
-        check_finite(beta=0.0 if h.beta is None else h.beta)
+        beta = 0.0 if h.beta is None else h.beta
+        check_finite(target_rate=h.target_rate, regularization=h.regularization, beta=beta)
 
     def held_rate(self, name: str) -> float | None:
         """Returns the target rate, if the rule regularizes the rate."""

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from typing_extensions import Self
 
-from lightning_accum._checks import check_value, is_number
+from lightning_accum._checks import check_finite, check_value
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.bounds import Room
 from lightning_accum.functional.dtypes import at_least_float32
@@ -66,16 +66,11 @@ class WeightDependentSTDP(PairRule):
     def check(self, h: Self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
         super().check(h)
-        for name in ("power_pos", "power_neg"):
-            power = getattr(h, name)
-            fits = is_number(power) and 0 <= power < float("inf")
-            check_value(fits, name, power, "a power of at least 0")
-        limits = [h.w_min, h.w_max]
-        if not (all(map(is_number, limits)) and -float("inf") < h.w_min < h.w_max < float("inf")):
-            raise ValueError(
-                "Arguments `w_min` and `w_max` should be finite numbers, `w_min` the smaller. Found"
-                f" `w_min = {h.w_min!r}`, `w_max = {h.w_max!r}`."
-            )
+        powers = {"power_pos": h.power_pos, "power_neg": h.power_neg}
+        check_finite(**powers, w_min=h.w_min, w_max=h.w_max)
+        for name, power in powers.items():
+            check_value(power >= 0, name, power, "a power of at least 0")
+        check_value(h.w_min < h.w_max, "w_min", h.w_min, f"below `w_max = {h.w_max}`")
 
     def weight_range(self, name: str) -> tuple[float | None, float | None]:
         """Returns ``w_min`` and ``w_max`` of a cell."""

@@ -123,7 +123,7 @@ MADE = [
     *((lambda f=f: stdp(batch_reduction=f), REDUCE) for f in (fold, lambda: 0, lambda a, b, c: a)),
     (lambda: la.Homeostasis(0.1, target=-1.0), "between 0 and 1000 Hz"),
     (lambda: la.Homeostasis(0.1, target=600.0, dt=2.0), "between 0 and 500 Hz"),
-    (lambda: la.WeightDependentSTDP(0.1, 0.1, w_min=2.0), "`w_min` the smaller"),
+    (lambda: la.WeightDependentSTDP(0.1, 0.1, w_min=2.0), "`w_min` should be below"),
     *(
         (lambda n=name: la.DelayAdjustedSTDP(0.1, -0.1, **{n: 0.1}), f"last: .* `{name}`: Inf")
         for name in ("lr_pos", "lr_neg", "tc_pos", "tc_neg")
