@@ -1,7 +1,7 @@
 """What a rule records of a cell, and the checks of what both are set to."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from torch import nn
@@ -90,6 +90,24 @@ def state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
 
 def _is_time_constant(name: str) -> bool:
     return name == "tc" or name.startswith("tc_")
+
+
+def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
+    """Raises a ``ValueError`` if the neuron has no such state."""
+    neuron = cell.neuron
+    for state, source in states.items():
+        lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)
+        if lacks or (isinstance(source, str) and getattr(neuron, "keep_states", True) is False):
+            native = type(neuron).__module__.startswith("lightning_accum.")
+            own = f"if `forward` sets `self.{source}`, begin with `self.{source} = None` in its"
+            sets = "" if native or not lacks else f"{own} `__init__`; otherwise "
+            raise ValueError(
+                f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
+                f" that a `{type(neuron).__name__}` keeps none under `{source}`: {sets}take"
+                " a `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
+                f" `{state}=`, the path of another of its attributes or a"
+                f" callable that finds it in the neuron's output, such as `lambda out: out[1]`."
+            )
 
 
 def check_hyperparameters(h: Any, optional: Collection[str]) -> None:

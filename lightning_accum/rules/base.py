@@ -156,6 +156,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the rule cannot learn from the cell's modules."""
         recorded.check_modules(name, cell, h, self._shifts_by_delay)
+        recorded.check_states(type(self).__name__, name, cell, self.states(h))
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change.

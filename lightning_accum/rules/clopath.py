@@ -9,12 +9,11 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_value, is_number
-from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.third_factor import check_real, check_states
+from lightning_accum.rules.third_factor import check_real
 
 
 class Clopath(Rule):
@@ -89,11 +88,6 @@ class Clopath(Rule):
         check_finite(theta_neg=h.theta_neg, theta_pos=h.theta_pos)
         fits = h.u_ref is None or (is_number(h.u_ref) and 0 < h.u_ref < math.inf)
         check_value(fits, "u_ref", h.u_ref, "a positive potential, or None")
-
-    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the neuron has no potential."""
-        super().check_cell(name, cell, h)
-        check_states(type(self).__name__, name, cell, self.states(h))
 
     def states(self, h: Self) -> Mapping[str, StateSource]:
         """Records the membrane potential."""

@@ -114,7 +114,6 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
                 f" samples. Found that `{own}` of the `{type(cell.neuron).__name__}` of cell"
                 f" `{name}` is {found.item():g}: pass `threshold={found.item():g}` to the rule."
             )
-        check_states(type(self).__name__, name, cell, self.states(h))
 
     def complete(self, cell: Cell, given: dict[str, Any]) -> dict[str, Any]:
         """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
@@ -157,21 +156,3 @@ def check_real(name: str, dtype: torch.dtype) -> None:
             " path of another of its attributes or a callable that finds the real part or the"
             " magnitude in the neuron's output, such as `lambda out: out[1].real`."
         )
-
-
-def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
-    """Raises a ``ValueError`` if the neuron has no such state."""
-    neuron = cell.neuron
-    for state, source in states.items():
-        lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)
-        if lacks or getattr(neuron, "keep_states", True) is False:
-            native = type(neuron).__module__.startswith("lightning_accum.")
-            own = f"if `forward` sets `self.{source}`, begin with `self.{source} = None` in its"
-            sets = "" if native or not lacks else f"{own} `__init__`; otherwise "
-            raise ValueError(
-                f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
-                f" that a `{type(neuron).__name__}` keeps none under `{source}`: {sets}take"
-                " a `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
-                f" `{state}=`, the path of another of its attributes or a"
-                f" callable that finds it in the neuron's output, such as `lambda out: out[1]`."
-            )
