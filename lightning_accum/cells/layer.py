@@ -294,7 +294,7 @@ class Populations(StateModule):
 
 def _size_of(name: str, neuron: object) -> int:
     """Returns the number of neurons of a population, after a check."""
-    size = getattr(neuron, "size", None)
+    size: Any = getattr(neuron, "size", None)
     fits = isinstance(neuron, nn.Module) and isinstance(size, tuple) and len(size) == 1
     if not fits or getattr(neuron, "time_dim", None) is not None:
         raise ValueError(
@@ -302,11 +302,10 @@ def _size_of(name: str, neuron: object) -> int:
             f" `LIF(100)`. Found `{type(neuron).__name__}` for `{name}`, with `size = {size}`,"
             f" `time_dim = {getattr(neuron, 'time_dim', None)}`."
         )
-    assert isinstance(size, tuple)
     return int(size[0])
 
 
-def _check_connection(ends: object, connection: object, sizes: Mapping[str, int]) -> None:
+def _check_connection(ends: Any, connection: object, sizes: Mapping[str, int]) -> None:
     """Raises an error unless a module connects two populations."""
     named = isinstance(ends, tuple) and len(ends) == 2 and all(end in sizes for end in ends)
     if not named or not isinstance(connection, nn.Module):
@@ -315,7 +314,6 @@ def _check_connection(ends: object, connection: object, sizes: Mapping[str, int]
             f" {list(sizes)}, such as `(source, target)`. Found `{type(connection).__name__}` for"
             f" `{ends!r}`."
         )
-    assert isinstance(ends, tuple)
     shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
     expected = tuple(sizes[end] for end in ends)
     if shapes != expected:

@@ -154,10 +154,7 @@ class CarriedEligibility(CustomChange):
 
     def __init__(self, window: Window, pre: Signal, folded: FoldedWindow, lr: float) -> None:
         super().__init__(window.post.activity.shape[1])
-        self.window = window
-        self.pre = pre
-        self.folded = folded
-        self.lr = lr
+        self.window, self.pre, self.folded, self.lr = window, pre, folded, lr
         (kappa, beta, *_), name = folded.numbers, window.name
         self.keys = {
             "filtered": StateKey("sample", f"{name} filtered eligibility", kappa),

@@ -136,10 +136,7 @@ class SpikePairs(CustomChange):
         self, kernel: Kernel, post: Signal, pre: Signal, delay: Tensor | None = None
     ) -> None:
         super().__init__(post.activity.shape[1])
-        self.kernel = kernel
-        self.post = post
-        self.pre = pre
-        self.delay = delay
+        self.kernel, self.post, self.pre, self.delay = kernel, post, pre, delay
 
     @property
     def is_fast(self) -> bool:

@@ -87,10 +87,7 @@ class _Eligibility(CustomChange):
         self, window: Window, terms: Sequence[Term], tc: float, rewards: tuple[Tensor, Tensor]
     ) -> None:
         super().__init__(window.post.activity.shape[1])
-        self.window = window
-        self.terms = terms
-        self.tc = tc
-        self.rewards = rewards
+        self.window, self.terms, self.tc, self.rewards = window, terms, tc, rewards
         place = next(window.places)
         self.keys = [eligibility_key(window.name, part, tc, place) for part in ("pos", "neg")]
         self.before = [window.left_for_samples(key) for key in self.keys]
@@ -101,9 +98,8 @@ class _Eligibility(CustomChange):
         """Returns both parts, which a negative reward swaps."""
         for_good, for_bad = (reward.expand(self.size)[samples] for reward in self.rewards)
         pos, neg = (None if part is None else part[samples] for part in self.before)
-        return added(_weighted(for_good, pos), _weighted(for_bad, neg)), added(
-            _weighted(for_good, neg), _weighted(for_bad, pos)
-        )
+        up = added(_weighted(for_good, pos), _weighted(for_bad, neg))
+        return up, added(_weighted(for_good, neg), _weighted(for_bad, pos))
 
     def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
         """Returns the eligibility of every sample and synapse at the window's end."""
