@@ -125,10 +125,9 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     def states(self, h: Self) -> Mapping[str, recorded.StateSource]:
         """Returns what else to record of the neuron, by the name for ``window.state``.
 
-        Returns:
-            By name, the dotted path of an attribute of the neuron that is read after each call,
-            such as ``"v"``; a callable that finds a tensor in the neuron's output; or the class of
-            a monitor of the output, such as :class:`~lightning_accum.observe.GradientMonitor`.
+        It is the dotted path of an attribute that is read after each call, such as ``"v"``; a
+        callable that finds a tensor in the neuron's output; or the class of a monitor of the
+        output, such as :class:`~lightning_accum.observe.GradientMonitor`.
         """
         return {}
 

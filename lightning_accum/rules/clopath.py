@@ -31,10 +31,6 @@ class Clopath(Rule):
     rest, zero. With ``u_ref``, depression is scaled by :math:`(\langle u \rangle / u_\text{ref})^2`
     of the neuron's average potential, which keeps its rate in bounds.
 
-    The potential is read from the neuron after each call: ``membrane`` of a
-    :class:`~lightning_accum.nn.SurrogateLIF`, which resets after the step, or ``voltage`` of a
-    :class:`~lightning_accum.nn.LIF` that is called step by step.
-
     Args:
         lr_post: rate at high potentials :math:`\eta_+`, for each ms.
         lr_pre: rate on a presynaptic spike :math:`-\eta_-`; negative to depress.
@@ -45,8 +41,9 @@ class Clopath(Rule):
         tc_pre: time constant :math:`\tau_x` of the presynaptic trace, in ms.
         u_ref: reference of the average potential; no scaling of depression when ``None``.
         tc_average: time constant of the average potential, in ms.
-        membrane: where the potential relative to rest is found: the path of an attribute of the
-            neuron, or a callable that finds it in the neuron's output.
+        membrane: where the potential relative to rest is found after each call: the path of an
+            attribute of the neuron, such as ``"voltage"`` of a :class:`~lightning_accum.nn.LIF`
+            that is called step by step, or a callable that finds it in the neuron's output.
         **options: those of :class:`Rule`.
 
     Raises:

@@ -52,14 +52,12 @@ class EProp(PotentialRule):
             ``None``.
         surrogate: the pseudo-derivative :math:`\psi`; when ``None``, that of a native neuron, and
             :class:`~lightning_accum.functional.Triangular` for others.
-        regularization: strength of that of firing rates, relative to ``lr``; it adds
-            :math:`c\,(\bar z_j - \rho_0)` to the learning signal, not filtered. Each
-            process averages the rates of its samples only.
+        regularization: strength :math:`c` of that of firing rates, relative to ``lr``; it adds
+            :math:`c\,(\bar z_j - \rho_0)` to the learning signal, not filtered.
         target_rate: firing rate :math:`\rho_0` of the regularization, in Hz.
         membrane: where the potential is found that is compared with the threshold: the path of an
             attribute that the neuron has from its beginning, which is read after each call, or a
-            callable that finds it in the neuron's output. A
-            :class:`~lightning_accum.nn.SurrogateLIF` keeps it.
+            callable that finds it in the neuron's output.
         threshold: where the threshold is found, in the same way; or its value, a number.
         graded_input: whether the input of the connection is real-valued instead of spikes.
         **options: those of :class:`Rule`.

@@ -13,10 +13,9 @@ class Homeostasis(Rule):
 
     .. math:: \Delta w_i = \eta \sum_t \left( \rho\, \Delta t - s_i(t) \right)
 
-    Every step raises the drive and each spike lowers it; on average both cancel if the neuron's
-    rate is :math:`\rho`. All weights of a neuron change alike, also those of inputs without
-    activity; ``params=["bias"]`` changes only the bias. For an inhibitory connection, whose weights
-    lower the drive, choose a negative rate. The input may be spikes or values.
+    All weights of a neuron change alike, also those of inputs without activity; ``params=["bias"]``
+    changes only the bias. For an inhibitory connection, whose weights lower the drive, choose a
+    negative rate. The input may be spikes or values.
 
     Args:
         lr: rate, the change by one spike.
@@ -31,7 +30,6 @@ class Homeostasis(Rule):
         >>> from lightning_accum import Homeostasis, Serial
         >>> layer = Serial(torch.nn.Linear(1, 2), torch.nn.Identity())
         >>> _ = layer.connection.bias.data.copy_(torch.tensor([1.0, 0.0]))
-        >>> _ = torch.nn.init.zeros_(layer.connection.weight)
         >>> rule = Homeostasis(lr=0.1, target=250.0, params=["bias"])
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(4):  # the first neuron fires in every step, the second never

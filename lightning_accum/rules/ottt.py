@@ -71,10 +71,9 @@ class OTTT(GradientRule):
         tc_next: time constant of the neurons of the layer above, in ms; without their memory when
             ``None``, as below a :class:`~lightning_accum.nn.LeakyIntegrator`, through whose memory
             the gradient passes already.
-        batch_reduction: ``"sum"``, ``"mean"``, or any ``fn(per_sample, dim)``. The sum follows the
-            gradient of the loss, be this a sum or a mean over samples; a mean of a mean loss would
-            be divided by the size of the batch twice. Over several processes a sum is averaged, as
-            DDP averages the gradients of the parameters that an optimizer trains.
+        batch_reduction: the sum follows the gradient of the loss, be this a sum or a mean over
+            samples; a mean of a mean loss would be divided by the size of the batch twice. Over
+            several processes a sum is averaged, as DDP averages gradients.
         **options: those of :class:`Rule`.
 
     Raises:

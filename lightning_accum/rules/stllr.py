@@ -22,9 +22,8 @@ class STLLR(GradientRule):
 
     with the gradient of the loss by the spikes :math:`z` of the same step, spikes :math:`x` before
     the connection, :math:`\lambda = e^{-\Delta t / \tau}`, and a pseudo-derivative :math:`\psi`
-    that need not be that of the gradient. The first product is causal, input before output, as in
-    :class:`OTTT`; the second one is not. The gradient is recorded as :class:`OTTT` does, whose page
-    says how to make the neurons and when to call ``backward()``.
+    that need not be that of the gradient. The gradient is recorded as by :class:`OTTT`, which says
+    how to make the neurons and when to call ``backward()``.
 
     Args:
         lr_post: rate of the causal product, :math:`\eta\, \alpha_\text{post}` of the paper.

@@ -21,10 +21,8 @@ class TripletSTDP(Rule):
 
     with fast and slow traces :math:`r_1, r_2` of the presynaptic and :math:`o_1, o_2` of the
     postsynaptic spikes. The slow ones are taken just before the step, so that a spike does not
-    count in its own triplet. In the paper's notation, ``lr_post_pair`` is :math:`A_2^+`,
-    ``lr_post_triplet`` :math:`A_3^+`, ``lr_pre_pair`` :math:`-A_2^-` and ``lr_pre_triplet``
-    :math:`-A_3^-`; the time constants are :math:`\tau_-` and :math:`\tau_y` of the postsynaptic,
-    :math:`\tau_+` and :math:`\tau_x` of the presynaptic traces.
+    count in its own triplet. In the paper, the rates are :math:`A_2^+, A_3^+, -A_2^-, -A_3^-`, and
+    the time constants :math:`\tau_-, \tau_y, \tau_+, \tau_x`, in the order of the arguments.
 
     Args:
         lr_post_pair: rate on a postsynaptic spike, times the fast presynaptic trace.

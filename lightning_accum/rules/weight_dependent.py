@@ -25,10 +25,9 @@ class WeightDependentSTDP(PairRule):
         \Delta w = \eta_\text{post}\, (1 - u)^{\mu_+} \sum_t s_\text{post}(t)\, x_\text{pre}(t)
                  + \eta_\text{pre}\, u^{\mu_-} \sum_t x_\text{post}(t)\, s_\text{pre}(t).
 
-    A power of 0 gives the additive rule, 1 the multiplicative one. Potentiation that is additive
-    with multiplicative depression (``power_pos=0, power_neg=1``) is the form of van Rossum et al.;
-    one power between 0 and 1 for both is that of Gütig et al. The weight is that at the beginning
-    of the window; one that lies outside of the limits counts as being at the limit.
+    A power of 0 gives the additive rule, 1 the multiplicative one; ``power_pos=0, power_neg=1`` is
+    the form of van Rossum et al., and one power between 0 and 1 for both that of Gütig et al. The
+    weight is that at the beginning of the window; outside of the limits it counts as at the limit.
 
     Args:
         lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
