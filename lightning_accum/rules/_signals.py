@@ -1,7 +1,7 @@
 """What a rule records of a cell, and the checks of what both are set to."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from torch import nn
@@ -9,12 +9,13 @@ from torch import nn
 from lightning_accum import _checks as checks
 from lightning_accum import observe
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.independent_trainer import Field
 from lightning_accum.cells.state import rates_in
 from lightning_accum.functional.reductions import check_reduction
 from lightning_accum.functional.traces import TraceMode
 from lightning_accum.nn.linear import DelayedLinear
 from lightning_accum.observe.monitor import MonitorConstructor, Picker, first_tensor
-from lightning_accum.rules.neuromodulator import modulators_of
+from lightning_accum.rules.neuromodulator import Neuromodulator, modulators_of
 
 # The `time_dim` of other libraries' neurons, by the library and the name of the base class.
 _FOREIGN = {
@@ -110,12 +111,20 @@ def check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSou
             )
 
 
-def check_hyperparameters(h: Any, optional: Collection[str]) -> None:
-    """Raises if hyperparameters of all rules make no sense; the optional ones may be ``None``."""
+def check_hyperparameters(h: Any, fields: Mapping[str, Field]) -> None:
+    """Raises if hyperparameters of all rules make no sense; those of default ``None`` may be it."""
     check_reduction(h.batch_reduction, "batch_reduction")
     rates = rates_in(vars(h))
     for name, value in vars(h).items():
-        if value is None and name in optional:
+        field = fields[name]
+        if Neuromodulator in (field.annotation, type(field.default), *get_args(field.annotation)):
+            fits = value is None or isinstance(value, Neuromodulator)
+            how = f"give what is released to each call, `rule({name}=...)`, and here, if its effect"
+            how += " should last, `Neuromodulator(tc=200.0)`"
+            checks.check_type(
+                fits, name, value, "a Neuromodulator that calls release, or None", how
+            )
+        if value is None and field.default is None:
             continue
         if name == "dt" or _is_time_constant(name):
             fits = checks.is_number(value) and 0 < value < math.inf

@@ -25,7 +25,7 @@ from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.monitor import Picker
 from lightning_accum.rules import _signals as recorded
 from lightning_accum.rules._plan import CellPlan, Observed
-from lightning_accum.rules.neuromodulator import Neuromodulator, check_modulator, with_levels
+from lightning_accum.rules.neuromodulator import with_levels
 from lightning_accum.sparse.neurons import PairSTDP
 from lightning_accum.updates.targets import follow_synapses
 
@@ -144,11 +144,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
 
     def check(self, h: Self) -> None:
         """Raises an error if hyperparameters make no sense; a subclass adds its own checks."""
-        optional = [name for name, each in self._fields.items() if each.default is None]
-        recorded.check_hyperparameters(h, optional)
-        for name, each in self._fields.items():
-            if Neuromodulator in (each.annotation, type(each.default), *get_args(each.annotation)):
-                check_modulator(name, vars(h).get(name))
+        recorded.check_hyperparameters(h, self._fields)
         check_choice("backend", self.backend, get_args(run.Backend))
         WindowRecorder(self.spikes, h.time_dim)  # checks `time_dim`
 

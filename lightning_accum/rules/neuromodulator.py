@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_type
+from lightning_accum._checks import check_finite
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.signal import Activity
 from lightning_accum.engine.state import Carried
@@ -74,14 +74,6 @@ class Neuromodulator:
     def __post_init__(self) -> None:
         check_finite(tc=self.tc, baseline=self.baseline, gain=self.gain)
         decay_factor(self.tc)  # checks that it is positive
-
-
-def check_modulator(name: str, value: object) -> None:
-    """Raises a ``TypeError`` unless an argument of a rule is a neuromodulator or ``None``."""
-    how = f"give what is released to each call, `rule({name}=...)`, and here, if its effect should"
-    how += " last, `Neuromodulator(tc=200.0)`"
-    fits = value is None or isinstance(value, Neuromodulator)
-    check_type(fits, name, value, "a Neuromodulator that calls release, or None", how)
 
 
 def modulators_of(h: object) -> dict[str, Neuromodulator]:
