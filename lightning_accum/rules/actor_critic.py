@@ -109,28 +109,23 @@ class ActorCriticError:
             )
         choices = outputs.shape[-1] - 1
         if actions.is_cpu and actions.numel():  # elsewhere, looking would wait for the device
-            least, most = actions.aminmax()
-            _check_range(int(least), int(most), choices, following is None)
+            least, most = map(int, actions.aminmax())
+            should = f"from 0 to {choices - 1}, or -1 in steps without an action"
+            how = "give the index of an output of the policy, which are all but the last, the value"
+            for each in (least, most):
+                checks.check_value(-1 <= each < choices, "actions", each, should, how)
+            if most < 0 and following is None:
+                warnings.warn(
+                    "Argument `actions` should have an action in some step for the policy to learn"
+                    " from. Found -1, no action, in all steps of episodes that end there, so that"
+                    " only the critic learns: give the index of the action that was chosen, or, if"
+                    " the episodes go on, `following=`, the value after the last step.",
+                    UserWarning,
+                    stacklevel=2,
+                )
         advantage = self.advantage(outputs[..., -1], reward, following).unsqueeze(-1)
         policy = outputs.detach()[..., :-1].to(advantage.dtype).softmax(-1)
         actions = actions.long().unsqueeze(-1)
         taken = torch.zeros_like(policy).scatter_(-1, actions.clamp(min=0), 1.0)
         actor = (actions >= 0) * advantage * (policy - taken)
         return torch.cat([actor, -self.value_rate * advantage], dim=-1)
-
-
-def _check_range(least: int, most: int, choices: int, ends: bool) -> None:
-    """Raises a ``ValueError`` for what is not an action; warns of episodes without any."""
-    should = f"from 0 to {choices - 1}, or -1 in steps without an action"
-    how = "give the index of an output of the policy, which are all but the last, the value"
-    for each in (least, most):
-        checks.check_value(-1 <= each < choices, "actions", each, should, how)
-    if most < 0 and ends:
-        warnings.warn(
-            "Argument `actions` should have an action in some step for the policy to learn from."
-            " Found -1, no action, in all steps of episodes that end there, so that only the critic"
-            " learns: give the index of the action that was chosen, or, if the episodes go on,"
-            " `following=`, the value after the last step.",
-            UserWarning,
-            stacklevel=3,
-        )

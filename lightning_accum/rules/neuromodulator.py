@@ -108,27 +108,23 @@ def given_value(name: str, value: object, steps: int, batch: int) -> float | Ten
     if isinstance(value, (int, float)):
         return float(value)
     shape = tuple(value.shape) if isinstance(value, Tensor) else None
-    if not isinstance(value, Tensor) or shape not in ((), (batch,), (steps, batch)):
-        raise ValueError(
-            f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
-            f" [{steps}, {batch}]. Found {type(value).__name__ if shape is None else list(shape)}:"
-            f" {_remedy(name, value, shape, steps, batch)}."
-        )
-    return value
-
-
-def _remedy(name: str, value: object, shape: tuple[int, ...] | None, steps: int, batch: int) -> str:
-    """Returns how to mend what does not fit a window."""
+    if isinstance(value, Tensor) and shape in ((), (batch,), (steps, batch)):
+        return value
+    how = "give a number for each sample of the window"
     if value is None:
-        return f"call the rule as `rule({name}=...)`, or give the callback `input_keys=('{name}',)`"
-    if shape is None:
-        return f"convert it, `torch.as_tensor({name})`"
-    if shape == (batch, steps):
-        return f"time is its first dimension, so call `{name}.transpose(0, 1)`"
-    if len(shape) == 2 and shape[1] == batch:
-        return (
-            f"give only what belongs to the window's steps ({steps}), as by"
+        how = f"call the rule as `rule({name}=...)`, or give the callback `input_keys=('{name}',)`"
+    elif shape is None:
+        how = f"convert it, `torch.as_tensor({name})`"
+    elif shape == (batch, steps):
+        how = f"time is its first dimension, so call `{name}.transpose(0, 1)`"
+    elif len(shape) == 2 and shape[1] == batch:
+        how = f"give only what belongs to the window's steps ({steps}), as by"
+        how += (
             f" `rule({name}={name}[t : t + {steps}])` in a loop, or call the rule once, after all"
-            " steps"
         )
-    return "give a number for each sample of the window"
+        how += " steps"
+    raise ValueError(
+        f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
+        f" [{steps}, {batch}]. Found {type(value).__name__ if shape is None else list(shape)}:"
+        f" {how}."
+    )

@@ -1,8 +1,5 @@
 """Hebb's rule for several neurons in order: the principal components."""
 
-from functools import partial
-
-from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
@@ -46,9 +43,9 @@ class Sanger(RateRule):
 
     def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
         """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
-        explained = partial(_explained_by_earlier, param=window.param)
-        post = window.post.values()
-        return Term(h.lr, post, window.pre), Term(-h.lr, post, post, transform=explained)
+        post, param = window.post.values(), window.param
+        by_earlier = Term(-h.lr, post, post, lambda x: x.tril() @ param.to(x.dtype))
+        return Term(h.lr, post, window.pre), by_earlier
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if a parameter is not the weight of a linear connection."""
@@ -60,7 +57,3 @@ class Sanger(RateRule):
                     " torch.nn.Linear, whose outputs have an order. Found a"
                     f" {type(cell.connection).__name__}: use `Oja`, which does not need one."
                 )
-
-
-def _explained_by_earlier(products: Tensor, param: Tensor) -> Tensor:
-    return products.tril() @ param.to(products.dtype)
