@@ -75,8 +75,6 @@ def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None
 
 
 RowTrace: TypeAlias = Literal["none", "cumulative", "nearest", "reverse"]
-_SPAN = 1 << 12  # rows of a piece that are visited together, which take half a megabyte
-_FEW = 16  # events of a column in a span, fewer of which are not worth the visit
 _MODES: tuple[RowTrace, ...] = ("none", "cumulative", "nearest", "reverse")
 
 
@@ -196,10 +194,7 @@ def outer_sum_into(
             source.bits, source.rate, source.decay = pointer(bits), rate, each.decay
             source.mode = _MODES.index(each.trace)
             source.folded = None if folding is None else ctypes.addressof(folding)
-        span = _span(steps * batch, len(starts), len(rows))
         lines = (steps + 1) * batch
-        if span:
-            lines += len(starts) + len(starts) * 4 // library.COLUMN_BYTES + 1
         if any(folding is not None for folding in foldings):
             lines += 2 * batch + MOST_CLASSES
         memory = library.work_memory(scratch, threads * lines * library.COLUMN_BYTES)
@@ -207,19 +202,10 @@ def outer_sum_into(
         library.check_done(
             kernel.outer_events(
                 pointer(starts), pointer(rows), pointer(shares), *counts, found, Int(len(found)),
-                pointer(total), Int(onto), Int(by_event), Int(span), memory,
-                threads,
+                pointer(total), Int(onto), Int(by_event), memory, threads,
             )
         )  # fmt: skip
     return True
-
-
-def _span(rows: int, columns: int, events: int) -> int:
-    """Returns how many rows are visited together, so that they stay in the cache; 0 for all."""
-    spans = -(-rows // _SPAN)
-    if spans < 2 or events < _FEW * spans * columns:
-        return 0
-    return -(-rows // spans)
 
 
 def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:

@@ -87,29 +87,9 @@ int multiply_events(const int32_t *starts, const int32_t *columns, int64_t n, in
     return DONE;
 }
 
-/* Sums two vectors of the rows of all bags, one span of rows after another: each stays in the cache
-   while all bags are summed. `next` [bags] has room for places. */
-static void sum_spans(const bag_index *x, int64_t span, const line *rows, line *sums, int32_t *next)
-{
-    memset(sums, 0, (size_t)x->bags * sizeof(line));
-    memcpy(next, x->starts, (size_t)x->bags * sizeof(int32_t));
-    for (int64_t stop = span; stop < x->rows + span; stop += span)
-        for (int64_t bag = 0; bag < x->bags; bag++) {
-            int64_t i = next[bag], end = bag + 1 < x->bags ? x->starts[bag + 1] : x->n;
-            line sum = sums[bag];
-            for (; i < end && x->places[i] < stop; i++)
-                for (int h = 0; h < 2; h++) {
-                    vec row = rows[x->places[i]].half[h];
-                    sum.half[h] += x->shares ? x->shares[i] * row : row;
-                }
-            sums[bag] = sum;
-            next[bag] = (int32_t)i;
-        }
-}
-
 typedef struct {
     bag_index x;
-    int64_t T, B, D, count, onto, by_event, span, states;
+    int64_t T, B, D, count, onto, by_event;
     const source *sources;
     REAL *out;
 } outer;
@@ -180,7 +160,7 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
 {
     const outer *o = task;
     const int64_t T = o->T, B = o->B, D = o->D, E = o->x.bags;
-    line *rows = memory, *state = rows + T * B, *sums = state + o->states, tile[TILE];
+    line *rows = memory, *state = rows + T * B, tile[TILE];
     for (int64_t first = begin * COLUMNS; first < end * COLUMNS && first < D; first += COLUMNS) {
         int64_t width = D - first < COLUMNS ? D - first : COLUMNS;
         for (const source *s = o->sources; s < o->sources + o->count; s++) {
@@ -193,38 +173,34 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
             else if (s->mode == NEAREST) ADD(NEAREST);
             else if (s->mode == REVERSE) ADD(REVERSE);
         }
-        if (o->span) sum_spans(&o->x, o->span, rows, sums, (int32_t *)(sums + E));
         for (int64_t e = 0; e < E; e += TILE) {
             int64_t height = E - e < TILE ? E - e : TILE;
-            for (int64_t i = 0; i < height && !o->span; i++)
+            for (int64_t i = 0; i < height; i++)
                 sum_of(&o->x, e + i, (const vec *)rows, 2, tile[i].half);
-            const line *found = o->span ? sums + e : tile;
             if (o->by_event)
                 for (int64_t i = 0; i < height; i++)
-                    copy_some((REAL *)(found + i), 1, o->out + (e + i) * D + first, 1, width,
+                    copy_some((REAL *)(tile + i), 1, o->out + (e + i) * D + first, 1, width,
                               COLUMNS, o->onto);
             else for (int64_t d = 0; d < width; d++)
-                copy_some((REAL *)found + d, COLUMNS, o->out + (first + d) * E + e, 1, height,
+                copy_some((REAL *)tile + d, COLUMNS, o->out + (first + d) * E + e, 1, height,
                           TILE, o->onto);
         }
     }
 }
 
 /* out[d, e] (+)= the sum of share * row[k, d] over the events (k, e), whose rows add up the sources;
-   out[e, d] if it is by event. Events are visited a span of rows at a time, unless it is zero; the
-   memory then has room for E lines and E places more. */
+   out[e, d] if it is by event. */
 int outer_events(const int32_t *starts, const int32_t *rows, const REAL *shares, int64_t n,
                  int64_t T, int64_t B, int64_t E, int64_t D, const source *sources, int64_t count,
-                 REAL *out, int64_t onto, int64_t by_event, int64_t span, char *memory, int threads)
+                 REAL *out, int64_t onto, int64_t by_event, char *memory, int threads)
 {
-    int64_t states = B, more = span ? E + E / (int64_t)(sizeof(line) / sizeof(int32_t)) + 1 : 0;
+    int64_t states = B;
     for (const source *s = sources; s < sources + count; s++)
         if (s->folded && 3 * B + s->folded->classes > states) states = 3 * B + s->folded->classes;
-    outer o = {{starts, rows, shares, E, n, T * B}, T, B, D, count, onto, by_event, span, states,
-               sources, out};
+    outer o = {{starts, rows, shares, E, n, T * B}, T, B, D, count, onto, by_event, sources, out};
     if (!is_inside(&o.x)) return OUTSIDE;
     divide(pack_rows, &o, T * B, memory, 0, threads);
     divide(outer_columns, &o, (D + COLUMNS - 1) / COLUMNS, memory,
-           (T * B + states + more) * (int64_t)sizeof(line), threads);
+           (T * B + states) * (int64_t)sizeof(line), threads);
     return DONE;
 }
