@@ -12,7 +12,7 @@ from lightning_accum.engine.fold import add_products, add_step
 from lightning_accum.engine.forms import Form, forms_of, unmoved_side
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
-from lightning_accum.engine.state import Carried, StateKey
+from lightning_accum.engine.state import Carried, StateKey, of_neurons
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
@@ -95,7 +95,7 @@ def accumulate(
             for change in changes:
                 if recording.carries or (change.follows_pieces and not ends):
                     after.update(change.carry(target.vjp))
-        carried = {key: value for key, value in carried.items() if key.scope == "neuron"}
+        carried = of_neurons(carried)
         for source in found.sources.values():
             carried.update(source.carry(of_samples=recording.carries or not ends))
         carried.update(after)
@@ -108,9 +108,8 @@ def accumulate(
 
 def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
     """Returns spans of steps whose signals fit in bounded memory as numbers."""
-    steps, values = recording.steps, 0
-    for each in recording.signals.values():
-        values += each.activity.numel()
+    steps = recording.steps
+    values = sum(each.activity.numel() for each in recording.signals.values())
     if steps == 1 or not how.batch.adds or how.traces * values <= _PIECE_ELEMENTS:
         return [slice(0, steps)]
     length = max(1, _PIECE_ELEMENTS * steps // max(1, how.traces * values))
@@ -154,14 +153,8 @@ def accumulate_terms(
     changes = [change for change in changes if change.rate != 0]
     if not changes:
         return
-    products: list[Term] = []
-    others: list[Change] = []
-    for change in changes:
-        product = change.as_product()
-        if product is None:
-            others.append(change)
-        else:
-            products.append(product)
+    products = [term for change in changes if (term := change.as_product())]
+    others = [change for change in changes if change.as_product() is None]
     device = products[0].operands[0].device.type if products else "cpu"
     with torch.no_grad(), in_full_precision(device):
         if backend == "plain" or not batch.adds:

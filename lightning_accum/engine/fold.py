@@ -10,7 +10,7 @@ and everything that multiplies one raster of spikes adds up before the raster is
 """
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -89,8 +89,7 @@ class _Folded:
         by_events = self.events and activity.dtype == torch.bool
         factors = self._weights_of_rows(own) if by_events else None
         fixed = own.weights if factors is None else None  # a row's factor may stand on either side
-        nearest = own.mode == "nearest"
-        moves = own.decay is not None and len(activity) > 1 and fixed is None
+        nearest, moves = own.mode == "nearest", len(activity) > 1 and fixed is None
         if by_events and own.decay is None:
             self._group(activity, fixed, negative, rate, self._rows(other, factors), own)
             return
@@ -255,10 +254,10 @@ class _Folded:
 
     def _weights_of_rows(self, factor: Signal) -> Tensor | None:
         """Returns weights ``[T, B, ...]`` that all neurons of a sample share, for the kernel."""
-        if not self.events or not weighs_rows(factor):
+        weights = factor.weights if self.events else None
+        if weights is None or weights.shape[-1:] not in ((), (1,)):
             return None
-        assert factor.weights is not None
-        return factor.weights.to(self.dtype).expand(*factor.shape[:-1], 1).squeeze(-1).contiguous()
+        return weights.to(self.dtype).expand(*factor.shape[:-1], 1).squeeze(-1).contiguous()
 
     def _taken(self, values: Tensor) -> Tensor:
         """Returns spikes or values in the form that the kernel reads."""
@@ -281,18 +280,10 @@ def add_step(sink: Accumulator, products: Sequence[Term], scale: float) -> None:
             )
 
 
-def weighs_rows(factor: Signal) -> bool:
-    """Returns whether all neurons of a sample have the same weight in a step, like a reward."""
-    return factor.weights is not None and factor.weights.shape[-1:] in ((), (1,))
-
-
 def widest(products: Sequence[Term]) -> torch.dtype:
     """Returns the dtype in which all products are computed, float32 or wider."""
-    dtype = torch.float32
-    for product in products:
-        for side in product.operands:
-            dtype = torch.promote_types(dtype, side.dtype)
-    return dtype
+    dtypes = (side.dtype for product in products for side in product.operands)
+    return reduce(torch.promote_types, dtypes, torch.float32)
 
 
 def flat(tensor: Tensor) -> Tensor:

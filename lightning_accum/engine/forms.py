@@ -42,8 +42,7 @@ def forms_of(products: Sequence[Term], combine: bool) -> list[Form]:
     for places in groups.values():
         some = [products[place] for place in places]
         side = _visited_side(some)
-        unmoved = side or unmoved_side(some, combine)
-        forms.append(Form(side or "dense", unmoved, tuple(places)))
+        forms.append(Form(side or "dense", side or unmoved_side(some, combine), tuple(places)))
     return forms
 
 

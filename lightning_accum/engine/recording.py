@@ -25,13 +25,10 @@ class Recorded(NamedTuple):
 
     def part(self, piece: slice) -> Recorded:
         """Returns the activity of some steps."""
-        steps = self.activity.shape[0]
-        if (piece.start, piece.stop) == (0, steps):
-            return self
-        if self.events is None:
-            return Recorded(self.activity[piece])
-        rows = self.events.shape[0] // steps
-        events = self.events.part(piece.start * rows, piece.stop * rows)
+        events = self.events
+        if events is not None:
+            rows = events.shape[0] // self.activity.shape[0]
+            events = events.part(piece.start * rows, piece.stop * rows)
         return Recorded(self.activity[piece], events)
 
 
