@@ -17,10 +17,9 @@ from lightning_accum.distributed.shards import whole
 from lightning_accum.functional.update_statistics import (
     count_statistics,
     spike_counts,
-    update_statistics,
 )
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.sparse.update_statistics import fast_lost_change, summed_statistics
+from lightning_accum.sparse.update_statistics import fast_lost_change, fast_statistics
 
 
 class Watcher:
@@ -86,11 +85,7 @@ class Before(NamedTuple):
 
     def values(self, after: Tensor) -> Values:
         """Returns the statistics of the update, by name."""
-        measured = self.value, after, *self.parts, *self.limits
-        if (found := summed_statistics(*measured)) is not None:
-            return found
-        plain = update_statistics(*measured)
-        return {name: value.float() for name, value in plain.items()}
+        return fast_statistics(self.value, after, *self.parts, *self.limits)
 
     def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
         """Returns how much of the pending change had no effect, and how much there was."""

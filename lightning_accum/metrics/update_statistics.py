@@ -103,7 +103,8 @@ class UpdateStatistics(AdditiveMetric):
                 " `before = param.detach().clone()`."
             )
         # Not in place: a state that was made in inference mode cannot be changed in place.
-        self.totals = self.totals + torch.stack([found[name].float() for name in _NAMES])
+        values = [torch.as_tensor(found[name], dtype=torch.float32) for name in _NAMES]
+        self.totals = self.totals + torch.stack(values)
         self.updates = self.updates + 1
 
     def compute(self) -> dict[str, Tensor]:

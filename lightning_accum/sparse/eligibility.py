@@ -13,7 +13,7 @@ from torch import Tensor
 from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
 from lightning_accum.functional.spikes import Surrogate
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import At, Int, Real, pointers
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
 
 _FORMS = ("triangular", "fast sigmoid", "arctan")
 _NEURONS = 2048  # neurons that a thread works on at a time
@@ -28,8 +28,13 @@ class Potential(NamedTuple):
 
     def part(self, steps: slice) -> Potential:
         """Returns some steps of it."""
-        threshold = self.threshold[steps] if isinstance(self.threshold, Tensor) else self.threshold
+        threshold = self.threshold if self.limits is None else self.limits[steps]
         return self._replace(membrane=self.membrane[steps], threshold=threshold)
+
+    @property
+    def limits(self) -> Tensor | None:
+        """The thresholds of all steps; ``None`` for a number."""
+        return self.threshold if isinstance(self.threshold, Tensor) else None
 
     def derivative(self) -> Tensor:
         """Returns the pseudo-derivative of every step, in float32 or wider."""
@@ -80,8 +85,7 @@ def fold_steps(
     known = FoldConstants.of(potential, constants)
     if known is None or not shape or not out.numel():
         return False
-    membrane, threshold = potential.membrane, potential.threshold
-    limits = threshold if isinstance(threshold, Tensor) else None
+    membrane, limits = potential.membrane, potential.limits
     values = [(each, shape) for each in (out, signal, membrane, limits)]
     values += ((each, shape[1:]) for each in (*behind, unfiltered))
     if not library.are_values(dtype, *values):
@@ -90,7 +94,7 @@ def fold_steps(
     if kernel is None:
         return False
     size = shape[1:].numel()
-    places = pointers(signal, membrane, limits, unfiltered, *behind, out)
+    places = arguments(signal, membrane, limits, unfiltered, *behind, out)
     task = _Fold(len(out), size, known, *places)
     pieces = -(-size // _NEURONS)
     threads = library.threads_among(pieces, out.numel())
@@ -199,13 +203,17 @@ class Folding(NamedTuple):
         """Returns whether there is a kernel that computes it on the way."""
         membrane, (classes, *rest) = self.potential.membrane, self.feedback.shape
         shape, dtype = membrane.shape, membrane.dtype
-        threshold, form = self.potential.threshold, self.potential.surrogate.form()
-        if form is None or len(shape) != 3 or rest != [shape[-1]] or classes > MOST_CLASSES:
+        if (
+            self.potential.surrogate.form() is None
+            or len(shape) != 3
+            or rest != [shape[-1]]
+            or classes > MOST_CLASSES
+        ):
             return False
         lead = shape[:2] if self.errors.ndim == 3 else shape[1:2]
         values: list[tuple[Tensor | None, Sequence[int]]] = [
             (membrane, shape),
-            (threshold if isinstance(threshold, Tensor) else None, shape),
+            (self.potential.limits, shape),
             (self.errors, (*lead, classes)),
             (self.feedback, (classes, shape[-1])),
             (self.unfiltered, shape[2:]),
@@ -215,10 +223,8 @@ class Folding(NamedTuple):
 
     def for_kernel(self) -> ctypes.Structure:
         """Returns what the kernel reads; it is valid as long as this object."""
-        threshold = self.potential.threshold
-        limits = threshold if isinstance(threshold, Tensor) else None
-        filtered, adaptation = self.behind or (None, None)
+        behind = self.behind or (None, None)
         constants = FoldConstants.of(self.potential, self.constants)
         sizes = len(self.feedback), self.errors.ndim == 3
-        tensors = self.errors, self.feedback, limits, self.unfiltered, filtered, adaptation
-        return _Folding(constants, *sizes, *pointers(*tensors))
+        tensors = self.errors, self.feedback, self.potential.limits, self.unfiltered, *behind
+        return _Folding(constants, *sizes, *arguments(*tensors))

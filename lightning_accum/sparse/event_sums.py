@@ -13,7 +13,7 @@ from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events, density
-from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
 _FEWEST_ROWS, _MOST_SPIKES = 64, 0.2  # with fewer rows, or more spikes, a dense product is faster
 
@@ -138,17 +138,14 @@ def multiply_events(
         return None
     (outputs, inputs), rows = table.shape, len(starts)
     out = torch.empty(0 if neurons is not None else rows, outputs, dtype=table.dtype)
-    places = pointer(out), None if neurons is None else ctypes.byref(neurons)
-    threads = library.threads_for(outputs, table.itemsize, len(columns) * outputs)
+    pieces = -(-outputs * table.itemsize // library.COLUMN_BYTES)
+    threads = library.threads_among(pieces, len(columns) * outputs // 8)
+    index = starts, columns, len(columns), rows, inputs, outputs
+    to = out, None if neurons is None else ctypes.byref(neurons)
     with Scratch() as scratch:
         memory = library.work_memory(scratch, threads * inputs * library.COLUMN_BYTES)
-        sizes = map(Int, (len(columns), rows, inputs, outputs))
-        library.check_done(
-            kernel.multiply_events(
-                pointer(starts), pointer(columns), *sizes, pointer(table), pointer(bias),
-                *places, memory, threads,
-            )
-        )  # fmt: skip
+        values = arguments(*index, table, bias, *to, memory, threads)
+        library.check_done(kernel.multiply_events(*values))
     return out
 
 
@@ -179,32 +176,27 @@ def outer_sum_into(
     foldings = [None if f is None else f.for_kernel() for f in (r.folding for _, r in sources)]
     pieces = -(-outputs * dtype.itemsize // library.COLUMN_BYTES)
     work = (len(rows) + len(sources) * steps * batch) * outputs
-    threads = library.threads_for(outputs, dtype.itemsize, work)
+    threads = library.threads_among(pieces, work // 8)
     with Scratch() as scratch:
         packed: dict[int, Tensor] = {}  # by the memory of spikes, which sources may share
-        for source, folding, (rate, each) in zip(found, foldings, sources, strict=True):
+        for at, (folding, (rate, each)) in enumerate(zip(foldings, sources, strict=True)):
             place, bits = each.values.data_ptr(), None
             if each.values.dtype == torch.bool:
                 if place not in packed:
                     room = scratch.empty((pieces, steps * batch), torch.int32, total.device)
                     packed[place] = room
                 bits = packed[place]
-            source.values, source.weights = pointer(each.values), pointer(each.weights)
-            source.before, source.last = pointer(each.before), pointer(each.last)
-            source.bits, source.rate, source.decay = pointer(bits), rate, each.decay
-            source.mode = _MODES.index(each.trace)
-            source.folded = None if folding is None else ctypes.addressof(folding)
+            tensors = arguments(each.values, each.weights, each.before, each.last, bits)
+            folded = None if folding is None else ctypes.addressof(folding)
+            mode = _MODES.index(each.trace)
+            found[at] = _Source(*tensors, folded, each.decay, rate, mode)
         lines = (steps + 1) * batch
         if any(folding is not None for folding in foldings):
             lines += 2 * batch + MOST_CLASSES
         memory = library.work_memory(scratch, threads * lines * library.COLUMN_BYTES)
-        counts = map(Int, (len(rows), steps, batch, len(starts), outputs))
-        library.check_done(
-            kernel.outer_events(
-                pointer(starts), pointer(rows), pointer(shares), *counts, found, Int(len(found)),
-                pointer(total), Int(onto), Int(by_event), memory, threads,
-            )
-        )  # fmt: skip
+        index = starts, rows, shares, len(rows), steps, batch, len(starts), outputs
+        to = found, len(found), total, onto, by_event, memory, threads
+        library.check_done(kernel.outer_events(*arguments(*index, *to)))
     return True
 
 

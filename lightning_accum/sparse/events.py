@@ -15,7 +15,7 @@ from lightning_accum._checks import check_matrix
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import At, Int, pointer, pointers
+from lightning_accum.sparse.kernel_library import At, Int, arguments
 
 AT_ONCE = 4  # events that the kernel writes at a time
 USUAL = 8  # entries for each event that there is room for at first
@@ -76,11 +76,19 @@ class Events:
 
     def _sort(self, order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Sorts by column; in a stable order, sums do not depend on how spikes were found."""
-        found = order_events(self.rows, self.columns, self.shape[1], order)
-        if found is None:
-            places = torch.sort(self.columns, stable=True)[1]
-            rows, columns = (side.index_select(0, places) for side in (self.rows, self.columns))
-            found = rows, first_of_each(columns, self.shape[1]), places
+        rows, columns, count = self.rows, self.columns, self.shape[1]
+        both = library.are_places(rows, columns) and rows.shape == columns.shape
+        kernel = library.kernel_for(torch.float32) if both else None
+        found: tuple[Tensor, Tensor, Tensor | None]
+        if kernel is None:
+            places = torch.sort(columns, stable=True)[1]
+            starts = first_of_each(columns.index_select(0, places), count)
+            found = rows.index_select(0, places), starts, places
+        else:
+            starts, permutation = torch.empty(count, dtype=torch.int32), torch.empty_like(rows)
+            found = torch.empty_like(rows), starts, permutation if order else None
+            values = arguments(rows, columns, len(rows), count, *found)
+            library.check_done(kernel.order_events(*values))
         self._by_column = found
         return found
 
@@ -98,28 +106,6 @@ class Events:
         return Events.known(
             rows, columns, starts[start:stop] - first, (stop - start, self.shape[1])
         )
-
-
-def count_ones(values: Tensor) -> int | None:
-    """Returns how many values are 1, -1 if any is neither 0 nor 1; ``None`` without a kernel."""
-    kernel = library.kernel_for(values.dtype) if library.is_plain(values) else None
-    return None if kernel is None else int(kernel.count_ones(pointer(values), Int(values.numel())))
-
-
-def order_events(
-    rows: Tensor, columns: Tensor, count: int, order: bool
-) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    """Returns rows in the order of columns, each column's first place, and the order if wanted."""
-    both = library.are_places(rows, columns) and rows.shape == columns.shape
-    kernel = library.kernel_for(torch.float32) if both else None
-    if kernel is None:
-        return None
-    ordered, starts = torch.empty_like(rows), torch.empty(count, dtype=torch.int32)
-    permutation = torch.empty_like(rows) if order else None
-    places = pointers(ordered, starts, permutation)
-    sizes = Int(len(rows)), Int(count)
-    library.check_done(kernel.order_events(pointer(rows), pointer(columns), *sizes, *places))
-    return ordered, starts, permutation
 
 
 def density(raster: Tensor) -> float:
@@ -140,11 +126,11 @@ def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     kernel = library.kernel_for(torch.float32) if fits and raster.numel() < 2**31 else None
     if kernel is not None:
         starts, room = torch.empty(len(raster), dtype=torch.int32), raster.numel() // USUAL
-        threads = Int(max(1, library.threads_among(len(raster), raster.numel() // 8)))
+        threads = library.threads_among(len(raster), raster.numel() // 8)
         while True:  # a second time if there are more than usual
             row, column = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
-            places = *pointers(row, column, starts), Int(room), threads
-            count = kernel.find_events(pointer(raster), *map(Int, raster.shape), *places)
+            values = arguments(raster, *raster.shape, row, column, starts, room, threads)
+            count = kernel.find_events(*values)
             if count <= room:
                 return row[:count], column[:count], starts
             room = count
@@ -161,10 +147,11 @@ def first_of_each(ordered: Tensor, count: int) -> Tensor:
 def count_spikes(activity: Tensor) -> int | None:
     """Returns how many elements are 1, or ``None`` if any element is neither 0 nor 1."""
     # The plain form is `activity.sum()` if `((activity == 0) | (activity == 1)).all()`.
-    found = count_ones(activity)
-    if found is None:
+    kernel = library.kernel_for(activity.dtype) if library.is_plain(activity) else None
+    if kernel is None:
         binary = bool(((activity == 0) | (activity == 1)).all())
         return int(activity.count_nonzero()) if binary else None
+    found = int(kernel.count_ones(*arguments(activity, activity.numel())))
     return None if found < 0 else found
 
 
@@ -192,7 +179,7 @@ class SpikeRows:
             samples, room = self._shape[:-1].numel(), raster.numel() // USUAL
             self._events = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
             self._starts = torch.empty(self._length * samples, dtype=torch.int32)
-            places = pointers(raster, *self._events, self._starts)
+            places = arguments(raster, *self._events, self._starts)
             self._record = _Record(*places, samples, self._shape[-1], room)
             self._at = At(ctypes.addressof(self._record))
             self._write = kernel.record_step
@@ -205,7 +192,7 @@ class SpikeRows:
             return None
         if not library.is_plain(step) or step.shape != self._shape:
             return None
-        count: int = self._write(self._at, pointer(step), Int(row))
+        count: int = self._write(self._at, *arguments(step, row))
         return count
 
     def forget(self) -> None:
@@ -283,9 +270,9 @@ def last_trace_of_events(
     kernel = library.kernel_for(dtype) if fits else None
     if kernel is None:
         return None
-    sizes = map(Int, (len(rows), steps, state[:-1].numel(), state[-1]))
-    *places, shares, out = pointers(rows, columns, left := left.to(dtype).contiguous(), before)
-    library.check_done(kernel.last_trace(*places, *sizes, shares, Int(mode == "nearest"), out))
+    sizes, left = (len(rows), steps, state[:-1].numel(), state[-1]), left.to(dtype).contiguous()
+    values = arguments(rows, columns, *sizes, left, mode == "nearest", before)
+    library.check_done(kernel.last_trace(*values))
     return before
 
 

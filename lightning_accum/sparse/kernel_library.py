@@ -12,9 +12,10 @@ import math
 import os
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -211,15 +212,9 @@ def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]
     return True
 
 
-def threads_for(columns: int, size: int, work: int) -> int:
-    """Returns how many threads share the columns of a sum; no result depends on it."""
-    pieces = -(-columns * size // COLUMN_BYTES)
-    return max(1, threads_among(pieces, work // 8))
-
-
 def threads_among(pieces: int, elements: int) -> int:
     """Returns how many threads share pieces of work, which have so many elements together."""
-    return min(pieces, _MOST_THREADS, torch.get_num_threads(), 1 + elements // _SHARE)
+    return max(1, min(pieces, _MOST_THREADS, torch.get_num_threads(), 1 + elements // _SHARE))
 
 
 def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
@@ -230,15 +225,17 @@ def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
     return At(-(-lent.data_ptr() // 64) * 64)
 
 
-def pointers(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
-    """Returns where tensors begin; null only for ``None``, which C does not read."""
+def arguments(*values: Any) -> list[Any]:
+    """Returns values as C takes them: where tensors begin, null only for ``None``, and numbers."""
+    return [_IN_C.get(type(each), _argument)(each) for each in values]
+
+
+def _argument(value: Any) -> Any:
     # torch has 0 for an empty tensor
-    return [At(None if each is None else each.data_ptr() or _NOWHERE) for each in tensors]
+    return At(value.data_ptr() or _NOWHERE) if isinstance(value, Tensor) else value
 
 
-def pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    """Returns where one tensor begins, as :func:`pointers`."""
-    return At(None if tensor is None else tensor.data_ptr() or _NOWHERE)
+_IN_C: dict[type, Callable[[Any], Any]] = {type(None): At, bool: Int, int: Int, float: Real}
 
 
 def check_done(code: int) -> None:

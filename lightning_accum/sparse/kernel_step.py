@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.kernel_library import At, Int, Real, is_plain, kernel_for, pointer
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, is_plain, kernel_for
 
 _BYTES, _NUMBERS, _SCALED, _CUMULATIVE, _NEAREST = range(5)
 
@@ -72,8 +72,8 @@ class StepMemory:
         operations: list[_Operation] = []
 
         def add(kind: int, factor: float, of: int, source: Tensor, to: Tensor) -> int:
-            pointers = pointer(source), pointer(to)
-            operations.append(_Operation(kind, to.numel(), of, factor, 0.0, *pointers))
+            places = arguments(source, to)
+            operations.append(_Operation(kind, to.numel(), of, factor, 0.0, *places))
             return len(operations) - 1
 
         for each, value in zip(seen, self.values, strict=False):

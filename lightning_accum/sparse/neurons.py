@@ -17,7 +17,7 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer, pointers
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
 _NEURONS = 1024  # neurons of which a thread keeps three values
 _WORK = 3 * _NEURONS  # values
@@ -61,7 +61,7 @@ def integrate_neurons(
     if kernel is None or not state.numel():
         return False
     sizes = (*current.shape, out.dtype == torch.bool, period)
-    neurons = _Neurons(*sizes, *constants, *pointers(currents, v, hold, theta, out))
+    neurons = _Neurons(*sizes, *constants, *arguments(currents, v, hold, theta, out))
     if product is not None:
         rows, inputs = product.events.shape
         same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
@@ -104,11 +104,11 @@ class NeuronSteps:
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
         self._v, self._hold, self._settings = v, hold, settings
         sizes = (1, *v.shape, spike_dtype == torch.bool, period)
-        places = pointers(None, v, hold if period else None, None, None)
+        places = arguments(None, v, hold if period else None, None, None)
         self._neurons = _Neurons(*sizes, *constants, *places)
         with torch.inference_mode(False):
             self._memory = torch.empty(_WORK, dtype=dtype, device="cpu")
-        self._arguments = ctypes.byref(self._neurons), pointer(self._memory), 1
+        self._arguments = ctypes.byref(self._neurons), *arguments(self._memory), 1
         self._integrate = kernel.integrate
 
     def step(
@@ -171,7 +171,7 @@ def integrate_surrogate_neurons(
         return False
     pieces = -(-batch * size // _TOGETHER) if weights is None else batch
     threads = library.threads_among(pieces, current.numel())
-    places = pointers(current, weights, *state, membrane, limits, raster)
+    places = arguments(current, weights, *state, membrane, limits, raster)
     sizes = (steps, batch, size, raster.dtype == torch.bool)
     neurons = _Surrogate(*sizes, *constants, *places)
     with Scratch() as scratch:
@@ -274,7 +274,7 @@ def run_online(
     ends = {name: f"{name}_end" for name in own if name in ("pre", "pre_slow")}
     own |= {end: torch.empty_like(own[name]) for name, end in ends.items()}
     most = min(max(_ROOM, batch * size), steps * batch * size)
-    task = _Online(steps, batch, inputs, size, most, *pointers(*map(own.get, _TENSORS)))
+    task = _Online(steps, batch, inputs, size, most, *arguments(*map(own.get, _TENSORS)))
     _set_constants(task, neurons, rule, limits)
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers is not None else library.threads_among(-(-size // 16), work)

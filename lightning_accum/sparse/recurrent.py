@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import At, Int, Real, pointer, pointers
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
 from lightning_accum.sparse.neurons import NeuronState, PairSTDP, SpikingNeurons
 
 _FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
@@ -57,13 +57,13 @@ def run_recurrent(
     (steps, size), kernel = inputs.shape, library.kernel_for(inputs.dtype)
     assert kernel is not None
     work = sum(len(weights.weight) for weights in each)
-    parts = max(1, library.threads_among(min(len(group.state.v[0]) for group in groups), work // 8))
+    parts = library.threads_among(min(len(group.state.v[0]) for group in groups), work // 8)
     spikes = torch.cat((past, past.new_empty(steps, size)))
     kept: list[Tensor] = []
     populations = (_Population * len(groups))(*_populations(groups, kept))
     connections = (_Connection * len(each))(*(_connection(w, groups, parts, kept) for w in each))
     sizes = (steps, size, parts, len(groups), len(each), len(past))
-    network = _Network(*sizes, *pointers(inputs, spikes), populations, connections)
+    network = _Network(*sizes, *arguments(inputs, spikes), populations, connections)
     kernel.run_recurrent(ctypes.byref(network))
     for group in groups:
         group.state.hold.clamp_(min=0)
@@ -96,11 +96,8 @@ def can_run_recurrent(
         index = index and w.starts.dtype == torch.int64
         if not index or not library.are_values(dtype, *traces) or not 1 <= w.delay <= len(past):
             return False
-        starts, outputs = pointers(w.starts, w.outputs)
-        inside = len(w.starts) == ends[0] + 1 and kernel.are_synapses(
-            starts, Int(ends[0]), outputs, Int(len(w.outputs)), Int(ends[1])
-        )
-        if not inside:
+        synapses = arguments(w.starts, ends[0], w.outputs, len(w.outputs), ends[1])
+        if len(w.starts) != ends[0] + 1 or not kernel.are_synapses(*synapses):
             raise IndexError("Synapses should lead to neurons of the population. Found others.")
     return True
 
@@ -114,7 +111,7 @@ def _populations(groups: Sequence[SparseGroup], kept: list[Tensor]) -> list[_Pop
         kept.append(current)
         drive = (1 - constants.decay) * constants.rest
         numbers = (constants.threshold, constants.period, constants.decay_theta)
-        places = pointers(state.v, state.hold, state.theta, current)
+        places = arguments(state.v, state.hold, state.theta, current)
         made.append(
             _Population(
                 size, first, *places, constants.decay, drive, *numbers, constants.theta_plus
@@ -131,7 +128,7 @@ def _connection(
     places = torch.empty(len(w.starts) - 1, parts + 1, dtype=torch.int64)
     kept.append(places)
     made = _Connection(
-        w.source, w.target, w.delay, *pointers(w.starts, w.outputs, w.weight, places)
+        w.source, w.target, w.delay, *arguments(w.starts, w.outputs, w.weight, places)
     )
     if w.rule is None or w.pre is None or w.post is None:
         return made
@@ -150,8 +147,8 @@ def _connection(
     made.kept = len(kept)
     kept += tensors.values()
     values = {
-        **{name: pointer(value) for name, value in tensors.items()},
-        **{"post": pointer(w.post), "learns": 1, "block": block, "blocks": blocks},
+        **dict(zip((*tensors, "post"), arguments(*tensors.values(), w.post), strict=True)),
+        **{"learns": 1, "block": block, "blocks": blocks},
         **{name: getattr(rule, name) for name in _OF_RULE},
         **dict(zip(("low", "high"), w.limits, strict=True)),
     }

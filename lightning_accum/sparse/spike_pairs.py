@@ -9,7 +9,7 @@ from torch import Tensor
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, pointer
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
 
 class Latest(NamedTuple):
@@ -64,23 +64,18 @@ def pair_events(
         fits = change.ndim == 1 and 0 < len(change) < 2**24  # whose places are exact in float32
         if delay is not None or not (fits and change.dtype == dtype and library.is_plain(change)):
             return False
-        made.table, made.length = pointer(change), len(change)
+        made.table, made.length = arguments(change, len(change))
     else:
         made.a[:], made.l[:] = change.heights, change.slopes
         made.c, made.offset = change.curve, change.offset
     steps, batch, width = spikes.shape[0], spikes.shape[1:-1].numel(), spikes.shape[-1]
     pieces = -(-width * dtype.itemsize // library.COLUMN_BYTES)
-    threads = library.threads_for(width, dtype.itemsize, (len(rows) + steps * batch) * width)
+    threads = library.threads_among(pieces, (len(rows) + steps * batch) * width // 8)
+    index = starts, rows, len(rows), len(starts), steps, batch, width, spikes, *edges[::-1]
     with Scratch() as scratch:
         bits = scratch.empty((pieces, steps * batch), torch.int32, up.device)
         memory = library.work_memory(scratch, threads * (steps + 1) * batch * library.COLUMN_BYTES)
-        counts = map(Int, (len(rows), len(starts), steps, batch, width))
-        library.check_done(
-            kernel.pair_events(
-                pointer(starts), pointer(rows), *counts, pointer(spikes), pointer(latest.before),
-                pointer(latest.last), pointer(bits), pointer(delay), Real(visit.dt),
-                Int(visit.least), ctypes.byref(made), Int(visit.by_spike), Int(onto), pointer(up),
-                pointer(down), memory, threads,
-            )
-        )  # fmt: skip
+        how = float(visit.dt), visit.least, ctypes.byref(made), visit.by_spike, onto
+        values = arguments(*index, bits, delay, *how, up, down, memory, threads)
+        library.check_done(kernel.pair_events(*values))
     return True

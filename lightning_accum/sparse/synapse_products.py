@@ -11,7 +11,7 @@ from lightning_accum._compat.torch import is_traced, version
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events, density
-from lightning_accum.sparse.kernel_library import Int, Kernel, pointer, pointers
+from lightning_accum.sparse.kernel_library import Kernel, arguments
 
 _CHUNK = 1 << 20  # elements of a side that are converted at a time: 4 MB in float32
 
@@ -127,14 +127,12 @@ def _by_events(
         return None
     events, shares = _events_of(x, weight.dtype, events)
     starts = events.row_starts()
-    if not (library.are_places(starts, events.columns)):
+    if not library.are_places(starts, events.columns):
         return None
     out, weight = torch.empty(len(x), targets, dtype=weight.dtype), sources.in_order(weight)
-    sizes = map(Int, (len(events), *x.shape, targets))
-    places = pointers(starts, events.columns, shares)
-    index = pointers(sources.starts, sources.others, weight, out)
-    threads = max(1, library.threads_among(len(x), _work(events, sources)))
-    library.check_done(kernel.transmit_events(*places, *sizes, *index, threads))
+    index = starts, events.columns, shares, len(events), *x.shape, targets, *sources[:2]
+    threads = library.threads_among(len(x), _work(events, sources))
+    library.check_done(kernel.transmit_events(*arguments(*index, weight, out, threads)))
     return out
 
 
@@ -148,13 +146,11 @@ def _visited(own: Tensor, values: Tensor, index: Synapses) -> Tensor | None:
     for some, others in zip(own.split(rows), values.split(rows), strict=True):
         events, shares = _events_of(some, values.dtype, None)
         starts = events.row_starts()
-        if not (library.are_places(starts, events.columns)):
+        if not library.are_places(starts, events.columns):
             return None
-        sizes = map(Int, (len(events), *some.shape, values.shape[1]))
-        places = pointers(starts, events.columns, shares)
-        sides = pointers(index.starts, index.others, others, out)
-        threads = max(1, library.threads_among(own.shape[1], _work(events, index)))
-        library.check_done(kernel.sum_events(*places, *sizes, *sides, threads))
+        found = starts, events.columns, shares, len(events), *some.shape, values.shape[1]
+        threads = library.threads_among(own.shape[1], _work(events, index))
+        library.check_done(kernel.sum_events(*arguments(*found, *index[:2], others, out, threads)))
     return out
 
 
@@ -187,9 +183,7 @@ def _kernel_for(index: Synapses, ends: int, values: Tensor) -> Kernel | None:
     kernel = library.kernel_for(values.dtype)
     state = version(others), version(starts), starts.data_ptr(), ends
     if kernel is not None and _checked.get(others) != state:
-        sizes = Int(len(starts) - 1), Int(len(others)), Int(ends)
-        first, each = pointer(starts), pointer(others)
-        if not kernel.are_synapses(first, sizes[0], each, *sizes[1:]):
+        if not kernel.are_synapses(*arguments(starts, len(starts) - 1, others, len(others), ends)):
             raise IndexError("Synapses should lead to neurons of the connection. Found others.")
         _checked[others] = state
     return kernel

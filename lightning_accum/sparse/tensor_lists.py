@@ -184,6 +184,6 @@ def step_moments(
     pointers = [place.buffer_info()[0] for place in (places.bytes, *places.starts)]
     tensors, elements = len(places.bytes), places.elements
     task = _Moments(tensors, elements, is_belief, *numbers, *pointers)
-    threads = max(1, threads_among(-(-elements // _PIECE), elements))
+    threads = threads_among(-(-elements // _PIECE), elements)
     kernel.step_moments(ctypes.byref(task), threads)
     return True

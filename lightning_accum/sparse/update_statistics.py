@@ -2,19 +2,14 @@
 
 import ctypes
 import math
+from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.functional.update_statistics import (
-    AVERAGED,
-    NEAR,
-    lost_change,
-    update_statistics,
-)
+from lightning_accum.functional.update_statistics import NEAR, lost_change, update_statistics
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import Int, Real, pointers
+from lightning_accum.sparse.kernel_library import arguments
 
 
 def _kernel_for(before: Tensor, *others: Tensor | None) -> ctypes.CDLL | None:
@@ -29,8 +24,8 @@ def _arguments(
     limits: tuple[float | None, float | None],
 ) -> list[object]:
     """Returns where tensors begin, their size, and the limits, NaN for one that is not set."""
-    ends = (Real(math.nan if limit is None else limit) for limit in limits)
-    return [*pointers(*tensors), Int(tensors[0].numel()), *ends]
+    ends = (math.nan if limit is None else float(limit) for limit in limits)
+    return arguments(*tensors, tensors[0].numel(), *ends)
 
 
 def fast_statistics(
@@ -40,31 +35,15 @@ def fast_statistics(
     neg: Tensor | None = None,
     lower: float | None = None,
     upper: float | None = None,
-) -> dict[str, Tensor]:
+) -> Mapping[str, Tensor | float]:
     """Returns the statistics of the change that was applied to a parameter."""
     # The plain form is `update_statistics`, which has these arguments, and takes some thirty
-    # operations of torch.
-    found = summed_statistics(before, after, pos, neg, lower, upper)
-    if found is None:
-        return update_statistics(before, after, pos, neg, lower, upper)
-    values = torch.tensor([found[name] for name in AVERAGED], dtype=before.dtype).unbind()
-    nonfinite = torch.tensor(int(found["nonfinite"]))
-    return {**dict(zip(AVERAGED, values, strict=True)), "nonfinite": nonfinite}
-
-
-def summed_statistics(
-    before: Tensor,
-    after: Tensor,
-    pos: Tensor | None,
-    neg: Tensor | None,
-    lower: float | None,
-    upper: float | None,
-) -> dict[str, float] | None:
-    """Returns these statistics as numbers, ``None`` if there is no kernel for the parameter."""
+    # operations of torch. The kernel's sums are numbers.
     check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
     kernel = _kernel_for(before, after, pos, neg)
     if kernel is None:
-        return None
+        plain = update_statistics(before, after, pos, neg, lower, upper)
+        return {name: value.float() for name, value in plain.items()}
     found = (ctypes.c_double * 11)()
     kernel.change_sums(*_arguments((before, after, pos, neg), (lower, upper)), found)
     # Norms of the finite values, sums of the sizes in both parts, and counts.
@@ -98,5 +77,5 @@ def fast_lost_change(
     if kernel is None:
         return lost_change(before, after, parts, limits)
     found = (ctypes.c_double * 2)()
-    kernel.lost_sums(*_arguments((before, after, *parts), limits), Real(NEAR), found)
+    kernel.lost_sums(*_arguments((before, after, *parts), limits), *arguments(NEAR), found)
     return found[0], found[1]

@@ -225,7 +225,7 @@ BAD = [0.25, 1e-9, 3.0, -1.0, torch.inf, -torch.inf, torch.nan]
 @pytest.fixture
 def no_kernel(monkeypatch):
     """Leaves the check of spikes to torch."""
-    monkeypatch.setattr("lightning_accum.sparse.events.count_ones", lambda _: None)
+    monkeypatch.setattr("lightning_accum.sparse.kernel_library.kernel_for", lambda _: None)
 
 
 @turns("kernel", [True, False])

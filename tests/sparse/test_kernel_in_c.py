@@ -24,7 +24,7 @@ from lightning_accum.sparse import event_sums, neurons
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eligibility import Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
-from lightning_accum.sparse.events import Events, find, first_of_each, order_events
+from lightning_accum.sparse.events import Events, find, first_of_each
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 CPU = torch.device("cpu")
@@ -289,11 +289,12 @@ def test_what_is_not_a_number_of_steps_is_far_away(dtype, age):
 
 @pytest.mark.parametrize("inputs", [0, 1])
 def test_nothing_is_at_an_address_too(inputs):
-    assert library.pointer(None).value is None
-    assert library.pointer(torch.empty(0)).value
-    none = torch.empty(0, dtype=torch.int32)
-    ordered, starts, order = order_events(none, none, inputs, True)
-    assert (len(ordered), starts.tolist(), len(order)) == (0, [0] * inputs, 0)
+    missing, empty = library.arguments(None, torch.empty(0))
+    assert missing.value is None
+    assert empty.value
+    none = Events(torch.zeros(3, inputs, dtype=torch.bool))
+    ordered, starts = none.ordered()
+    assert (len(ordered), starts.tolist(), len(none.order())) == (0, [0] * inputs, 0)
 
 
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.11, 0.9])

@@ -35,7 +35,9 @@ def test_both_forms_are_products_of_matrices(sizes, kinds, shares, density, dtyp
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_library, "threads_among", lambda pieces, _: min(pieces, threads))
+        patch.setattr(
+            kernel_library, "threads_among", lambda pieces, _: max(1, min(pieces, threads))
+        )
         patch.setattr(synapse_products, "_CHUNK", 7)
         found = synapse_products.transmit(pre, weight, connection.by_input, targets)
         sums = synapse_products.sum_pairs(post, pre, targets, connection.by_input, dtype)
