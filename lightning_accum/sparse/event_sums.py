@@ -21,7 +21,7 @@ _FEWEST_ROWS, _MOST_SPIKES = 64, 0.2  # with fewer rows, or more spikes, a dense
 def events_pay(raster: Tensor) -> bool:
     """Returns whether a product of a raster with a matrix takes less time by events than dense."""
     # Elsewhere than on the CPU, counting events would wait for the device.
-    if raster.dtype != torch.bool or not library.has_kernel(raster.device, torch.float32):
+    if raster.dtype != torch.bool or not raster.is_cpu or not library.library(torch.float32):
         return False
     return len(raster) >= _FEWEST_ROWS and density(raster) <= _MOST_SPIKES
 
@@ -57,12 +57,8 @@ class EventProduct(NamedTuple):
 
     def run(self, neurons: ctypes.Structure) -> bool:
         """Gives the currents to neurons of the kernel, unwritten; returns whether it is done."""
-        events, bias = self.events, self.bias
-        weight = self.weight.detach()
-        bias = None if bias is None else bias.detach()
-        return (
-            multiply_events(events.row_starts(), events.columns, weight, bias, neurons) is not None
-        )
+        index = self.events.row_starts(), self.events.columns
+        return multiply_events(*index, self.weight, self.bias, neurons) is not None
 
 
 def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None = None) -> Tensor:

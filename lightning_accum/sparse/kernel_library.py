@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -227,15 +227,13 @@ def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
 
 def arguments(*values: Any) -> list[Any]:
     """Returns values as C takes them: where tensors begin, null only for ``None``, and numbers."""
-    return [_IN_C.get(type(each), _argument)(each) for each in values]
-
-
-def _argument(value: Any) -> Any:
-    # torch has 0 for an empty tensor
-    return At(value.data_ptr() or _NOWHERE) if isinstance(value, Tensor) else value
-
-
-_IN_C: dict[type, Callable[[Any], Any]] = {type(None): At, bool: Int, int: Int, float: Real}
+    found = list(values)
+    for at, each in enumerate(values):
+        if each is None or isinstance(each, Tensor):  # torch has 0 for an empty tensor
+            found[at] = At(None if each is None else each.data_ptr() or _NOWHERE)
+        elif isinstance(each, int | float):
+            found[at] = Int(each) if isinstance(each, int) else Real(each)
+    return found
 
 
 def check_done(code: int) -> None:
