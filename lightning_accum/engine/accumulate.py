@@ -63,8 +63,26 @@ def terms_of(
         if not target.vjp.reads_input:
             ones = target.vjp.constant_input(sources["post"].activity, sources["pre"].activity)
             sources["bias"] = Activity(ones, recording.dt, carried, "bias", dtype)
-    start = 0 if piece is None else piece.start
-    windows = [_window(recording, target, sources, start, carried) for target in targets]
+    states = {name: Signal(sources[name]) for name in recording.signals if name not in BOTH_SIDES}
+    windows = [
+        Window(
+            pre=Signal(sources["pre" if target.vjp.reads_input else "bias"]),
+            post=Signal(sources["post"]),
+            name=target.name,
+            param=target.param,
+            dt=recording.dt,
+            inputs=recording.inputs,
+            start=0 if piece is None else piece.start,
+            total=recording.steps,
+            vjp=target.vjp,
+            tensors=recording.tensors,
+            carried=carried,
+            states=states,
+            levels=recording.levels,
+            prepared=recording.prepared,
+        )
+        for target in targets
+    ]
     return Piece(sources, [terms(window) for window in windows])
 
 
@@ -114,30 +132,6 @@ def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
         return [slice(0, steps)]
     length = max(1, _PIECE_ELEMENTS * steps // max(1, how.traces * values))
     return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
-
-
-def _window(
-    recording: Recording, target: Target, sources: dict[str, Activity], start: int, carried: Carried
-) -> Window:
-    """Returns the window that the rule sees, for one piece and one parameter."""
-    own = (*BOTH_SIDES, "bias")
-    states = {name: Signal(each) for name, each in sources.items() if name not in own}
-    return Window(
-        pre=Signal(sources["pre" if target.vjp.reads_input else "bias"]),
-        post=Signal(sources["post"]),
-        name=target.name,
-        param=target.param,
-        dt=recording.dt,
-        inputs=recording.inputs,
-        start=start,
-        total=recording.steps,
-        vjp=target.vjp,
-        tensors=recording.tensors,
-        carried=carried,
-        states=states,
-        levels=recording.levels,
-        prepared=recording.prepared,
-    )
 
 
 def accumulate_terms(

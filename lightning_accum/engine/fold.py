@@ -62,7 +62,7 @@ class _Group(NamedTuple):
         assert self.factor is not None
         weights = self.weights
         if weights is not None and weights.ndim > 1:
-            weights = flat(weights.expand(self.raster.shape))
+            weights = weights.expand(self.raster.shape).flatten(0, -2)
         return self.factor.source.events(), weights
 
 
@@ -178,7 +178,7 @@ class _Folded:
             if not (fits and outer_sum_into(total, onto, events, scaled, weights, by_event)):
                 found = [(rate, Rows(computed(rows, self.dtype))) for rate, rows in scaled]
                 rate, values = self._summed(found)
-                gathered = event_outer_sum(events, flat(values), weights).mul_(rate)
+                gathered = event_outer_sum(events, values.flatten(0, -2), weights).mul_(rate)
                 oriented = gathered if by_event else gathered.T
                 total.add_(oriented) if onto else total.copy_(oriented)
             onto = True
@@ -271,7 +271,7 @@ def add_step(sink: Accumulator, products: Sequence[Term], scale: float) -> None:
     for negative in (False, True):
         own = [product for product in products if (product.rate < 0) == negative]
         if own:
-            sides = [[flat(_plain(side, dtype)) for side in each.operands] for each in own]
+            sides = [[_plain(side, dtype) for side in each.operands] for each in own]
             sink.accumulate_outer(
                 [post for post, _ in sides],
                 [pre for _, pre in sides],
@@ -284,11 +284,6 @@ def widest(products: Sequence[Term]) -> torch.dtype:
     """Returns the dtype in which all products are computed, float32 or wider."""
     dtypes = (side.dtype for product in products for side in product.operands)
     return reduce(torch.promote_types, dtypes, torch.float32)
-
-
-def flat(tensor: Tensor) -> Tensor:
-    """Returns ``[T, B, ..., N]`` as ``[K, N]``."""
-    return tensor.flatten(0, -2)
 
 
 def short_trace(values: Tensor, decay: float, mode: TraceMode, before: Tensor | None) -> Tensor:
@@ -318,7 +313,7 @@ def _decays(
 
 
 def _plain(factor: Signal, dtype: torch.dtype) -> Tensor:
-    """Returns values in ``dtype``, or spikes if the product converts them to it by itself."""
+    """Returns rows in ``dtype``, or of spikes if the product converts them to it by itself."""
     if factor.decay is None and factor.weights is None and dtype == torch.float32:
-        return factor.activity
-    return as_numbers(factor.values(), dtype)
+        return factor.activity.flatten(0, -2)
+    return as_numbers(factor.values(), dtype).flatten(0, -2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import get_args
 
 import torch
@@ -16,7 +16,6 @@ from lightning_accum.sparse.eligibility import Folding
 from lightning_accum.sparse.events import Events, last_trace_of_events, trace_before_events
 
 _MODES = get_args(TraceMode)
-_decay = lru_cache(256)(decay_factor)  # whose arguments are checked once
 
 
 class Activity:
@@ -249,8 +248,7 @@ class Signal:
             )
         if mode not in _MODES:
             raise ValueError(f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`.")
-        decay = _decay if type(tc) is float else decay_factor
-        return Signal(self.source, decay(tc, self.source.dt), mode)
+        return Signal(self.source, decay_factor(tc, self.source.dt), mode)
 
     def derived(self, name: str, values: Tensor) -> Signal:
         """Returns another signal, of values that a rule computes of this one step by step.

@@ -139,14 +139,10 @@ class CustomChange(Change):
     """
 
     rate = 1.0
+    size = 0
 
     def __init__(self, size: int) -> None:
-        self._size = size
-
-    @property
-    def size(self) -> int:
-        """How many samples there are."""
-        return self._size
+        self.size = size
 
 
 def listed(found: object, rule: str) -> Sequence[Change]:
