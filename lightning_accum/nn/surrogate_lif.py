@@ -203,8 +203,8 @@ class SurrogateLIF(StateModule):
         Raises:
             ValueError: if the shape does not fit.
         """
-        dtype = at_least_float32(x.dtype)
-        current = steps_of(x, (self.size,), self.time_dim, least_steps=1).to(dtype)
+        steps = steps_of(x, (self.size,), self.time_dim, least_steps=1)
+        current = steps.to(dtype := at_least_float32(x.dtype))
         run = self._run(current, self._load(current.detach()[0]))
         self._state = {k: v.detach() for k, v in run.state._asdict().items()}
         if not is_traced():

@@ -134,7 +134,10 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             RuntimeError: if a gradient is sparse; then no parameter has changed.
             ValueError: if a parameter's state does not fit it; then no parameter has changed.
         """
-        result = None if closure is None else torch.enable_grad()(closure)()
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
         batches, grads = self._planned()
         plan, self._plan = self._plan, None  # After an error, the next step makes a new plan.
         for group, batch, own in zip(self.param_groups, batches, grads, strict=True):

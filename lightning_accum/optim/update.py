@@ -184,7 +184,10 @@ class UpdateOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Applies the pending updates, after a call of ``closure``, whose result it returns."""
-        result = None if closure is None else torch.enable_grad()(closure)()
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
         self.apply_pending()
         return result
 

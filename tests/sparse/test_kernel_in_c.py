@@ -115,15 +115,6 @@ def test_sums_of_outer_products_with_traces_equal_the_plain_form(
     for onto in (False, True):
         assert outer_sum_into(upright, onto, Events(raster), sources, shares, by_event=True)
     close(upright, found.T)
-    with pytest.MonkeyPatch.context() as patch:  # the same if rows are visited in spans
-        patch.setattr(event_sums, "_SPAN", 2)
-        patch.setattr(event_sums, "_FEW", 0)
-        assert event_sums._span(steps * batch, inputs, 0) > 0 or steps * batch <= 2
-        for together, by_event in ((found, False), (upright, True)):
-            other = torch.full_like(together, torch.nan)
-            for onto in (False, True):
-                assert outer_sum_into(other, onto, Events(raster), sources, shares, by_event)
-            torch.testing.assert_close(other, together, rtol=0, atol=0)
     by_torch = sum(rate * event_sums.computed(rows, dtype) for rate, rows in sources)
     close(by_torch, total)
     for kind, last, expected in lasts:
