@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_value
-from lightning_accum.accumulators.arithmetic import Moments, by_parts, merge_moments, with_value
 from lightning_accum.accumulators.base import State
 from lightning_accum.accumulators.elementwise import ElementWise
+from lightning_accum.accumulators.moments import Moments, by_parts, merge_moments, with_value
 from lightning_accum.sparse.attribute_assignment import assign
 
 _SUMS = Moments._fields[1:]

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from lightning_accum._compat.lightning import count_steps, replace_methods, restore_methods
 from lightning_accum.callbacks._cell_trainer_host import CellHost
-from lightning_accum.callbacks._optimizers import optimizes_nothing, scales_gradients
+from lightning_accum.callbacks._update_optimizers import optimizes_nothing, scales_gradients
 from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
 

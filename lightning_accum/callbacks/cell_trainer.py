@@ -14,7 +14,7 @@ from lightning_accum._checks import check_type, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum._state import MAPPING
-from lightning_accum.callbacks import _optimizers as appliers
+from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
 from lightning_accum.callbacks._logging import logger, own_state, remove_lent

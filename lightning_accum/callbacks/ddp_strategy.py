@@ -8,8 +8,8 @@ import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from lightning_accum.callbacks._optimizers import optimizes_nothing
 from lightning_accum.callbacks._processes import compare
+from lightning_accum.callbacks._update_optimizers import optimizes_nothing
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.distributed.world import processes

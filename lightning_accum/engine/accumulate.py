@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.evaluate import evaluate
-from lightning_accum.engine.fold import add_products, add_step
 from lightning_accum.engine.forms import Form, forms_of, unmoved_side
+from lightning_accum.engine.product_sums import add_products, add_step
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons

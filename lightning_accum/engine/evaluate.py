@@ -8,8 +8,8 @@ Each term is a product of a postsynaptic and a presynaptic signal, summed over t
 and belongs to the potentiating part if its rate is positive, to the depressing part otherwise. The
 batch reduction then reduces the changes of all samples to one, for each part separately.
 
-:mod:`lightning_accum.engine.fold` computes sums and means in a few products for all samples, and
-:mod:`lightning_accum.engine.accumulate` chooses between the two.
+:mod:`lightning_accum.engine.product_sums` computes sums and means in a few products for all
+samples, and :mod:`lightning_accum.engine.accumulate` chooses between the two.
 """
 
 from collections.abc import Sequence

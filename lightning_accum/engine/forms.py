@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
-from lightning_accum.engine.fold import Side
+from lightning_accum.engine.product_sums import Side
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse.events import density

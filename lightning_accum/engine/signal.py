@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
-from lightning_accum.sparse.eligibility import Folding
+from lightning_accum.sparse.eprop import Folding
 from lightning_accum.sparse.events import Events, last_trace_of_events, trace_before_events
 
 _MODES = get_args(TraceMode)

@@ -9,7 +9,7 @@ from torch import Tensor
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
 from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
-from lightning_accum.plot.figures import Panel, draw_panels
+from lightning_accum.plot.panels import Panel, draw_panels
 from lightning_accum.sparse.events import count_spikes
 from lightning_accum.sparse.update_statistics import fast_statistics
 

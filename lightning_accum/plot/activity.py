@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_tensors, check_value
-from lightning_accum.plot.figures import check_step, count_rows, one_sample, open_sides, pyplot
+from lightning_accum.plot.panels import check_step, count_rows, one_sample, open_sides, pyplot
 
 _MOST = 4  # neurons whose potentials are drawn by default
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_tensors, check_value
-from lightning_accum.plot.figures import count_rows, pyplot
+from lightning_accum.plot.panels import count_rows, pyplot
 
 
 def weights(

@@ -23,7 +23,7 @@ from lightning_accum.rules.kernel import KernelSTDP
 from lightning_accum.rules.mstdp import MSTDP, MSTDPET
 from lightning_accum.rules.neuromodulator import Neuromodulator
 from lightning_accum.rules.oja import Oja
-from lightning_accum.rules.online_layer import learn_online, why_step_by_step
+from lightning_accum.rules.online_learning import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.sanger import Sanger

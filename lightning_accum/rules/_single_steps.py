@@ -13,8 +13,8 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.fold import short_trace, widest
 from lightning_accum.engine.forms import is_small
+from lightning_accum.engine.product_sums import short_trace, widest
 from lightning_accum.engine.recording import BOTH_SIDES, Recorded, Target
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key

@@ -13,7 +13,7 @@ from lightning_accum.engine import Term, Window
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
-from lightning_accum.rules.third_factor import check_real
+from lightning_accum.rules.potential_rule import check_real
 
 
 class Clopath(Rule):

@@ -7,7 +7,7 @@ from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.recording import Recording
 from lightning_accum.rules.feedback import learning_signal
-from lightning_accum.rules.third_factor import ThirdFactorRule
+from lightning_accum.rules.potential_rule import ThirdFactorRule
 
 
 class DeltaRule(ThirdFactorRule):

@@ -11,9 +11,9 @@ from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._eligibility import FoldConstants, FoldedWindow, fold_window
+from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow, fold_window
 from lightning_accum.rules.feedback import DirectFeedback, Feedback, learning_signal
-from lightning_accum.rules.third_factor import PotentialRule
+from lightning_accum.rules.potential_rule import PotentialRule
 from lightning_accum.sparse.kernel_library import Scratch
 
 

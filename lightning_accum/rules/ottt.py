@@ -12,10 +12,10 @@ from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
-from lightning_accum.rules._eligibility import FoldConstants, FoldedWindow, fold_window
+from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow, fold_window
 from lightning_accum.rules._signals import StateSource
 from lightning_accum.rules.feedback import LearningSignal
-from lightning_accum.rules.third_factor import PotentialRule
+from lightning_accum.rules.potential_rule import PotentialRule
 
 
 class GradientRule(PotentialRule):

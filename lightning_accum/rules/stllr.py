@@ -8,7 +8,7 @@ from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.spikes import FastSigmoid, Surrogate
 from lightning_accum.rules.ottt import GradientRule
-from lightning_accum.rules.third_factor import check_real
+from lightning_accum.rules.potential_rule import check_real
 
 
 class STLLR(GradientRule):

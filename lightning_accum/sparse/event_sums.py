@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding
+from lightning_accum.sparse.eprop import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events, density
 from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 

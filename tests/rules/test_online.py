@@ -14,8 +14,8 @@ from turns import turns
 import lightning_accum as la
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
-from lightning_accum.rules import online_layer
-from lightning_accum.rules.online_layer import learn_online, why_step_by_step
+from lightning_accum.rules import online_learning
+from lightning_accum.rules.online_learning import learn_online, why_step_by_step
 from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse.kernel_library import library
 
@@ -99,14 +99,14 @@ def compiled(monkeypatch):
     if library(torch.float64) is None:
         pytest.skip("needs the compiled kernel")
     ran = []
-    run_compiled = online_layer.run_compiled
+    run_compiled = online_learning.run_compiled
 
     def noting(*args):
         found = run_compiled(*args)
         ran.append(found is not None)
         return found
 
-    monkeypatch.setattr(online_layer, "run_compiled", noting)
+    monkeypatch.setattr(online_learning, "run_compiled", noting)
     return ran
 
 

@@ -19,8 +19,8 @@ from lightning_accum.engine import accumulate as run_module
 from lightning_accum.engine import forms
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
-from lightning_accum.rules import RandomFeedback, SymmetricFeedback, _eligibility
-from lightning_accum.sparse import eligibility
+from lightning_accum.rules import RandomFeedback, SymmetricFeedback, _eprop_windows
+from lightning_accum.sparse import eprop as folds
 from lightning_accum.sparse.kernel_library import has_kernel
 
 exact = {"rtol": 0.0, "atol": 1e-10}
@@ -100,11 +100,11 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut_and_folded(
     if way.startswith("events"):  # of which signals are folded as they are summed
         for name, value in {"_FEWEST_ROWS": 0, "_SMALL": 0, "_MOST_SPIKES": 1.0}.items():
             monkeypatch.setattr(forms, name, value)
-        monkeypatch.setattr(eligibility, "_BLOCK", 30)
+        monkeypatch.setattr(folds, "_BLOCK", 30)
         if way == "events of pieces":
             monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 300)
         if calls == 1 and feedback_of is RandomFeedback and has_kernel(CPU, torch.float64):
-            monkeypatch.setattr(_eligibility, "fold_in_blocks", None)  # no memory for the signal
+            monkeypatch.setattr(_eprop_windows, "fold_in_blocks", None)  # no memory for the signal
     rule = la.EProp(
         0.3, feedback, tc_readout=tc_readout, regularization=0.2, batch_reduction="sum",
         time_dim=0, carry=calls > 1, backend="plain" if way == "plain" else "auto",

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
-from lightning_accum.functional.eligibility import Eligibility, fold_eligibility
+from lightning_accum.functional.eprop import Eligibility, fold_eligibility
 from lightning_accum.nn import SurrogateLIF
-from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential, fold_in_blocks
+from lightning_accum.sparse.eprop import MOST_CLASSES, Folding, Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
 from lightning_accum.sparse.events import Events
 
@@ -128,7 +128,7 @@ def test_a_fold_in_blocks_equals_that_of_the_whole_window(
     expected = fold_eligibility(signal, psi, kappa, beta, rho, unfiltered)
     out = torch.full_like(signal, torch.nan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lightning_accum.sparse.eligibility._BLOCK", block)
+        patch.setattr("lightning_accum.sparse.eprop._BLOCK", block)
         found = fold_in_blocks(signal.__getitem__, potential, out, kappa, beta, rho, unfiltered)
     assert found.post is out
     close(tuple(found), tuple(expected), dtype)

@@ -10,7 +10,7 @@ from test_folding import Own
 from lightning_accum.functional import Triangular
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.sparse import neurons
-from lightning_accum.sparse.eligibility import MOST_CLASSES, Folding, Potential, fold_steps
+from lightning_accum.sparse.eprop import MOST_CLASSES, Folding, Potential, fold_steps
 from lightning_accum.sparse.event_sums import Rows, multiply_events, outer_sum_into
 from lightning_accum.sparse.events import Events, SpikeRows
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events

@@ -22,7 +22,7 @@ from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.rules.kernel import SpikePairs, Synapses
 from lightning_accum.sparse import event_sums, neurons
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.eligibility import Potential, fold_in_blocks
+from lightning_accum.sparse.eprop import Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events, find, first_of_each
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events

@@ -14,7 +14,7 @@ from lightning_accum.engine.recording import Given, Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.rules._signals import StateSource, check_source
 from lightning_accum.rules.base import Rule
-from lightning_accum.sparse.eligibility import Potential
+from lightning_accum.sparse.eprop import Potential
 
 _OMIT = "leave it out, and the rule takes the neuron's"
 
