@@ -58,6 +58,7 @@ def sparse():
 KINDS = {
     "linear": (lambda: nn.Linear(4, 3), (4,), ("weight", "bias")),
     "sparse": (sparse, (4,), ("weight", "bias")),
+    "kernels of whole maps": (lambda: nn.Conv1d(2, 3, 4), (2, 4), ("weight", "bias")),
     "sparse, tokens": (sparse, (2, 4), ("weight", "bias")),
     "linear, tokens": (lambda: nn.Linear(4, 3), (2, 4), ("weight", "bias")),
     "conv1d": (lambda: nn.Conv1d(2, 3, 3, stride=2, padding=1), (2, 7), ("weight", "bias")),
