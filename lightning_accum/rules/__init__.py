@@ -15,7 +15,6 @@ from lightning_accum.rules.feedback import (
     RandomFeedback,
     SymmetricFeedback,
 )
-from lightning_accum.rules.fit import RateFit, fit_rates
 from lightning_accum.rules.hebb import AntiHebb, Hebb
 from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
@@ -25,6 +24,7 @@ from lightning_accum.rules.neuromodulator import Neuromodulator
 from lightning_accum.rules.oja import Oja
 from lightning_accum.rules.online_learning import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT
+from lightning_accum.rules.rate_fit import RateFit, fit_rates
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.sanger import Sanger
 from lightning_accum.rules.soft_hebb import SoftHebb

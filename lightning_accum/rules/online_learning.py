@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors, check_value
 from lightning_accum.distributed.world import processes
-from lightning_accum.rules._compiled_loops import Unsuited, check_suited, run_compiled
+from lightning_accum.rules._online_loops import Unsuited, check_suited, run_compiled
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.neuromodulator import modulators_of
 
