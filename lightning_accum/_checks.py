@@ -199,8 +199,10 @@ def _refuse(name: str, should: str, value: object) -> None:
 
 
 def _shown(name: str, value: object) -> str:
+    if isinstance(value, type):
+        return f"`{value.__name__}`"
     if isinstance(value, Tensor):
-        return f"`{name}.dtype = {value.dtype}`"
+        return f"`Tensor`, `{name}.dtype = {value.dtype}`"
     plain = value is None or isinstance(value, (str, bytes, int, float, complex))
     return f"`{name} = {_short(value)}`" if plain else f"`{type(value).__name__}`"
 

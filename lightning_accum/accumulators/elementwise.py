@@ -37,8 +37,10 @@ def wide(value: Any, device: torch.device, integers: torch.dtype | None = None) 
     tensor = value.detach() if isinstance(value, Tensor) else as_tensor("value", value, device)
     if tensor.dtype in _KEPT:
         return tensor
-    if tensor.is_floating_point() or tensor.is_complex():
-        return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    if tensor.is_floating_point():
+        return tensor.float()
+    if tensor.is_complex():
+        return tensor.to(torch.complex64)
     return tensor.to(integers or double(torch.float32, tensor.device))
 
 

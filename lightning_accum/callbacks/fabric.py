@@ -89,7 +89,7 @@ class FabricCellTrainer:
         inner = module.get_submodule("module") if is_wrapped(module) else module
         self.host.bind(inner)
         self.cell_trainer.train()
-        self._compared = False
+        self._compared = self._recorded = False
         if self._end is not None:
             self._end.detach()
         if self._off is not None:

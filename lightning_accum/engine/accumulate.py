@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.forms import Form, forms_of, unmoved_side
-from lightning_accum.engine.product_sums import add_products, add_step
+from lightning_accum.engine.product_sums import add_per_sample, add_products, add_step
 from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
 from lightning_accum.engine.signal import Activity, Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
@@ -151,7 +151,9 @@ def accumulate_terms(
     others = [change for change in changes if change.as_product() is None]
     device = products[0].operands[0].device.type if products else "cpu"
     with torch.no_grad(), in_full_precision(device):
-        if backend == "plain" or not batch.adds:
+        if backend == "auto" and batch.merge is None and vjp.is_matrix and not others:
+            add_per_sample(accumulator, products, batch)
+        elif backend == "plain" or not batch.adds:
             how = vjp.plain if backend == "plain" else vjp
             accumulator.accumulate(*evaluate(changes, batch, how))
         else:

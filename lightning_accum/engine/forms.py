@@ -17,6 +17,7 @@ Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 # From `benchmarks/choices.py`, where a choice by these numbers was as near to the fastest form as
 # one by a model of ten costs.
 _FEWEST_ROWS = 32  # steps times samples from which spikes are visited
+_WEIGHTS_A_ROW = 16  # the power of two of the weights from which it takes one more
 _MOST_SPIKES = 0.6  # of all entries, up to which spikes are visited
 _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to read an entry
 
@@ -50,7 +51,8 @@ def _visited_side(products: Sequence[Term]) -> Side | None:
     """Returns the side whose spikes are visited: the one with fewer neurons, if it pays."""
     post, pre = products[0].operands
     folded = any(side.folding is not None for each in products for side in each.operands)
-    if not folded and (post.shape[:-1].numel() < _FEWEST_ROWS or is_small(products)):
+    fewest = max(_FEWEST_ROWS, post.shape[-1] * pre.shape[-1] >> _WEIGHTS_A_ROW)
+    if not folded and (post.shape[:-1].numel() < fewest or is_small(products)):
         return None  # a visit to spikes also computes what is folded
     first: list[Side] = ["pre", "post"] if pre.shape[-1] <= post.shape[-1] else ["post", "pre"]
     for side in first:

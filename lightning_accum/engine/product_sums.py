@@ -20,6 +20,7 @@ from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
+from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import TraceMode, reverse_trace, trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events
@@ -28,6 +29,7 @@ from lightning_accum.updates.accumulator import Accumulator
 
 Side: TypeAlias = Literal["pre", "post"]
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
+_BLOCK_ELEMENTS = 1 << 24
 
 
 def add_products(
@@ -278,6 +280,30 @@ def add_step(sink: Accumulator, products: Sequence[Term], scale: float) -> None:
                 [abs(product.rate) * scale for product in own],
                 negative=negative,
             )
+
+
+def add_per_sample(sink: Accumulator, products: Sequence[Term], batch: Reduction) -> None:
+    """Adds each part of the reduced change of a matrix ``[out, in]``, in bounded memory."""
+    dtype = widest(products)
+    for negative in (False, True):
+        sides = []
+        for product in products:
+            if (product.rate < 0) == negative:
+                both = (side.values().to(dtype) for side in product.operands)
+                post, pre = (each.movedim(1, 0).flatten(1, -2) for each in both)  # [B, K, N]
+                sides.append((abs(product.rate) * post, pre))
+        if sides:
+            sink.accumulate(**{"neg" if negative else "pos": _reduced(sides, batch)})
+
+
+def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor:
+    (size, _, outputs), inputs = sides[0][0].shape, sides[0][1].shape[2]
+    block = max(1, _BLOCK_ELEMENTS // max(1, size * inputs))
+    reduced = []
+    for start in range(0, max(1, outputs), block):  # one empty block if there are no outputs
+        found = [post[..., start : start + block].transpose(1, 2) @ pre for post, pre in sides]
+        reduced.append(batch.of(torch.stack(found).sum(0)))
+    return torch.cat(reduced)
 
 
 def widest(products: Sequence[Term]) -> torch.dtype:

@@ -308,6 +308,8 @@ def _why_unmoved(c: CellFacts, p: ParamFacts, now: Weights, x: Context) -> str:
         return why
     if p.at_limits():
         return "All weights are at a limit: weaken the part that moves them there."
+    if p.rests and (since := c.silent_since()) is not None:
+        return silence(c, since)
     largest = float(value.abs().max()) if value.numel() else 0.0
     floating = value.dtype.is_floating_point
     step = torch.finfo(value.dtype).eps * largest if floating else 1

@@ -400,9 +400,9 @@ class Health(Events):
         if since is None or not compares or c.windows == 1:
             return
         apart = passed and since == steps, not passed and 1 < steps < since < inf
-        pairs = zip(apart, c.resets, strict=True)
+        pairs = [*zip(apart, c.resets, strict=True)]
         c.resets = [n + 1 if now else 0 if n < chain.RESETS else n for now, n in pairs]
-        if chain.RESETS in c.resets:
+        if any(now and n + 1 == chain.RESETS for now, n in pairs):
             self._find(c.name)
 
     def _note_unread(self, name: str) -> None:

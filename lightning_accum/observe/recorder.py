@@ -246,6 +246,7 @@ class WindowRecorder(Reducer):
         self,
         spikes: bool = False,
         time_dim: int | None = None,
+        *,
         validate: bool = True,
         label: str = "in a recorder",
         holds: bool = False,

@@ -45,8 +45,10 @@ class RecordedSignal(NamedTuple):
         """Returns the constructor of this signal's monitor."""
         place = "before" if self.kind is observe.InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
-        how = self.spikes, h.time_dim, self.validate, label, self.holds
-        recorder = observe.WindowRecorder(*how)
+        own = self.spikes, h.time_dim
+        recorder = observe.WindowRecorder(
+            *own, validate=self.validate, label=label, holds=self.holds
+        )
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
     def tags(self, h: Any) -> dict[str, Any]:

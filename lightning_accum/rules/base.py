@@ -151,7 +151,8 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if the rule cannot learn from the cell's modules."""
         recorded.check_modules(name, cell, h, self._shifts_by_delay)
-        recorded.check_states(type(self).__name__, name, cell, self.states(h))
+        own = {state: of for state, of in self.states(h).items() if state in self._fields}
+        recorded.check_states(type(self).__name__, name, cell, own)
 
     def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
         """Evaluates the window since the last call and accumulates the change.

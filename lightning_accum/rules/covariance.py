@@ -40,9 +40,9 @@ class Covariance(RateRule):
 
     tc_average: float = 1000.0
 
-    def terms(self, window: Window, h: Self) -> Term:
+    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
         """Returns the product of both sides' deviations from their averages."""
         post, pre = (
             side.values() - side.average(h.tc_average) for side in (window.post, window.pre)
         )
-        return Term(h.lr, post, pre)
+        return (Term(h.lr, post, pre),)

@@ -60,7 +60,7 @@ class DeltaRule(ThirdFactorRule):
         """Returns the error of every step and sample, ``[T, B, ...]``."""
         return learning_signal(recording, type(self).__name__).of(slice(None))
 
-    def terms(self, window: Window, h: Self) -> Term:
+    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
         """Returns the error, times the low-pass of the input."""
         pre = window.pre if h.tc_readout is None else window.pre.trace(h.tc_readout)
-        return Term(-h.lr, window.prepared[window.steps], pre)
+        return (Term(-h.lr, window.prepared[window.steps], pre),)

@@ -38,9 +38,9 @@ class Hebb(RateRule):
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Self) -> Term:
+    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
         """Returns the product of both sides."""
-        return Term(h.lr, window.post, window.pre)
+        return (Term(h.lr, window.post, window.pre),)
 
 
 class AntiHebb(RateRule):
@@ -60,6 +60,6 @@ class AntiHebb(RateRule):
 
     _fixed_terms = True
 
-    def terms(self, window: Window, h: Self) -> Term:
+    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
         """Returns the negated product of both sides."""
-        return Term(-h.lr, window.post, window.pre)
+        return (Term(-h.lr, window.post, window.pre),)

@@ -107,9 +107,9 @@ class STDP(PairRule):
         should = f"'nearest' for `pairing = {h.pairing!r}`, which says which spikes are nearest"
         check_value(fits, "trace_mode", h.trace_mode, should)
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term] | Change:
+    def terms(self, window: Window, h: Self) -> tuple[Change, ...]:
         """Returns a term for the spikes of each side."""
-        return self.pairs(window, h) if h.pairing == "symmetric" else _SinglePairs(window, h)
+        return self.pairs(window, h) if h.pairing == "symmetric" else (_SinglePairs(window, h),)
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the rates and decays of one step."""

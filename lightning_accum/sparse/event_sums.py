@@ -15,7 +15,7 @@ from lightning_accum.sparse.eprop import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events, density
 from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
-_FEWEST_ROWS, _MOST_SPIKES = 64, 0.2  # with fewer rows, or more spikes, a dense product is faster
+_FEWEST_ROWS, _MOST_SPIKES = 64, 0.33  # with fewer rows, or more spikes, a dense product is faster
 
 
 def events_pay(raster: Tensor) -> bool:

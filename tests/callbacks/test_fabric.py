@@ -130,8 +130,13 @@ def test_a_reward_comes_with_the_step():
 
 @pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
 def test_an_input_without_a_batch_is_rejected(call):
-    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05, time_dim=0))
+    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05, time_dim=0), health=False)
     with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
+        getattr(learner, call)(reward=1.0)
+    with learner.batch():
+        model(data()[0])
+    learner.setup(model)  # drops that batch
+    with pytest.raises(TypeError, match=f"`{call}` .* Found .'reward'."):
         getattr(learner, call)(reward=1.0)
     with learner.batch():
         model(data()[0])

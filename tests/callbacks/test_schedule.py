@@ -172,6 +172,15 @@ def findings(folder, scheduler, interval, **options):
 linear = functools.partial(functools.partial, lrs.LinearLR)
 
 
+class Cycle(lrs.LambdaLR):
+    """Goes up and down, in a unit of its own."""
+
+    T_max = 3
+
+    def __init__(self, optimizer):
+        super().__init__(optimizer, lambda step: 1 / (1 + step % self.T_max))
+
+
 @pytest.mark.parametrize(
     ("scheduler", "interval", "options", "words"),
     [
@@ -192,6 +201,7 @@ linear = functools.partial(functools.partial, lrs.LinearLR)
         (linear(total_iters=3), "update", {}, None),  # a warm-up
         (functools.partial(lrs.PolynomialLR, total_iters=3), "epoch", {}, None),
         (functools.partial(lrs.StepLR, step_size=12), "epoch", {}, None),
+        (Cycle, "update", {}, None),
         (None, "epoch", {}, None),
     ],
 )

@@ -38,6 +38,7 @@ def rewarded(pre, post):
         (100, 100, 0.02, 1, "pre"),
         (400, 100, 0.7, 32, "dense"),  # most entries are spikes
         (8, 4, 0.02, 1, "dense"),  # so few that a choice takes longer
+        (2000, 1400, 0.02, 1, "dense"),  # so many weights that a few spikes do not pay
     ],
 )
 @pytest.mark.parametrize("counted", [False, True])

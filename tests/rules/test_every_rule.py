@@ -15,7 +15,7 @@ from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell
-from lightning_accum.engine import accumulate
+from lightning_accum.engine import accumulate, product_sums
 from lightning_accum.nn import Rewire, SparseLinear
 
 exact = {"rtol": 1e-10, "atol": 1e-10}
@@ -71,6 +71,7 @@ def test_against_a_loop(
         options = {"trace_mode": mode} if len(case.modes) > 1 else {}
         with evaluated_in(form, by) as backend, pytest.MonkeyPatch.context() as patch:
             patch.setattr(accumulate, "_PIECE_ELEMENTS", elements)
+            patch.setattr(product_sums, "_BLOCK_ELEMENTS", elements)
             rule = case.make(
                 params=params, batch_reduction=reduce, backend=backend, carry=carry,
                 time_dim=time_dim, **options,

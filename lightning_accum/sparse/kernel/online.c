@@ -1,6 +1,6 @@
 /* Simulates a layer of integrate-and-fire neurons, and learns by pairs of spikes after each step.
 
-   sparse/neurons.py checks every argument; the plain form is rules/online_layer.py.
+   sparse/neurons.py checks every argument; the plain form is rules/online_learning.py.
 
    A postsynaptic spike changes a weight of every input. These changes wait in a list until the
    input's weights are read, so that a row of weights stays in the cache while its changes are made:
