@@ -279,14 +279,15 @@ def test_autograd_notices_the_change():
         loss.backward()
 
 
-def test_a_rule_with_terms_of_its_own_is_asked_for_them_in_every_window():
-    class Faster(la.STDP):
+@pytest.mark.parametrize(("kind", "rates"), [(la.STDP, (0.1, -0.07)), (la.Hebb, (0.1,))])
+def test_a_rule_with_terms_of_its_own_is_asked_for_them_in_every_window(kind, rates):
+    class Faster(kind):
         asked = 0
 
         def terms(self, window, h):
             self.asked += 1
             return [*super().terms(window, h)]
 
-    net = Net(Faster(0.1, -0.07, 20.0, 10.0))
+    net = Net(Faster(*rates))
     net.learn(STEPS)
     assert net.rule.asked == STEPS
