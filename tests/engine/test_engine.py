@@ -29,6 +29,20 @@ def test_mixed_precision_does_not_narrow_the_sums(reduction):
 
 @turns("path", FORMS)
 @in_forms("path")
+def test_both_sides_are_weighted_by_sample(path):
+    pre, post, both = raster(6, 3, 5, seed=1), raster(6, 3, 4, seed=2), torch.rand(2, 6, 3, 1)
+
+    class Weighted(Rule):
+        def terms(self, window, h):
+            return [Term(1.0, window.post * both[0], window.pre * both[1])]
+
+    found = learned(Weighted(backend=path, batch_reduction="sum"), pre, post)
+    expected = torch.einsum("tbo,tbi->oi", post * both[0], pre * both[1])
+    torch.testing.assert_close(found, expected)
+
+
+@turns("path", FORMS)
+@in_forms("path")
 def test_a_rules_own_tensors_are_only_read(path):
     first, second = raster(5, 2, 3, density=0.9), raster(5, 2, 3, density=0.9, seed=1)
     copies = first.clone(), second.clone()
