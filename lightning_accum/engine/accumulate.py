@@ -151,7 +151,8 @@ def accumulate_terms(
     others = [change for change in changes if change.as_product() is None]
     device = products[0].operands[0].device.type if products else "cpu"
     with torch.no_grad(), in_full_precision(device):
-        if backend == "auto" and batch.merge is None and vjp.is_matrix and not others:
+        keeps = batch.merge is None  # the changes of all samples, which blocks of a matrix bound
+        if backend == "auto" and keeps and vjp.is_matrix and not others:
             add_per_sample(accumulator, products, batch)
         elif backend == "plain" or not batch.adds:
             how = vjp.plain if backend == "plain" else vjp

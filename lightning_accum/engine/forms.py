@@ -14,10 +14,9 @@ from lightning_accum.sparse.kernel_library import has_kernel
 Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 """Dense products, the spikes of one side, or the dense products of a single step."""
 
-# From `benchmarks/choices.py`, where a choice by these numbers was as near to the fastest form as
-# one by a model of ten costs.
+# `benchmarks/choices.py` measures how near a choice by these numbers is to the fastest form.
 _FEWEST_ROWS = 32  # steps times samples from which spikes are visited
-_WEIGHTS_A_ROW = 16  # the power of two of the weights from which it takes one more
+_WEIGHTS_PER_ROW = 1 << 16  # so many weights need one row, as a visit writes all of them
 _MOST_SPIKES = 0.6  # of all entries, up to which spikes are visited
 _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to read an entry
 
@@ -51,7 +50,7 @@ def _visited_side(products: Sequence[Term]) -> Side | None:
     """Returns the side whose spikes are visited: the one with fewer neurons, if it pays."""
     post, pre = products[0].operands
     folded = any(side.folding is not None for each in products for side in each.operands)
-    fewest = max(_FEWEST_ROWS, post.shape[-1] * pre.shape[-1] >> _WEIGHTS_A_ROW)
+    fewest = max(_FEWEST_ROWS, post.shape[-1] * pre.shape[-1] // _WEIGHTS_PER_ROW)
     if not folded and (post.shape[:-1].numel() < fewest or is_small(products)):
         return None  # a visit to spikes also computes what is folded
     first: list[Side] = ["pre", "post"] if pre.shape[-1] <= post.shape[-1] else ["post", "pre"]
@@ -72,7 +71,7 @@ def is_small(products: Sequence[Term]) -> bool:
 def _share(factor: Signal) -> float:
     """Returns the share of events in a raster, counted or estimated."""
     known, raster = factor.source.known_events, factor.source.activity
-    return density(raster.flatten(0, -2)) if known is None else len(known) / raster.numel()
+    return density(raster.flatten(0, -2)) if known is None else len(known) / max(1, raster.numel())
 
 
 def unmoved_side(products: Sequence[Term], combine: bool = False) -> Side:
