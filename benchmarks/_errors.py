@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_accum import Cell, DeltaRule, EProp
+from lightning_accum import Cell, DeltaRule, EProp, RuleTrainer
 from lightning_accum import nn as layers
 from lightning_accum.functional import decay_factor
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
@@ -99,11 +99,11 @@ class ByEProp(Forward):
         super().__init__(task)
         net, options = self.net, {"time_dim": 0, "carry": False}
         feedback = SymmetricFeedback(net.readout)
-        hidden = EProp(LR, feedback, tc_readout=TC_READOUT, **options)
+        hidden = RuleTrainer(EProp(LR, feedback, tc_readout=TC_READOUT, **options))
         hidden.register_cell("input", Cell(net.fc, net.lif))
         if net.lif.recurrent is not None:
             hidden.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
-        output = DeltaRule(LR, **options)
+        output = RuleTrainer(DeltaRule(LR, **options))
         output.register_cell("output", Cell(net.readout, net.leak))
         self.rules = (hidden, output)
 

@@ -8,13 +8,13 @@ from _windows import forced
 from _work import DECAY, LR_POST, LR_PRE, TC, AnyLoad, See
 from torch import Tensor, nn
 
-from lightning_accum import STDP, Cell, Serial
+from lightning_accum import STDP, Cell, RuleTrainer, Serial
 from lightning_accum import nn as layers
 from lightning_accum.rules import learn_online
 
 
 def rule_for(connection: nn.Module, neuron: nn.Module, time_dim: int | None) -> STDP:
-    rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=time_dim, carry=False)
+    rule = RuleTrainer(STDP(LR_POST, LR_PRE, TC, TC), time_dim=time_dim, carry=False)
     rule.register_cell("cell", Cell(connection, neuron))
     rule.updater_of("cell").weight.keep_parts = False  # as in a Trainer: nothing reads the parts
     return rule

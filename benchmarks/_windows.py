@@ -19,11 +19,11 @@ from lightning_accum.engine import accumulate
 from lightning_accum.engine.forms import Form
 
 RULES: dict[str, Callable[..., la.Rule]] = {
-    "STDP": lambda **k: la.STDP(1e-4, -1e-4, **k),
-    "STDP, nearest": lambda **k: la.STDP(1e-4, -1e-4, trace_mode="nearest", **k),
-    "MSTDP": lambda **k: la.MSTDP(1e-4, -1e-4, **k),
-    "MSTDPET": lambda **k: la.MSTDPET(1e-4, -1e-4, carry=False, **k),
-    "TripletSTDP": lambda **k: la.TripletSTDP(1e-4, 1e-4, -1e-4, -1e-4, **k),
+    "STDP": lambda **k: la.RuleTrainer(la.STDP(1e-4, -1e-4, **k)),
+    "STDP, nearest": lambda **k: la.RuleTrainer(la.STDP(1e-4, -1e-4, trace_mode="nearest", **k)),
+    "MSTDP": lambda **k: la.RuleTrainer(la.MSTDP(1e-4, -1e-4, **k)),
+    "MSTDPET": lambda **k: la.RuleTrainer(la.MSTDPET(1e-4, -1e-4, **k), carry=False),
+    "TripletSTDP": lambda **k: la.RuleTrainer(la.TripletSTDP(1e-4, 1e-4, -1e-4, -1e-4, **k)),
 }
 REWARDED = "MSTDP", "MSTDPET"
 NET = ", net"  # both parts as one

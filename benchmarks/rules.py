@@ -39,21 +39,33 @@ LONG = Load(512, 512, 8, 10_000, most=384)
 
 PAIR = {"lr_post": 0.01, "lr_pre": -0.005}
 RULES: dict[str, tuple[Callable[[], la.Rule], bool]] = {
-    "STDP": (lambda: la.STDP(**PAIR, time_dim=0), True),
-    "STDP, nearest": (lambda: la.STDP(**PAIR, trace_mode="nearest", time_dim=0), True),
-    "TripletSTDP": (lambda: la.TripletSTDP(0.01, 0.01, -0.005, -0.005, time_dim=0), True),
-    "MSTDP": (lambda: la.MSTDP(**PAIR, time_dim=0), True),
-    "MSTDPET": (lambda: la.MSTDPET(**PAIR, time_dim=0), True),
-    "KernelSTDP": (lambda: la.KernelSTDP(ExponentialKernel(**PAIR), time_dim=0), True),
-    "DelayAdjustedSTDP": (lambda: la.DelayAdjustedSTDP(0.01, -0.005, time_dim=0), True),
-    "Homeostasis": (lambda: la.Homeostasis(0.01, 20.0, time_dim=0), True),
-    "Hebb": (lambda: la.Hebb(0.01, time_dim=0), False),
-    "Covariance": (lambda: la.Covariance(0.01, time_dim=0), False),
-    "Oja": (lambda: la.Oja(0.01, time_dim=0), False),
-    "Sanger": (lambda: la.Sanger(0.01, time_dim=0), False),
-    "BCM": (lambda: la.BCM(0.01, time_dim=0), False),
-    "WTAHebb": (lambda: la.WTAHebb(0.01, time_dim=0), False),
-    "SoftHebb": (lambda: la.SoftHebb(0.01, time_dim=0), False),
+    "STDP": (lambda: la.RuleTrainer(la.STDP(**PAIR), time_dim=0), True),
+    "STDP, nearest": (
+        lambda: la.RuleTrainer(la.STDP(**PAIR, trace_mode="nearest"), time_dim=0),
+        True,
+    ),
+    "TripletSTDP": (
+        lambda: la.RuleTrainer(la.TripletSTDP(0.01, 0.01, -0.005, -0.005), time_dim=0),
+        True,
+    ),
+    "MSTDP": (lambda: la.RuleTrainer(la.MSTDP(**PAIR), time_dim=0), True),
+    "MSTDPET": (lambda: la.RuleTrainer(la.MSTDPET(**PAIR), time_dim=0), True),
+    "KernelSTDP": (
+        lambda: la.RuleTrainer(la.KernelSTDP(ExponentialKernel(**PAIR)), time_dim=0),
+        True,
+    ),
+    "DelayAdjustedSTDP": (
+        lambda: la.RuleTrainer(la.DelayAdjustedSTDP(0.01, -0.005), time_dim=0),
+        True,
+    ),
+    "Homeostasis": (lambda: la.RuleTrainer(la.Homeostasis(0.01, 20.0), time_dim=0), True),
+    "Hebb": (lambda: la.RuleTrainer(la.Hebb(0.01), time_dim=0), False),
+    "Covariance": (lambda: la.RuleTrainer(la.Covariance(0.01), time_dim=0), False),
+    "Oja": (lambda: la.RuleTrainer(la.Oja(0.01), time_dim=0), False),
+    "Sanger": (lambda: la.RuleTrainer(la.Sanger(0.01), time_dim=0), False),
+    "BCM": (lambda: la.RuleTrainer(la.BCM(0.01), time_dim=0), False),
+    "WTAHebb": (lambda: la.RuleTrainer(la.WTAHebb(0.01), time_dim=0), False),
+    "SoftHebb": (lambda: la.RuleTrainer(la.SoftHebb(0.01), time_dim=0), False),
 }
 
 

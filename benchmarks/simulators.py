@@ -38,7 +38,7 @@ from _measure import ROOT, goals, middle, setting, table, timed
 from _side import noting
 from torch import Tensor, nn
 
-from lightning_accum import STDP, Clamp, Serial
+from lightning_accum import STDP, Clamp, RuleTrainer, Serial
 from lightning_accum.nn import LIF, LeakyIntegrator, Linear
 from lightning_accum.rules import learn_online
 
@@ -97,7 +97,7 @@ class Ours:
         lif = LIF(sample.neurons, TC, dt=sample.dt, time_dim=time_dim, spike_dtype=torch.bool)
         self.layer = Serial(Linear(sample.inputs, sample.neurons, bias=False), lif)
         self.layer.connection.weight = nn.Parameter(weight.clone(), requires_grad=False)
-        self.rule = STDP(*RATES, TC, TC, dt=sample.dt, time_dim=time_dim)
+        self.rule = RuleTrainer(STDP(*RATES, TC, TC), dt=sample.dt, time_dim=time_dim)
         self.rule.register_cell("cell", self.layer.cell)
         updater = self.rule.updater_of("cell")
         updater.register_constraint(Clamp(0.0, WMAX), "weight")
@@ -234,7 +234,9 @@ class OursExample:
         self.layer.connection.weight = nn.Parameter(weight[None].clone(), requires_grad=False)
         numbers = EXAMPLE["numbers"]
         assert isinstance(numbers, dict)
-        self.rule = STDP(numbers["up"], numbers["down"], TC, TC, dt=DT, time_dim=time_dim)
+        self.rule = RuleTrainer(
+            STDP(numbers["up"], numbers["down"], TC, TC), dt=DT, time_dim=time_dim
+        )
         self.rule.register_cell("cell", self.layer.cell)
         self.rule.updater_of("cell").register_constraint(Clamp(0.0, GMAX), "weight")
         self.steps, self.every = round(1000 * seconds / DT), every

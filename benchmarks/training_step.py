@@ -16,7 +16,7 @@ import torch
 from _measure import middle, peak_memory, print_peak, setting, table, timed
 from torch import Tensor, nn
 
-from lightning_accum import STDP, Cell
+from lightning_accum import STDP, Cell, RuleTrainer
 from lightning_accum.functional import decay_factor
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
 
@@ -56,7 +56,7 @@ class Fused:
 
     def __init__(self, inputs: int, neurons: int, steps: int, rate: float) -> None:
         self.net = Network(inputs, neurons, steps, rate, whole=True)
-        self.rule = STDP(LR_POST, LR_PRE, TC, TC, time_dim=0, carry=False)
+        self.rule = RuleTrainer(STDP(LR_POST, LR_PRE, TC, TC), time_dim=0, carry=False)
         self.rule.register_cell("enc", Cell(self.net.fc, self.net.lif))
         self.simulate_alone = Network(inputs, neurons, steps, rate, whole=True)
 

@@ -25,7 +25,7 @@ from _measure import goals, middle, setting, table, timed
 from _rivals import bare
 from torch import Tensor, nn
 
-from lightning_accum import MSTDP, STDP, Clamp, Populations, Rule, Serial
+from lightning_accum import MSTDP, STDP, Clamp, Populations, Rule, RuleTrainer, Serial
 from lightning_accum.nn import (
     LIF,
     AdaptiveLIF,
@@ -192,10 +192,9 @@ class Ours:
             )  # fmt: skip
         self.rule: Rule
         if work.kind == "rewarded":
-            self.rule = MSTDP(LR_REWARDED, -LR_REWARDED, time_dim=time_dim)
+            self.rule = RuleTrainer(MSTDP(LR_REWARDED, -LR_REWARDED), time_dim=time_dim)
         else:
-            self.rule = STDP(LR_POST, -LR_PRE, trace_mode="nearest", time_dim=time_dim,
-                             batch_reduction="sum")  # fmt: skip
+            self.rule = RuleTrainer(STDP(LR_POST, -LR_PRE, trace_mode="nearest"), time_dim=time_dim, batch_reduction="sum")  # fmt: skip
         self.layer: Serial | Populations = Serial(connection, neuron)
         self.reset, self.online, cell = neuron.reset, online, self.layer.cell
         if isinstance(connection, SparseLinear):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lightning_accum import STDP, Clamp, Populations, get_updater
+from lightning_accum import STDP, Clamp, Populations, RuleTrainer, get_updater
 from lightning_accum.nn import LIF, SparseLinear
 from lightning_accum.rules import learn_online
 
@@ -84,7 +84,7 @@ def make(p: Brunel) -> tuple[Populations, STDP]:
         torch.nn.init.constant_(connection.weight, weight)
     network = Populations(neurons, connections, p.delay)
     rate = p.lr * p.w_max
-    rule = STDP(rate, -p.depression * rate, tc_post=p.tc_trace, tc_pre=p.tc_trace)
+    rule = RuleTrainer(STDP(rate, -p.depression * rate, tc_post=p.tc_trace, tc_pre=p.tc_trace))
     rule.register_cell("E to E", network.cell("E", "E"))
     get_updater(connections["E", "E"]).register_constraint(Clamp(0.0, p.w_max))
     return network, rule

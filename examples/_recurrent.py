@@ -16,7 +16,7 @@ from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import CellSpec, DeltaRule, EProp
+from lightning_accum import CellSpec, DeltaRule, EProp, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.functional import Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
@@ -129,21 +129,23 @@ class Recurrent(pl.LightningModule):
             return []
         classes, neurons = self.readout.weight.shape
         symmetric = self.learner == "symmetric"
-        rule = EProp(
-            1.0,
-            SymmetricFeedback("readout")
-            if symmetric
-            else RandomFeedback(classes, neurons, seed=seed),
-            tc_readout=TC_READOUT,
-            regularization=self.penalty,
-            target_rate=self.target_rate,
+        rule = RuleTrainer(
+            EProp(
+                1.0,
+                SymmetricFeedback("readout")
+                if symmetric
+                else RandomFeedback(classes, neurons, seed=seed),
+                tc_readout=TC_READOUT,
+                regularization=self.penalty,
+                target_rate=self.target_rate,
+            ),
             time_dim=0,
             params=("weight",),
         )
         graded = {"graded_input": self.graded_input}
         hidden = {"input": CellSpec("fc", "lif", overrides=graded)}
         hidden["recurrent"] = CellSpec("lif.recurrent", "lif")
-        delta = DeltaRule(1.0, time_dim=0, params=("weight",))
+        delta = RuleTrainer(DeltaRule(1.0), time_dim=0, params=("weight",))
         output = {"output": CellSpec("readout", "leak")}
         found = [CellTrainerCallback(delta, output, log=False)]
         return (

@@ -20,7 +20,7 @@ from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from lightning_accum import BCM, Cell, Hebb, Normalize, Rule, attach_updater
+from lightning_accum import BCM, Cell, Hebb, Normalize, Rule, RuleTrainer, attach_updater
 
 PATTERNS, INPUTS, NEURONS = 10, 50, 20
 WIDTH = 5.0  # standard deviation of a bump, in inputs: as far as the next pattern is away
@@ -67,8 +67,10 @@ def learn(rule: Rule, updates: int, seed: int = 0, constant_length: bool = False
 def experiment(updates: int, seed: int = 0) -> dict[str, Tensor]:
     """Both rules, from the same weights and with the same patterns."""
     return {
-        "BCM": learn(BCM(lr=0.05, tc_threshold=10.0), updates, seed),
-        "Hebb, constant length": learn(Hebb(lr=0.05), updates, seed, constant_length=True),
+        "BCM": learn(RuleTrainer(BCM(lr=0.05, tc_threshold=10.0)), updates, seed),
+        "Hebb, constant length": learn(
+            RuleTrainer(Hebb(lr=0.05)), updates, seed, constant_length=True
+        ),
     }
 
 

@@ -69,12 +69,12 @@ class Surprise(Rule):
     lr: float
     tc_eligibility: float = -STEPS / math.log(GAMMA * LAMBDA)
 
-    def states(self, h):
+    def states(self):
         return {"surprise": "surprise"}
 
-    def terms(self, window, h):
-        products = [Term(h.lr, window.state("surprise"), window.pre.trace(TC))]
-        return reward_modulated(window, products, tc=h.tc_eligibility)
+    def terms(self, window):
+        products = [Term(self.lr, window.state("surprise"), window.pre.trace(TC))]
+        return reward_modulated(window, products, tc=self.tc_eligibility)
 
 
 class Agent(pl.LightningModule):
@@ -147,7 +147,7 @@ def learn(task: str, seed: int, batches: int, given: list[Tensor] | None = None)
     value = CellSpec("value", "value_neuron", overrides={"lr": 0.007})
     cells = {"motor": CellSpec("motor", "motor_neurons"), "value": value}
     rule = CellTrainerCallback(
-        Surprise(0.9, time_dim=0), cells, input_keys=["reward"], carry=True, summary=False
+        Surprise(0.9), cells, input_keys=["reward"], carry=True, summary=False, time_dim=0
     )
     trainer = pl.Trainer(max_epochs=1, callbacks=[rule], accelerator="cpu", **SILENT)
     trainer.fit(agent, DataLoader(range(batches), batch_size=None))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import OTTT, CellSpec, get_updater
+from lightning_accum import OTTT, CellSpec, RuleTrainer, get_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import SurrogateLIF
 
@@ -96,7 +96,7 @@ def learners(method: str) -> list[CellTrainerCallback]:
     if method != "OTTT":
         return []
     # The loss is the mean over the samples, so that their changes add up.
-    rule = OTTT(1.0, time_dim=0, params=("weight", "bias"))
+    rule = RuleTrainer(OTTT(1.0), time_dim=0, params=("weight", "bias"))
     cells = {
         f"hidden {i}": CellSpec(
             f"layers.{i}", f"neurons.{i}", overrides={} if i else {"graded_input": True}
@@ -137,7 +137,7 @@ def gradients(split: Split, seed: int = 0) -> dict[str, list[Tensor]]:
     network = Deep("BPTT", split)
     images, labels = split.train_images[:256], split.train_labels[:256]
     found: dict[str, list[Tensor]] = {}
-    rule = OTTT(1.0, time_dim=0)
+    rule = RuleTrainer(OTTT(1.0), time_dim=0)
     for i, lif in enumerate(network.neurons):
         spec = CellSpec(f"layers.{i}", f"neurons.{i}")
         lif.gradient = "step"

@@ -31,7 +31,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, OnlineProbe, UpdatePictures
 from lightning_accum.nn import AdaptiveLIF, Linear, PoissonEncoder, WinnerTakeAll
 
@@ -99,7 +99,9 @@ def learning_rule(lr: float, model: DiehlCook) -> STDP:
     """STDP by which each spike moves the neuron's weights, of length one, by about ``lr``."""
     tc = TC_TRACE * model.interval
     lr = lr / (TC_TRACE * model.norm)  # an image's traces have this length
-    return STDP(lr, -0.3 * lr, tc_post=tc, tc_pre=tc, time_dim=0, batch_reduction="sum")
+    return RuleTrainer(
+        STDP(lr, -0.3 * lr, tc_post=tc, tc_pre=tc), time_dim=0, batch_reduction="sum"
+    )
 
 
 def learn(

@@ -74,7 +74,9 @@ def learn(seed: int, control: bool, seconds: int) -> Network:
     pl.seed_everything(seed, verbose=False)
     network = Network(control)
     options = {"time_dim": 0, "batch_reduction": "sum"}
-    rule = la.MSTDPET(UP, DOWN, tc_eligibility=TC_ELIGIBLE, reward=DOPAMINE, **options)
+    rule = la.RuleTrainer(
+        la.MSTDPET(UP, DOWN, tc_eligibility=TC_ELIGIBLE, reward=DOPAMINE, **options)
+    )
     cells, keys = {"layer": la.CellSpec("fc", "lif")}, ["reward"]
     learner = la.CellTrainerCallback(rule, cells, input_keys=keys, carry=True, summary=False)
     trainer = pl.Trainer(max_epochs=1, callbacks=[learner], accelerator="cpu", **SILENT)

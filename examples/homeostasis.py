@@ -18,7 +18,7 @@ import torch
 from _result import Short
 from torch import Tensor, nn
 
-from lightning_accum import Cell, Clamp, Homeostasis, attach_updater
+from lightning_accum import Cell, Clamp, Homeostasis, RuleTrainer, attach_updater
 from lightning_accum.functional import poisson_encode
 from lightning_accum.nn import LIF
 
@@ -59,7 +59,7 @@ def run(
     with torch.no_grad():
         nn.init.uniform_(connection.weight, 0.5, 1.5, generator=generator).mul_(weight)
         nn.init.zeros_(connection.bias)
-    rule = Homeostasis(lr, target, params=[params or "bias"], time_dim=0)
+    rule = RuleTrainer(Homeostasis(lr, target), params=[params or "bias"], time_dim=0)
     rule.register_cell("layer", Cell(connection, neurons))
     attach_updater(connection, "weight").register_constraint(Clamp(min=0.0), "weight")
     rule.train(params is not None)  # otherwise nothing is recorded

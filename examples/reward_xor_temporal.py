@@ -25,7 +25,7 @@ from _xor import PATTERNS, XOR, Delay, compare, draw, head, row
 from reward_xor import PRESENTED, present
 from torch import Tensor, nn
 
-from lightning_accum import MSTDP, MSTDPET, Cell, Clamp, Rule, attach_updater
+from lightning_accum import MSTDP, MSTDPET, Cell, Clamp, Rule, RuleTrainer, attach_updater
 from lightning_accum.nn import LIF
 
 HIDDEN, SPIKES, STRONGEST = 20, 50, 10.0  # weights are bounded, in mV
@@ -83,7 +83,7 @@ def main() -> None:
         args.seeds, args.epochs = 1, 20
     torch.set_num_threads(1)
     head(args.epochs, "right order")
-    blank = [learn(MSTDP(0.0, 0.0, time_dim=0), 1, seed) for seed in range(args.seeds)]
+    blank = [learn(RuleTrainer(MSTDP(0.0, 0.0), time_dim=0), 1, seed) for seed in range(args.seeds)]
     row("untrained", torch.stack(blank))
     found, *results = compare(learn, RULES, args.epochs, args.seeds, args.seeds)
     report(*results)

@@ -11,9 +11,9 @@ from lightning_accum.cells import (
     Cell,
     CellSpec,
     CellTrainer,
-    IndependentCellTrainer,
     Layer,
     Populations,
+    RuleTrainer,
     Serial,
 )
 from lightning_accum.engine import Term
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-Rule.default_events = staticmethod(events_by_hand)
+RuleTrainer.default_events = staticmethod(events_by_hand)
 
 # What is imported when it is first used: with Lightning, or with libraries that may be missing.
 _HOSTS = (
@@ -117,7 +117,6 @@ __all__ = [
     "EProp",
     "Hebb",
     "Homeostasis",
-    "IndependentCellTrainer",
     "InhibitorySTDP",
     "KernelSTDP",
     "Layer",
@@ -128,6 +127,7 @@ __all__ = [
     "Oja",
     "Populations",
     "Rule",
+    "RuleTrainer",
     "Sanger",
     "Serial",
     "SoftHebb",

@@ -9,7 +9,16 @@ import torch
 from torch import nn
 from watching import hooks
 
-from lightning_accum import STDP, Accumulator, Cell, Clamp, Serial, Updater, attach_updater
+from lightning_accum import (
+    STDP,
+    Accumulator,
+    Cell,
+    Clamp,
+    RuleTrainer,
+    Serial,
+    Updater,
+    attach_updater,
+)
 from lightning_accum.observe import Monitor, Reducer
 
 
@@ -29,7 +38,7 @@ def serial():
 
 
 def learner(model, **options):
-    rule = STDP(0.3, -0.2, **options)
+    rule = RuleTrainer(STDP(0.3, -0.2, **options))
     rule.register_cell("cell", model.cell)
     return rule
 
@@ -129,7 +138,7 @@ def test_twenty_models_made_and_dropped(first):
 
 
 def test_one_trainer_outlives_twenty_models():
-    rule = STDP(0.3, -0.2)
+    rule = RuleTrainer(STDP(0.3, -0.2))
     before, known = None, of_kind(Monitor, Accumulator)
     for i in range(20):
         model = serial()

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import lightning_accum
-from lightning_accum import STDP, Cell, CellSpec
+from lightning_accum import STDP, Cell, CellSpec, RuleTrainer
 from lightning_accum import nn as layers
 from lightning_accum.sparse.kernel_library import has_kernel
 
@@ -60,7 +60,7 @@ def network():
 
 
 def rule():
-    return STDP(lr_post=1e-3, lr_pre=-1e-3, time_dim=0)
+    return RuleTrainer(STDP(lr_post=1e-3, lr_pre=-1e-3), time_dim=0)
 
 
 def test_by_hand():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import STDP, Clamp, Serial, attach_updater, get_updater
+from lightning_accum import STDP, Clamp, RuleTrainer, Serial, attach_updater, get_updater
 from lightning_accum.nn import AdaptiveLIF, Linear
 
 SPIKES = (torch.rand(20, 2, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
@@ -28,7 +28,7 @@ def trained():
     updater = attach_updater(layer.connection, "weight")
     updater.weight.fullbound("power", 1.0, 0.0)
     updater.register_constraint(Clamp(0.0, 1.0))
-    rule = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0)
+    rule = RuleTrainer(STDP(lr_post=0.1, lr_pre=-0.1), time_dim=0)
     rule.register_cell("enc", layer.cell, tc_pre=5.0)
     layer(SPIKES)
     rule()
@@ -48,7 +48,7 @@ def pending(updater):
 @pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
 def test_the_callbacks_part_restores_all_but_hyperparameters(trained):
     layer, rule, updater = trained
-    fresh, other = STDP(lr_post=0.1, lr_pre=-0.1, time_dim=0), copy.deepcopy(layer)
+    fresh, other = RuleTrainer(STDP(lr_post=0.1, lr_pre=-0.1), time_dim=0), copy.deepcopy(layer)
     into = get_updater(other.connection)
     into.clear()
     into.weight.fullbound("power", 5.0, -5.0)

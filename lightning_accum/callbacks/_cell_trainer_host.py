@@ -10,16 +10,19 @@ from typing import Any
 
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
 from lightning_accum._checks import quoted
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.independent_trainer import IndependentCellTrainer, cells_for
+from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of
+from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer, Undo
 from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import exchange, is_first, processes
+from lightning_accum.engine.rule import Rule
 from lightning_accum.health.facts import By
 from lightning_accum.health.watch import Health
 from lightning_accum.optim import updates_as_gradients
@@ -39,16 +42,18 @@ class CellHost:
 
     def __init__(
         self,
-        trainer: CellTrainer,
+        what: Rule | CellTrainer,
         cells: dict[str, CellSpec] | None = None,
         carry: bool = False,
         nonfinite: NonFinite | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
+        trainer = trainer_of(what, {**options})
         if nonfinite is not None:
             check_policy(nonfinite)
-        if carry and getattr(trainer, "carry", True) is False:
+        if carry and isinstance(trainer, RuleTrainer) and not trainer.options.carry:
             raise ValueError(
-                f"Argument `carry` should be False for a `{type(trainer).__name__}` that was made"
+                f"Argument `carry` should be False for a trainer of `{trainer.title}` that was made"
                 " with `carry=False`. Found `carry = True`: leave it out of one of the two."
             )
         self.cells = cells_for(trainer, cells)
@@ -154,7 +159,7 @@ class CellHost:
         if self.cells is None:
             return
         trainer = self.trainer
-        assert isinstance(trainer, IndependentCellTrainer)
+        assert isinstance(trainer, RuleTrainer)
         registry = trainer.registry
         found = {name: spec.find(model) for name, spec in self.cells.items()}
         connections = {id(cell.connection): cell.connection for cell in found.values()}
@@ -171,12 +176,10 @@ class CellHost:
             elif get_updater(cell.connection) is None:  # another host attached and removed it
                 attach_updater(cell.connection, *trainer.params_of(name))
 
-    def _register_cell(
-        self, trainer: IndependentCellTrainer, name: str, cell: Cell, spec: CellSpec
-    ) -> None:
+    def _register_cell(self, trainer: RuleTrainer, name: str, cell: Cell, spec: CellSpec) -> None:
         """Registers a cell with its parameters, or leaves no trace of it."""
         overrides = dict(spec.overrides)
-        if spec.params is not None and "params" in vars(trainer.defaults):
+        if spec.params is not None:
             overrides.setdefault("params", tuple(spec.params))
         try:
             trainer.register_cell(name, cell, **overrides)
@@ -299,7 +302,7 @@ class CellHost:
         updaters = {name: dict(u.state_dict()) for name, u in self.updaters.items()}
         if not updaters:
             return {}
-        rule, trainer = type(self.trainer).__name__, dict(self.trainer.state_dict())
+        rule, trainer = self.trainer.title, dict(self.trainer.state_dict())
         return {"rule": rule, "trainer": trainer, "updaters": updaters}
 
     def load_state_dict(self, state: dict[str, Any], own: bool | None = None) -> None:

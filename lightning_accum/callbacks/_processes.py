@@ -12,7 +12,7 @@ from torch import nn
 
 from lightning_accum._checks import is_number
 from lightning_accum._state import ANOTHER_VERSION, Kind, check_state
-from lightning_accum.cells.state import Hyperparameters
+from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed import world
 from lightning_accum.distributed.shards import is_fsdp, is_sharded
@@ -151,9 +151,9 @@ def _cells(trainer: CellTrainer) -> dict[str, dict[str, object]]:
     """Returns the parameters' shapes and the numbers among the hyperparameters, by cell."""
     found: dict[str, dict[str, object]] = {}
     for name, (_, state) in trainer.named_cells:
-        h = vars(getattr(state, "hyperparameters", Hyperparameters()))
+        h = state.settings if isinstance(state, CellState) else {}
         numbers = {key: float(value) for key, value in h.items() if is_number(value)}
-        found[name] = {"rule": type(trainer).__name__, **numbers}
+        found[name] = {"rule": trainer.title, **numbers}
         updater = trainer.updater_of(name)
         for param in trainer.params_of(name):
             found[name][param] = list(updater.target(param).shape)

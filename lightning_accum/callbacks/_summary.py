@@ -9,7 +9,8 @@ from torch import Tensor
 from lightning_accum._checks import quoted
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._measurements import Activity, Before, Report, Values, Watcher
-from lightning_accum.cells.state import rates_in
+from lightning_accum.engine.rule import rates_in
+from lightning_accum.health.rules import has_both_signs, rule_of
 from lightning_accum.health.watch import Health
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse.kernel_library import why_not
@@ -128,13 +129,13 @@ def summary_lines(
         for name in updater.names
         if id(updater.target(name)) in optimizer.ids
     }
-    defaults = getattr(host.trainer, "defaults", None)
-    named = defaults is not None and not report.exports  # else an optimizer has a rate too
-    rates = [*rates_in(vars(defaults))] if named else []
+    rule = rule_of(host.trainer)
+    named = rule is not None and not report.exports  # else an optimizer has a rate too
+    rates = [*rates_in(vars(rule))] if named else []
     both = {
         cell
         for cell, state in host.trainer.cell_states.items()
-        if cell not in warned and host.trainer.has_both_signs(vars(state.hyperparameters))
+        if cell not in warned and has_both_signs(state.settings)
     }
     advice = [*summary.one_sided(both, steps), *advice]
     lines, reason = summary.lines(steps, rates, advice, warned), why_not()

@@ -9,6 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_only
+from typing_extensions import Unpack
 
 from lightning_accum._checks import check_type, names_in
 from lightning_accum._compat.lightning import skips_backward
@@ -23,8 +24,10 @@ from lightning_accum.callbacks._processes import check_processes_agree, pick_sta
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.callbacks._summary import Summary, summary_lines
 from lightning_accum.cells.cell import CellSpec
+from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed import world
+from lightning_accum.engine.rule import Rule
 from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates.atomic_changes import NonFinite
@@ -47,7 +50,7 @@ class CellTrainerCallback(Callback):
     cell to freeze it. Callbacks that average weights should come after this one.
 
     Args:
-        cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
+        cell_trainer: a rule, such as :class:`~lightning_accum.STDP`, or a CellTrainer.
         cells: by name, the paths of the cells in the module; ``None`` if registered by hand.
         input_keys: keys of what ``training_step`` returns for the rule, such as ``("reward",)``;
             or a mapping of the rule's names to such keys.
@@ -68,21 +71,23 @@ class CellTrainerCallback(Callback):
             :class:`~lightning_accum.LocalLearningWarning`; or a mapping such as
             ``{"moved": False}``, which leaves out single checks. It changes nothing else.
         name: tells several callbacks apart. Default: the names of the rule and the cells.
+        **options: for a rule, options of running as for :class:`~lightning_accum.RuleTrainer`, such
+            as ``time_dim=0``.
 
     Raises:
         TypeError: if an argument has the wrong type.
         ValueError: if a number is out of range, or a choice is not one of its values.
 
     Example:
-        >>> from lightning_accum import STDP
-        >>> rule = STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0)
-        >>> callback = CellTrainerCallback(rule, cells={"enc": CellSpec("enc.fc", "enc.lif")})
+        >>> from lightning_accum import STDP, RuleTrainer
+        >>> cells = {"enc": CellSpec("enc.fc", "enc.lif")}
+        >>> callback = CellTrainerCallback(RuleTrainer(STDP(lr_post=0.01, lr_pre=-0.01)), cells, time_dim=0)
         >>> trainer = pl.Trainer(callbacks=[callback], logger=False)
     """
 
     def __init__(
         self,
-        cell_trainer: CellTrainer,
+        cell_trainer: Rule | CellTrainer,
         cells: dict[str, CellSpec] | None = None,
         *,
         input_keys: Sequence[str] | Mapping[str, str] = (),
@@ -97,9 +102,10 @@ class CellTrainerCallback(Callback):
         summary: bool = True,
         health: bool | Mapping[str, bool] = True,
         name: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
-        self.host = CellHost(cell_trainer, cells, carry, nonfinite)
+        self.host = CellHost(cell_trainer, cells, carry, nonfinite, **options)
         names = keys = names_in("input_keys", input_keys)
         if isinstance(input_keys, Mapping):
             keys = names_in("input_keys", [*input_keys.values()])
@@ -107,7 +113,7 @@ class CellTrainerCallback(Callback):
         for option, value in {"log": log, "prog_bar": prog_bar, "summary": summary}.items():
             check_type(isinstance(value, bool), option, value, "a bool")
         self.logs, self.prog_bar, self.summary = log, prog_bar, summary
-        self.name = name or ",".join([type(cell_trainer).__name__, *(cells or ())])
+        self.name = name or ",".join([self.host.trainer.title, *(cells or ())])
         self._fit: _Fit | None = None
         self._failed = False  # whether an exception ended the fit, so that processes may be missing
         self._modules: dict[str, Any] = {}  # this process's states of modules, to load in a fit
@@ -282,7 +288,7 @@ class CellTrainerCallback(Callback):
             if other is not self and other.cell_trainer is self.cell_trainer:
                 raise ValueError(
                     "Argument `cell_trainer` should be another object for each CellTrainerCallback."
-                    f" Found the same {type(self.cell_trainer).__name__} in `{self.name}` and"
+                    f" Found the same {self.cell_trainer.title} in `{self.name}` and"
                     f" `{other.name}`: make a rule for each, or one callback with all `cells`."
                 )
 

@@ -8,6 +8,7 @@ from typing import Any
 from lightning.fabric import is_wrapped
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from torch import nn
+from typing_extensions import Unpack
 
 from lightning_accum._checks import check_factor
 from lightning_accum._events import End
@@ -15,7 +16,9 @@ from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec
+from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.engine.rule import Rule
 from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.updates.atomic_changes import NonFinite
 
@@ -32,13 +35,15 @@ class FabricCellTrainer:
     should be moved by ``fabric.to_device`` instead of ``fabric.setup``.
 
     Args:
-        cell_trainer: the trainer, usually a rule such as :class:`~lightning_accum.STDP`.
+        cell_trainer: a rule, such as :class:`~lightning_accum.STDP`, or a CellTrainer.
         cells: by name, the paths of the cells in the module; ``None`` if they were registered with
             ``cell_trainer`` by hand.
         carry: whether batches are pieces of one stream, so that traces pass from one to the next.
         nonfinite: what happens to an update with NaN or Inf: ``"skip"``, ``"raise"``, ``"ignore"``.
         health: whether to watch the cells, as for
             :class:`~lightning_accum.callbacks.CellTrainerCallback`.
+        **options: for a rule, options of running as for :class:`~lightning_accum.RuleTrainer`, such
+            as ``time_dim=0``.
 
     Raises:
         TypeError: if ``cell_trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.
@@ -47,10 +52,10 @@ class FabricCellTrainer:
     Example:
         >>> import torch
         >>> from lightning.fabric import Fabric
-        >>> from lightning_accum import Hebb
+        >>> from lightning_accum import Hebb, RuleTrainer
         >>> fabric = Fabric(accelerator="cpu", devices=1)
         >>> model = fabric.to_device(nn.Sequential(nn.Linear(2, 1, bias=False), nn.Sigmoid()))
-        >>> learner = FabricCellTrainer(Hebb(0.1), {"enc": CellSpec("0", "1")})
+        >>> learner = FabricCellTrainer(RuleTrainer(Hebb(0.1)), {"enc": CellSpec("0", "1")})
         >>> learner.setup(model)
         >>> for x in torch.rand(3, 8, 2):
         ...     with learner.batch():
@@ -61,13 +66,14 @@ class FabricCellTrainer:
 
     def __init__(
         self,
-        cell_trainer: CellTrainer,
+        cell_trainer: Rule | CellTrainer,
         cells: dict[str, CellSpec] | None = None,
         carry: bool = False,
         nonfinite: NonFinite = "skip",
         health: bool | Mapping[str, bool] = True,
+        **options: Unpack[RunOptions],
     ) -> None:
-        self.host = CellHost(cell_trainer, cells, carry, nonfinite)
+        self.host = CellHost(cell_trainer, cells, carry, nonfinite, **options)
         self._off = switched_off(health)
         self._recorded = self._compared = False  # a batch; the cells of all processes
         self._end: weakref.finalize[Any, Any] | None = None

@@ -21,6 +21,7 @@ from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks._measurements import Activity, Before, Values, Watcher
 from lightning_accum.callbacks.cell_trainer import learners_in
+from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.plot.fields import mosaic, receptive_fields
 
@@ -71,10 +72,10 @@ class UpdatePictures(Callback):
             measures, or a name in ``shapes`` is not that of a cell.
 
     Example:
-        >>> from lightning_accum import STDP, CellSpec
+        >>> from lightning_accum import STDP, CellSpec, RuleTrainer
         >>> from lightning_accum.callbacks import CellTrainerCallback
         >>> learner = CellTrainerCallback(
-        ...     STDP(lr_post=0.01, lr_pre=-0.01, time_dim=0),
+        ...     RuleTrainer(STDP(lr_post=0.01, lr_pre=-0.01), time_dim=0),
         ...     cells={"enc": CellSpec(connection="enc.fc", neuron="enc.lif")},
         ... )
         >>> pictures = UpdatePictures(every_n_logs=5, shapes={"enc": (28, 28)})
@@ -171,13 +172,14 @@ def _hyperparameters(host: CellHost, prefix: str) -> dict[str, Any]:
     trainer = host.trainer
     if host.cells is None:
         states = ((name, state) for name, (_, state) in trainer.named_cells)
-        cells = {name: vars(getattr(state, "hyperparameters", _NONE)) for name, state in states}
+        cells = {name: getattr(state, "settings", {}) for name, state in states}
     else:  # they may not be bound yet, or be bound to another model
-        defaults = vars(getattr(trainer, "defaults", _NONE))
+        own = isinstance(trainer, RuleTrainer)
+        defaults = {**vars(trainer.rule), **vars(trainer.options)} if own else {}
         cells = {name: {**defaults, **spec.overrides} for name, spec in host.cells.items()}
     found: dict[str, Any] = {}
     for cell, settings in cells.items():
-        found[f"{prefix}{cell}/rule"] = type(trainer).__name__
+        found[f"{prefix}{cell}/rule"] = trainer.title
         for name, value in settings.items():
             if value is not None:
                 plain = isinstance(value, (bool, int, float, str))

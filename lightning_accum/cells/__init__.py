@@ -1,17 +1,16 @@
 """Cells, layers that hold them, and the trainers that watch and update them."""
 
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.independent_trainer import IndependentCellTrainer, field
 from lightning_accum.cells.layer import Layer, Populations, Serial
+from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.trainer import CellTrainer
 
 __all__ = [
     "Cell",
     "CellSpec",
     "CellTrainer",
-    "IndependentCellTrainer",
     "Layer",
     "Populations",
+    "RuleTrainer",
     "Serial",
-    "field",
 ]

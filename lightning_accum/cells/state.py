@@ -1,66 +1,73 @@
-"""The state of a trainer for one cell: hyperparameters, and tensors that pass between windows."""
+"""The state of a trainer for one cell: rule, options, and tensors that pass between windows."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import FrozenInstanceError
-from types import SimpleNamespace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_args
 
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
+from lightning_accum import _checks as checks
 from lightning_accum import _state as kinds
-from lightning_accum._checks import nearest
+from lightning_accum.engine.accumulate import Backend
+from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.functional.dtypes import at_least_float32
+from lightning_accum.functional.reductions import ReductionFn, check_reduction
+from lightning_accum.observe import WindowRecorder
+from lightning_accum.observe.monitor import Picker
 
 Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
 """The carried tensors, and the number of samples whose changes are pending."""
 
 
-class Hyperparameters(SimpleNamespace):
-    """Frozen hyperparameters of a rule for one cell, as attributes: ``h.lr_post``, ..."""
+class RunOptions(TypedDict, total=False):
+    """Options of running a rule, but ``carry``, which a host has of its own."""
 
-    # A rule's methods take them for the rule itself, `h: Self`, so that a type checker knows them.
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        known = vars(self)
-        near = nearest(name, known)
-        hint = near if near != "." else ": list it in the class, as `lr: float = 0.1`."
-        raise AttributeError(
-            f"Hyperparameters should be read by a name that the rule gave them, among"
-            f" {sorted(known)}. Found `{name}`{hint}"
-        )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise frozen(name, "hyperparameters")
-
-    def __delattr__(self, name: str) -> None:
-        raise frozen(name, "hyperparameters")
+    dt: float
+    time_dim: int | None
+    batch_reduction: ReductionFn | str | None
+    params: Sequence[str]
+    backend: Backend
+    picker: Picker | None
+    graded_input: bool
 
 
-def frozen(name: str, where: str) -> FrozenInstanceError:
-    """Returns the error of an assignment to a hyperparameter."""
-    return FrozenInstanceError(
-        f"Hyperparameter `{name}` should be given when the rule is made, or to `register_cell` for"
-        f" one cell. Found it assigned to {where} afterwards, which would reach no cell: make a new"
-        " rule, or, for a rate that changes in a run, scale its updates, with `lr` and"
-        " `lr_scheduler` of the CellTrainerCallback or `lr` of an UpdateOptimizer."
-    )
+@dataclass(frozen=True)
+class Options:
+    """The options of running a rule for one cell."""
 
+    dt: float = 1.0
+    time_dim: int | None = None
+    batch_reduction: ReductionFn | str = "mean"
+    params: tuple[str, ...] = ("weight",)
+    carry: bool = True
+    backend: Backend = "auto"
+    picker: Picker | None = None
+    graded_input: bool = False
 
-def rates_in(h: Mapping[str, object]) -> dict[str, object]:
-    """Returns the hyperparameters that are learning rates: ``lr``, and each ``lr_...``."""
-    return {name: value for name, value in h.items() if name == "lr" or name.startswith("lr_")}
+    def __post_init__(self) -> None:
+        checks.check_finite(dt=self.dt)
+        checks.check_value(self.dt > 0, "dt", self.dt, "a positive, finite number of ms")
+        check_reduction(self.batch_reduction, "batch_reduction")
+        object.__setattr__(self, "params", checks.names_in("params", self.params))
+        should = "names of at least one parameter of the connection, such as `('weight',)`"
+        checks.check_value(bool(self.params), "params", self.params, should)
+        checks.check_choice("backend", self.backend, get_args(Backend))
+        fits = self.picker is None or callable(self.picker)
+        should = "a callable that finds a tensor in a neuron's output, or None"
+        checks.check_type(fits, "picker", self.picker, should)
+        WindowRecorder(False, self.time_dim)  # checks `time_dim`
 
 
 def same_settings(one: CellState, other: CellState) -> bool:
-    """Returns whether the hyperparameters of two cells are equal, and modules of one class."""
-    first, second = vars(one.hyperparameters), vars(other.hyperparameters)
-    return first.keys() == second.keys() and all(_equal(first[k], second[k]) for k in first)
+    """Returns whether the rules and options of two cells are equal, and modules of one class."""
+    first, second = one.settings, other.settings
+    alike = type(one.rule) is type(other.rule) and first.keys() == second.keys()
+    return alike and all(_equal(first[k], second[k]) for k in first)
 
 
 def _equal(one: object, other: object) -> bool:
@@ -78,16 +85,21 @@ _CARRIED = {  # by the end of a quantity's name; the first that fits counts
 
 
 class CellState(kinds.CheckedState):
-    """The hyperparameters of a cell, and the tensors that pass between its windows."""
+    """The rule and the options of a cell, and the tensors that pass between its windows."""
 
-    def __init__(self, hyperparameters: Any) -> None:
+    def __init__(self, rule: Rule, options: Options) -> None:
         super().__init__()
-        self.hyperparameters = hyperparameters
+        self.rule, self.options = rule, options
         # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}
         self.snapshots = 0  # how many were taken, whose tensors nothing may change
         self.carried: dict[StateKey, Tensor] = {}  # what the last window left for the next one
         self.loaded: frozenset[StateKey] = frozenset()  # keys that no window has met
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyperparameters and the options in force, by name."""
+        return {**vars(self.rule), **vars(self.options)}
 
     def check_loaded(self, carried: dict[StateKey, Tensor], cell: str) -> None:
         """Warns if tensors that were loaded do not fit those that a window of a cell left."""
@@ -156,5 +168,5 @@ class CellState(kinds.CheckedState):
         self.samples = dict(state["samples"])
 
     def extra_repr(self) -> str:
-        """Returns the hyperparameters, for the representation."""
-        return ", ".join(f"{k}={v!r}" for k, v in vars(self.hyperparameters).items())
+        """Returns the rule, for the representation."""
+        return repr(self.rule)

@@ -1,16 +1,15 @@
 """The CellTrainer: watches cells, and applies their pending changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 from torch import nn
 
-from lightning_accum._checks import check_taken, check_type, check_value, is_number
+from lightning_accum._checks import check_taken, check_type, check_value
 from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell, CellRef, CellRegistry, check_name
-from lightning_accum.cells.state import CellState, rates_in
+from lightning_accum.cells.state import CellState
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import MonitorConstructor
@@ -26,8 +25,7 @@ class Unset:
             return self
         raise RuntimeError(
             f"`{owner.__name__}.__init__` should call `super().__init__(...)` before anything else"
-            " is done with it. Found that it has not: call it first, or leave out"
-            " `__init__`, as a rule's arguments are its annotated attributes, `lr: float = 0.1`."
+            " is done with it. Found that it has not: call it first."
         )
 
 
@@ -58,17 +56,6 @@ class CellTrainer(CheckedState):
         >>> cell.updater.weight = torch.ones(1, 2)
         >>> trainer.update()
     """
-
-    follows_error: ClassVar[bool] = False
-    """Whether changes follow the gradient of an error, by which the whole network should learn."""
-
-    rectified: ClassVar[bool] = False
-    """Whether changes assume that the outputs of neurons are not negative."""
-
-    averages_processes: ClassVar[bool] = False
-    """Whether summed changes are averaged over processes, as DDP averages gradients."""
-
-    _of_zero: ClassVar[Mapping[str, str]] = {}  # what it means that a factor was 0, by its name
 
     registry: CellRegistry = Unset()  # type: ignore[assignment]
     """The cells by name."""
@@ -326,42 +313,26 @@ class CellTrainer(CheckedState):
 
     def params_of(self, name: str) -> tuple[str, ...]:
         """Returns the parameters of a cell's connection that are trained."""
-        h = getattr(self._state_of(name), "hyperparameters", None)
-        params: tuple[str, ...] | None = getattr(h, "params", None)
-        if params is None and (updater := self.registry.updater(name)) is not None:
+        state, params = self._state_of(name), None
+        if isinstance(state, CellState):
+            params = state.options.params
+        elif (updater := self.registry.updater(name)) is not None:
             params = updater.names
         return tuple(params or ())
-
-    def weight_range(self, name: str) -> tuple[float | None, float | None]:
-        """Returns the limits between which the trainer assumes the weights of a cell."""
-        return None, None
-
-    def held_rate(self, name: str) -> float | None:
-        """Returns the rate, in Hz, at which to hold the neurons of a cell, if there is a target."""
-        return None
-
-    @classmethod
-    def why_unmoved(cls, h: Mapping[str, Any], device: torch.device) -> str:
-        """Returns why nothing changes a cell with hyperparameters ``h``; empty if unknown."""
-        return ""
-
-    @classmethod
-    def why_zero(cls, name: str) -> str:
-        """Returns what it means that ``name``, by which changes are multiplied, was always 0."""
-        return cls._of_zero.get(name) or (
-            f"`{name}` of the rule was always 0: look at how it is computed, and give it to the"
-            " call that evaluates the steps, which may be your own in `training_step`."
-        )
-
-    @classmethod
-    def has_both_signs(cls, h: Mapping[str, Any]) -> bool:
-        """Returns whether changes should potentiate and depress, by a cell's hyperparameters."""
-        rates = [rate for rate in rates_in(h).values() if is_number(rate)]
-        return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)
 
     def followed(self) -> Iterator[nn.Parameter]:
         """Yields parameters from whose changes the trainer learns, so that these should change."""
         return iter(())
+
+    @property
+    def title(self) -> str:
+        """What messages call the trainer: the name of its class, or that of its rule."""
+        return type(self).__name__
+
+    @property
+    def averages_processes(self) -> bool:
+        """Whether summed changes are averaged over processes, as DDP averages gradients."""
+        return False
 
     @property
     def cell_states(self) -> Mapping[str, CellState]:

@@ -1,21 +1,25 @@
 """Accumulates the changes that a rule makes of what one cell recorded."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.forms import Form, forms_of, unmoved_side
 from lightning_accum.engine.product_sums import add_per_sample, add_products, add_step
-from lightning_accum.engine.recording import BOTH_SIDES, Recording, Target
-from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.engine.products import Computed, Product, computed
+from lightning_accum.engine.recording import BOTH_SIDES, Prepared, Recording, Target
+from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.signal import NeedsData, Signal
 from lightning_accum.engine.state import Carried, StateKey, of_neurons
-from lightning_accum.engine.terms import Change, Term
+from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import WeightVJP
-from lightning_accum.engine.window import Window
+from lightning_accum.engine.window import Outline, Window
 from lightning_accum.functional.dtypes import in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates.accumulator import Accumulator
@@ -35,14 +39,13 @@ class Evaluation(NamedTuple):
 
     batch: Reduction
     backend: Backend
-    traces: int  # about how many of each signal the rule needs at a time, beyond one
 
 
 class Piece(NamedTuple):
     """A piece of a window: its signals by name, and the changes of each parameter."""
 
     sources: dict[str, Activity]
-    changes: list[Sequence[Change]]
+    changes: list[list[Computed]]
 
 
 def terms_of(
@@ -68,22 +71,22 @@ def terms_of(
         Window(
             pre=Signal(sources["pre" if target.vjp.reads_input else "bias"]),
             post=Signal(sources["post"]),
+            states=states,
             name=target.name,
-            param=target.param,
             dt=recording.dt,
+            param=target.param,
             inputs=recording.inputs,
             start=0 if piece is None else piece.start,
             total=recording.steps,
             vjp=target.vjp,
             tensors=recording.tensors,
             carried=carried,
-            states=states,
             levels=recording.levels,
             prepared=recording.prepared,
         )
         for target in targets
     ]
-    return Piece(sources, [terms(window) for window in windows])
+    return Piece(sources, [computed(terms(window), window) for window in windows])
 
 
 def dtype_of(targets: Sequence[Target]) -> torch.dtype:
@@ -124,19 +127,39 @@ def accumulate(
     return dict(carried)
 
 
-def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
+def pieces_of(recording: Recording, batch: Reduction, traces: int) -> list[slice]:
     """Returns spans of steps whose signals fit in bounded memory as numbers."""
-    steps = recording.steps
-    values = sum(each.activity.numel() for each in recording.signals.values())
-    if steps == 1 or not how.batch.adds or how.traces * values <= _PIECE_ELEMENTS:
+    # `traces`: about how many of each signal the rule needs at a time, beyond one
+    steps, signals = recording.steps, recording.signals
+    prepared = recording.prepared
+    if isinstance(prepared, Prepared) and prepared.replaces_states:
+        signals, traces = {side: signals[side] for side in BOTH_SIDES}, 1
+    values = traces * sum(each.activity.numel() for each in signals.values())
+    if steps == 1 or not batch.adds or values <= _PIECE_ELEMENTS:
         return [slice(0, steps)]
-    length = max(1, _PIECE_ELEMENTS * steps // max(1, how.traces * values))
+    length = max(1, _PIECE_ELEMENTS * steps // max(1, values))
     return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
+
+
+def named_terms(
+    rule: Rule, dt: float, unit_dim: int, params: Sequence[str]
+) -> dict[str, Sequence[Change] | None]:
+    """Returns the terms of each parameter; ``None`` if the rule has to see numbers for them."""
+    found: dict[str, Sequence[Change] | None] = {}
+    for param in params:
+        changes = None
+        # what raises an error is asked again with data, in a call of the trainer
+        with suppress(NeedsData, Exception):
+            outline = Outline(param, dt, unit_dim, [*rule.states()])
+            changes = listed(rule.terms(outline), type(rule).__name__)
+        named = changes is not None and all(change.is_named for change in changes)
+        found[param] = changes if named else None
+    return found
 
 
 def accumulate_terms(
     accumulator: Accumulator,
-    changes: Sequence[Change],
+    changes: Sequence[Computed],
     batch: Reduction,
     vjp: WeightVJP,
     backend: Backend = "auto",
@@ -147,8 +170,8 @@ def accumulate_terms(
     changes = [change for change in changes if change.rate != 0]
     if not changes:
         return
-    products = [term for change in changes if (term := change.as_product())]
-    others = [change for change in changes if change.as_product() is None]
+    products = [each for each in changes if isinstance(each, Product) and each.is_plain]
+    others = [each for each in changes if not (isinstance(each, Product) and each.is_plain)]
     device = products[0].operands[0].device.type if products else "cpu"
     with torch.no_grad(), in_full_precision(device):
         keeps = batch.merge is None  # the changes of all samples, which blocks of a matrix bound
@@ -168,8 +191,8 @@ def _one_contribution(accumulator: Accumulator) -> Accumulator:
 
 def _add_sums(
     accumulator: Accumulator,
-    products: Sequence[Term],
-    others: Sequence[Change],
+    products: Sequence[Product],
+    others: Sequence[Computed],
     averages: bool,
     vjp: WeightVJP,
 ) -> None:

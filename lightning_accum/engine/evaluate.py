@@ -16,13 +16,14 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_accum.engine.terms import Change, Parts, added
+from lightning_accum.engine.products import Computed
+from lightning_accum.engine.terms import Parts, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates.accumulator import Accumulator
 
 
-def evaluate(changes: Sequence[Change], batch: Reduction, vjp: WeightVJP) -> Parts:
+def evaluate(changes: Sequence[Computed], batch: Reduction, vjp: WeightVJP) -> Parts:
     """Returns both parts of the change that a window makes, reduced over the batch."""
     samples = Accumulator()
     samples.reduction(batch.fn)
@@ -31,7 +32,7 @@ def evaluate(changes: Sequence[Change], batch: Reduction, vjp: WeightVJP) -> Par
     return samples.pos, samples.neg
 
 
-def change_of(changes: Sequence[Change], sample: int, vjp: WeightVJP) -> Parts:
+def change_of(changes: Sequence[Computed], sample: int, vjp: WeightVJP) -> Parts:
     """Returns both parts of the change that one sample makes, in the parameter's shape."""
     pos = neg = None
     for change in changes:
@@ -40,7 +41,7 @@ def change_of(changes: Sequence[Change], sample: int, vjp: WeightVJP) -> Parts:
     return pos, neg
 
 
-def per_sample(changes: Sequence[Change], vjp: WeightVJP) -> Parts:
+def per_sample(changes: Sequence[Computed], vjp: WeightVJP) -> Parts:
     """Returns both parts of every sample's change, ``[B, ...]``."""
     found = [change_of(changes, sample, vjp) for sample in range(changes[0].size)]
     pos, neg = ([part for part in side if part is not None] for side in zip(*found, strict=True))

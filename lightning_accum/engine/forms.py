@@ -5,9 +5,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
-from lightning_accum.engine.product_sums import Side
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine.product_sums import Unmoved
+from lightning_accum.engine.products import Product, Side
 from lightning_accum.sparse.events import density
 from lightning_accum.sparse.kernel_library import has_kernel
 
@@ -20,18 +19,18 @@ _WEIGHTS_PER_ROW = 1 << 16  # so many weights need one row, as a visit writes al
 _MOST_SPIKES = 0.6  # of all entries, up to which spikes are visited
 _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to read an entry
 
-_PLACES: dict[Side, int] = {"pre": 1, "post": 0}  # in the operands of a product
+_PLACES: dict[Unmoved, int] = {"pre": 1, "post": 0}  # in the operands of a product
 
 
 class Form(NamedTuple):
     """How some products are evaluated together."""
 
     choice: Choice
-    side: Side  # whose traces move to the other side
+    side: Unmoved  # whose traces move to the other side
     places: tuple[int, ...]  # which products these are
 
 
-def forms_of(products: Sequence[Term], combine: bool) -> list[Form]:
+def forms_of(products: Sequence[Product], combine: bool) -> list[Form]:
     """Returns the forms of products of a matrix, by the sides on which they have spikes."""
     if products[0].operands[0].shape[0] == 1:
         return [Form("step", "pre", tuple(range(len(products))))]
@@ -46,14 +45,14 @@ def forms_of(products: Sequence[Term], combine: bool) -> list[Form]:
     return forms
 
 
-def _visited_side(products: Sequence[Term]) -> Side | None:
+def _visited_side(products: Sequence[Product]) -> Unmoved | None:
     """Returns the side whose spikes are visited: the one with fewer neurons, if it pays."""
     post, pre = products[0].operands
     folded = any(side.folding is not None for each in products for side in each.operands)
     fewest = max(_FEWEST_ROWS, post.shape[-1] * pre.shape[-1] // _WEIGHTS_PER_ROW)
     if not folded and (post.shape[:-1].numel() < fewest or is_small(products)):
         return None  # a visit to spikes also computes what is folded
-    first: list[Side] = ["pre", "post"] if pre.shape[-1] <= post.shape[-1] else ["post", "pre"]
+    first: list[Unmoved] = ["pre", "post"] if pre.shape[-1] <= post.shape[-1] else ["post", "pre"]
     for side in first:
         factors = [product.operands[_PLACES[side]] for product in products]
         if all(map(_is_raster, factors)) and len({id(each.source) for each in factors}) == 1:
@@ -61,20 +60,20 @@ def _visited_side(products: Sequence[Term]) -> Side | None:
     return None
 
 
-def is_small(products: Sequence[Term]) -> bool:
+def is_small(products: Sequence[Product]) -> bool:
     """Returns whether dense products take less time than a choice between them and visits."""
     post, pre = products[0].operands
     thin, wide = sorted((post.shape[-1], pre.shape[-1]))
     return post.shape[:-1].numel() * wide * (_ENTRY + len(products) * thin) < _SMALL
 
 
-def _share(factor: Signal) -> float:
+def _share(factor: Side) -> float:
     """Returns the share of events in a raster, counted or estimated."""
     known, raster = factor.source.known_events, factor.source.activity
     return density(raster.flatten(0, -2)) if known is None else len(known) / max(1, raster.numel())
 
 
-def unmoved_side(products: Sequence[Term], combine: bool = False) -> Side:
+def unmoved_side(products: Sequence[Product], combine: bool = False) -> Unmoved:
     """Returns the side that stays unchanged in dense products; traces move to the other side."""
     # It is the side that makes fewer products of sums, or the larger one.
     post, pre = products[0].operands
@@ -87,18 +86,18 @@ def unmoved_side(products: Sequence[Term], combine: bool = False) -> Side:
     return "pre" if pre.shape.numel() >= post.shape.numel() else "post"
 
 
-def _count_left(products: Sequence[Term], place: int, combine: bool) -> int:
+def _count_left(products: Sequence[Product], place: int, combine: bool) -> int:
     """Returns how many dense products are left if traces move away from a side."""
     return len({(each.rate < 0 and not combine, _left(each.operands[place])) for each in products})
 
 
-def _left(own: Signal) -> tuple[int, float | None]:
+def _left(own: Side) -> tuple[int, float | None]:
     """Returns what a factor leaves on its side of dense products, which are grouped by it."""
     left: object = own if own.weights is not None else own.folding or own.activity
     nearest = own.decay is not None and own.mode == "nearest"  # which dense products cannot move
     return id(left), own.decay if nearest else None
 
 
-def _is_raster(factor: Signal) -> bool:
+def _is_raster(factor: Side) -> bool:
     """Returns whether a factor is of spikes that the kernel may visit."""
     return factor.is_raster and has_kernel(factor.device, factor.dtype)

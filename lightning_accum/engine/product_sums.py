@@ -16,8 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.terms import Term
+from lightning_accum.engine.products import Product, Side
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
@@ -27,16 +26,16 @@ from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import Scratch
 from lightning_accum.updates.accumulator import Accumulator
 
-Side: TypeAlias = Literal["pre", "post"]
+Unmoved: TypeAlias = Literal["pre", "post"]  # the side whose traces move to the other side
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
 _BLOCK_ELEMENTS = 1 << 24
 
 
 def add_products(
     sink: Accumulator,
-    products: Sequence[Term],
+    products: Sequence[Product],
     scale: float,
-    side: Side,
+    side: Unmoved,
     parameter: WeightVJP,
     events: bool = False,
     combine: bool = False,
@@ -55,7 +54,7 @@ class _Group(NamedTuple):
 
     raster: Tensor
     weights: Tensor | None
-    factor: Signal | None  # has the raster's events, if they are visited
+    factor: Side | None  # has the raster's events, if they are visited
     # rates and values by part; or a trace of these, if the kernel visits the raster's events
     parts: dict[bool, Scaled]
 
@@ -72,9 +71,14 @@ class _Folded:
     """Products whose traces were moved to the other side, grouped by the raster that is left."""
 
     def __init__(
-        self, products: Sequence[Term], side: Side, events: bool, scratch: Scratch, combine: bool
+        self,
+        products: Sequence[Product],
+        side: Unmoved,
+        events: bool,
+        scratch: Scratch,
+        combine: bool,
     ) -> None:
-        self.side: Side = side
+        self.side: Unmoved = side
         self.events, self.combine, self.scratch = events, combine, scratch
         self.dtype, self._device = widest(products), products[0].operands[0].device
         self._groups: dict[tuple[int, int], _Group] = {}
@@ -85,7 +89,7 @@ class _Folded:
             sides = (pre, post) if side == "pre" else (post, pre)
             self._add(*sides, product.rate < 0, abs(product.rate))
 
-    def _add(self, own: Signal, other: Signal, negative: bool, rate: float) -> None:
+    def _add(self, own: Side, other: Side, negative: bool, rate: float) -> None:
         """Adds a product, whose trace on the folded side moves to the other side."""
         activity = own.source.activity
         by_events = self.events and activity.dtype == torch.bool
@@ -127,7 +131,7 @@ class _Folded:
         negative: bool,
         rate: float,
         values: Rows,
-        factor: Signal | None = None,
+        factor: Side | None = None,
     ) -> None:
         """Adds rows to those that multiply a raster."""
         if self.combine and negative:
@@ -217,7 +221,7 @@ class _Folded:
         self._own[id(room)] = room
         return room
 
-    def _numbers(self, factor: Signal) -> Tensor:
+    def _numbers(self, factor: Side) -> Tensor:
         """Returns the values of a factor; each trace is computed once, in work memory."""
         activity = factor.source.activity
         if factor.decay is None:
@@ -238,7 +242,7 @@ class _Folded:
             return torch.mul(values, factor.weights, out=room)
         return room.copy_(values).mul_(factor.weights)
 
-    def _rows(self, factor: Signal, factors: Tensor | None, traced: bool = True) -> Rows:
+    def _rows(self, factor: Side, factors: Tensor | None, traced: bool = True) -> Rows:
         """Returns values times further factors, or how the kernel computes them on the way."""
         own = self._weights_of_rows(factor)
         if self.events and (factor.weights is None or own is not None):
@@ -254,7 +258,7 @@ class _Folded:
                 return Rows(values, factor.mode, factor.decay, *edges, weights=both)
         return Rows(self._numbers(factor), weights=factors)
 
-    def _weights_of_rows(self, factor: Signal) -> Tensor | None:
+    def _weights_of_rows(self, factor: Side) -> Tensor | None:
         """Returns weights ``[T, B, ...]`` that all neurons of a sample share, for the kernel."""
         weights = factor.weights if self.events else None
         if weights is None or weights.shape[-1:] not in ((), (1,)):
@@ -267,7 +271,7 @@ class _Folded:
         return values.contiguous()
 
 
-def add_step(sink: Accumulator, products: Sequence[Term], scale: float) -> None:
+def add_step(sink: Accumulator, products: Sequence[Product], scale: float) -> None:
     """Adds products of a single step, which has no sum over time."""
     dtype = widest(products)
     for negative in (False, True):
@@ -282,7 +286,7 @@ def add_step(sink: Accumulator, products: Sequence[Term], scale: float) -> None:
             )
 
 
-def add_per_sample(sink: Accumulator, products: Sequence[Term], batch: Reduction) -> None:
+def add_per_sample(sink: Accumulator, products: Sequence[Product], batch: Reduction) -> None:
     """Adds each part of the reduced change of a matrix ``[out, in]``, in bounded memory."""
     dtype = widest(products)
     for negative in (False, True):
@@ -306,7 +310,7 @@ def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor
     return torch.cat(reduced)
 
 
-def widest(products: Sequence[Term]) -> torch.dtype:
+def widest(products: Sequence[Product]) -> torch.dtype:
     """Returns the dtype in which all products are computed, float32 or wider."""
     dtypes = (side.dtype for product in products for side in product.operands)
     return reduce(torch.promote_types, dtypes, torch.float32)
@@ -338,7 +342,7 @@ def _decays(
         return (decay**ago).tril_().to(dtype), (decay**now).to(dtype)
 
 
-def _plain(factor: Signal, dtype: torch.dtype) -> Tensor:
+def _plain(factor: Side, dtype: torch.dtype) -> Tensor:
     """Returns rows in ``dtype``, or of spikes if the product converts them to it by itself."""
     if factor.decay is None and factor.weights is None and dtype == torch.float32:
         return factor.activity.flatten(0, -2)

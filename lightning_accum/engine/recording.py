@@ -7,11 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.engine.state import Carried
 from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.functional.traces import decay_factor
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_library import Scratch
 from lightning_accum.updates.accumulator import Accumulator
 
 BOTH_SIDES = ("pre", "post")  # the names of the signals that every rule records
@@ -37,6 +42,8 @@ class Given(Mapping[str, Any]):
 
     def __init__(self, every: Mapping[str, Any]) -> None:
         self.every = every  # which are read here without a note
+        self.shared: dict[Any, Any] = {}  # what several cells have in common in this call
+        self.scratch = Scratch()  # work memory of this call
         self._read: set[str] = set()
 
     @property
@@ -65,6 +72,16 @@ class Given(Mapping[str, Any]):
         return len(self.every)
 
 
+class Prepared:
+    """What a rule has computed of a whole window, with the factors of its changes."""
+
+    factors: Mapping[str, Any] = {}
+    """By name, what every change is multiplied by, or functions that return it."""
+
+    replaces_states = False
+    """Whether terms read it instead of the recorded states."""
+
+
 @dataclass(frozen=True)
 class Recording:
     """Holds everything that a rule reads of one cell."""
@@ -83,13 +100,6 @@ class Recording:
         """Returns the activity of a signal, ``[T, B, ...]``."""
         return self.signals[name].activity
 
-    def after(self, prepared: Any, states: bool) -> Recording:
-        """Returns the recording with what a rule computed of the whole window."""
-        if states and prepared is None:
-            return self
-        signals = self.signals if states else {name: self.signals[name] for name in BOTH_SIDES}
-        return replace(self, prepared=prepared, signals=signals)
-
     @cached_property
     def steps(self) -> int:
         """The number of steps."""
@@ -103,3 +113,52 @@ class Target(NamedTuple):
     param: Tensor
     vjp: WeightVJP
     accumulator: Accumulator
+
+
+def with_levels(
+    recording: Recording,
+    modulators: Mapping[str, Neuromodulator],
+    carried: Carried,
+    dtype: torch.dtype,
+) -> Recording:
+    """Returns the recording with the levels of neuromodulators, by name."""
+    post, levels, left = recording.activity("post"), {}, {}
+    for name, each in modulators.items():
+        given = recording.inputs.every.get(name)  # a term that reads the level notes it as read
+        released = post.new_zeros(post.shape[:2], dtype=dtype)
+        if given is not None:
+            given = given_value(name, given, *post.shape[:2])
+            whole = isinstance(given, Tensor) and given.ndim == 2
+            (released if whole else released[-1]).copy_(torch.as_tensor(given).detach())
+        source = Activity(released, recording.dt, carried, f"released {name}", dtype)
+        trace = source.values(decay_factor(each.tc, recording.dt), "cumulative")
+        levels[name] = each.baseline + each.gain * trace
+        left.update(source.carry())
+    return replace(recording, levels=levels, left=left)
+
+
+def given_value(name: str, value: object, steps: int, batch: int) -> float | Tensor:
+    """Returns what a call gave for a window, which should be a number, ``[B]`` or ``[T, B]``."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    shape = tuple(value.shape) if isinstance(value, Tensor) else None
+    if isinstance(value, Tensor) and shape in ((), (batch,), (steps, batch)):
+        return value
+    how = "give a number for each sample of the window"
+    if value is None:
+        how = f"call the rule as `rule({name}=...)`, or give the callback `input_keys=('{name}',)`"
+    elif shape is None:
+        how = f"convert it, `torch.as_tensor({name})`"
+    elif shape == (batch, steps):
+        how = f"time is its first dimension, so call `{name}.transpose(0, 1)`"
+    elif len(shape) == 2 and shape[1] == batch:
+        how = f"give only what belongs to the window's steps ({steps}), as by"
+        how += (
+            f" `rule({name}={name}[t : t + {steps}])` in a loop, or call the rule once, after all"
+        )
+        how += " steps"
+    raise ValueError(
+        f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
+        f" [{steps}, {batch}]. Found {type(value).__name__ if shape is None else list(shape)}:"
+        f" {how}."
+    )

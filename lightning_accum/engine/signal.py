@@ -1,235 +1,99 @@
-"""One side of a connection: recorded activity, and signals that are it or a trace of it."""
+"""Signals: names of one side of a connection, or of a trace of it, which terms combine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.state import StateKey, trace_key
-from lightning_accum.functional.dtypes import as_numbers
-from lightning_accum.functional.traces import TraceMode, decay_factor, last_trace, trace
-from lightning_accum.sparse.eprop import Folding
-from lightning_accum.sparse.events import Events, last_trace_of_events, trace_before_events
+from lightning_accum.functional.traces import TraceMode, decay_factor
 
 _MODES = get_args(TraceMode)
 
 
-class Activity:
-    """Recorded activity, and its traces, ages and averages, which pass on once they are used."""
+class NeedsData(BaseException):  # not an Exception, which a rule may catch
+    """Says that a rule reads numbers, so that its terms are asked for in every window."""
 
-    def __init__(
-        self,
-        activity: Tensor | Folding,
-        dt: float = 1.0,
-        carried: Mapping[StateKey, Tensor] | None = None,
-        side: str = "given",
-        dtype: torch.dtype = torch.float32,
-        unit_dim: int = -1,
-        events: Events | None = None,
-        constant: bool = False,
-    ) -> None:
-        self.folding = activity if isinstance(activity, Folding) else None
-        if isinstance(activity, Folding):
-            activity = activity.potential.membrane  # of the shape and dtype of the values
-        else:
-            self.activity = activity
-        self.shape, self.device = activity.shape, activity.device
-        self.is_raster = activity.dtype == torch.bool
-        self.known_events = events
-        self.unit_dim = unit_dim
-        self.dtype = torch.promote_types(activity.dtype, dtype)
-        self.dt = dt
-        self.side = side
-        self.constant = constant
-        self._carried = {} if carried is None else carried
-        self._used: set[tuple[float, TraceMode]] = set()
-        self._traces: dict[tuple[float, TraceMode], Tensor] = {}
-        self._last: dict[tuple[float, TraceMode], Tensor] = {}
-        self._shares: dict[float, Tensor] = {}
-        self._age: Tensor | None = None
-        self._steps: Tensor | None = None
-        self._averages: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
-        self._derived: dict[str, Activity] = {}
 
-    @cached_property
-    def activity(self) -> Tensor:
-        """The activity, ``[T, B, ...]``; a folding computes it when it is first read."""
-        assert self.folding is not None
-        return self.folding.values()
+class Source:
+    """Names the activity that a signal is of; the activity of a window is one that has data.
 
-    def events(self) -> Events:
-        """Returns the spikes' indices in ``[K, neurons]``; they are searched for only once."""
-        if self.known_events is None:
-            self.known_events = Events(self.activity.flatten(0, -2))
-        return self.known_events
+    Args:
+        side: the name, such as ``"pre"``.
+        dt: step, in ms.
+        unit_dim: the dimension of ``[T, B, ...]`` that counts neurons.
+    """
 
-    def initial(self, decay: float, mode: TraceMode) -> Tensor | None:
-        """Returns the trace before the window's first step, ``None`` for zero."""
-        self._used.add((decay, mode))  # what is used passes to the next window
-        return self._before(trace_key(self.side, decay, mode), self.activity.shape[1:])
+    def __init__(self, side: str, dt: float = 1.0, unit_dim: int = -1) -> None:
+        self.side, self.dt, self.unit_dim = side, dt, unit_dim
 
-    def values(self, decay: float, mode: TraceMode, out: Tensor | None = None) -> Tensor:
-        """Returns the trace over the window, kept, or in memory that the caller may overwrite."""
-        known = self._traces.get((decay, mode))
-        if known is None:
-            initial = self.initial(decay, mode)
-            known = trace(self.activity, decay, mode, initial, self.dtype, out)
-            if out is None:
-                self._traces[decay, mode] = known
-            else:
-                self._last[decay, mode] = out[-1].clone()
-        return known
+    def ones(self) -> Source:
+        """Returns the name of as many ones."""
+        return Source(f"{self.side} ones", self.dt, self.unit_dim)
 
-    def edges(self, decay: float, mode: TraceMode) -> tuple[Tensor | None, Tensor] | None:
-        """Returns a trace before the window, and memory for its end; ``None`` if it is computed."""
-        if (decay, mode) in self._traces:
-            return None
-        if (decay, mode) not in self._last:
-            self._last[decay, mode] = torch.empty_like(self.activity[0], dtype=self.dtype)
-        return self.initial(decay, mode), self._last[decay, mode]
-
-    def shares_of_events(self, decay: float) -> Tensor:
-        """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
-        if decay not in self._shares:
-            initial, shape = self.initial(decay, "nearest"), self.activity.shape
-            left = trace_before_events(self.events(), shape, decay, initial, self.dtype)
-            self._shares[decay] = 1.0 - left
-        return self._shares[decay]
-
-    def derived(self, name: str, values: Tensor) -> Activity:
-        """Returns values that are computed of this, whose traces pass on together with its own."""
-        if name not in self._derived:
-            self._derived[name] = Activity(
-                values, self.dt, self._carried, name, self.dtype, self.unit_dim
-            )
-        return self._derived[name]
-
-    def age(self) -> Tensor:
-        """Returns the time since the latest spike, in ms; infinite before the first one."""
-        if self._age is None:
-            spikes = self.activity != 0
-            age = torch.ones(spikes.shape, dtype=self.dtype, device=spikes.device)
-            before = self.steps_before()
-            for now, spike in zip(age.unbind(0), spikes.unbind(0), strict=True):
-                now.add_(torch.inf if before is None else before).masked_fill_(spike, 0.0)
-                before = now
-            self._steps = age[-1].clone()
-            self._age = age.mul_(self.dt)
-        return self._age
-
-    def steps_before(self) -> Tensor | None:
-        """Returns ``[B, ...]``, the steps since the latest spike; infinite where there was none."""
-        return self._before(self._age_key, self.activity.shape[1:])
-
-    def steps_at_the_end(self) -> Tensor:
-        """Returns memory for the steps since the latest spike, as counted at the last step."""
-        if self._steps is None:
-            self._steps = torch.empty_like(self.activity[0], dtype=self.dtype)
-        return self._steps
-
-    def average(self, decay: float, power: int) -> Tensor:
-        """Returns the running average over samples and all earlier steps, of every neuron."""
-        known = self._averages.get((decay, power))
-        if known is None:
-            values = as_numbers(self.activity, self.dtype) ** power
-            rest = sorted(set(range(1, values.ndim)) - {self.unit_dim % values.ndim})
-            mean = values.mean(rest, keepdim=True)
-            ones = mean.new_ones(len(mean))
-            keys = self._average_keys(decay, power)
-            known = self._averages[decay, power] = (
-                trace(mean, decay, "cumulative", self._before(keys[0], mean.shape[1:])),
-                trace(ones, decay, "cumulative", self._before(keys[1], ones.shape[1:])),
-            )
-        total, weight = known
-        return total / weight.reshape(-1, *[1] * (total.ndim - 1))
-
-    def carry(self, of_samples: bool = True) -> dict[StateKey, Tensor]:
-        """Returns what passes to the next window."""
-        left: dict[StateKey, Tensor] = {}
-        for each in self._derived.values():
-            left.update(each.carry(of_samples))
-        for (decay, power), sums in self._averages.items():
-            for key, values in zip(self._average_keys(decay, power), sums, strict=True):
-                left[key] = values[-1].clone()
-        if not of_samples:
-            return left
-        for decay, mode in self._used:
-            left[trace_key(self.side, decay, mode)] = self._at_the_end(decay, mode)
-        if self._steps is not None:
-            left[self._age_key] = self._steps
-        return left
-
-    def _at_the_end(self, decay: float, mode: TraceMode) -> Tensor:
-        """Returns the trace at the last step, in memory that keeps nothing else alive."""
-        known = self._traces.get((decay, mode))
-        if known is not None:  # a view would keep the whole trace alive
-            return known[-1].clone() if known.shape[0] > 1 else known[0]
-        if (decay, mode) in self._last:
-            return self._last[decay, mode]
-        events, activity, initial = self.known_events, self.activity, self.initial(decay, mode)
-        last, settings = None, (decay, mode, initial, self.dtype)
-        if events is not None:
-            last = last_trace_of_events(events, activity.shape, *settings)
-        return last_trace(activity, *settings) if last is None else last
-
-    @property
-    def _age_key(self) -> StateKey:
-        return StateKey("sample", f"{self.side} age")
-
-    def _average_keys(self, decay: float, power: int) -> tuple[StateKey, StateKey]:
-        kind = f"{self.side} average of power {power}"
-        total, weight = (StateKey("neuron", f"{kind}, {part}", decay) for part in ("sum", "weight"))
-        return total, weight
-
-    def _before(self, key: StateKey, shape: torch.Size) -> Tensor | None:
-        value = self._carried.get(key)
-        if value is None or value.shape != shape:
-            return None
-        return value.to(self.activity.device, self.dtype)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NeedsData
 
 
 class Signal:
     """One side of a connection in a term: its activity, or a trace of it.
 
     A rule combines ``window.pre`` and ``window.post``, or their traces, in a
-    :class:`~lightning_accum.engine.Term`. A trace is computed only when the engine needs it.
+    :class:`~lightning_accum.engine.Term`. A signal is a name: nothing is computed until the engine
+    needs it, or :meth:`values` is called, after which terms are asked for in every window.
 
     Args:
-        source: the recorded activity.
+        source: the activity.
         decay: the share of a trace that is left after one step; ``None`` for the activity itself.
         mode: the mode of a trace.
         weights: factors of the values of the activity or the trace.
-
-    Attributes:
-        shape: the shape of the activity, ``[T, B, ...]``.
-        device: its device.
-        dtype: the dtype in which this is computed, float32 or wider.
-        is_raster: whether the activity is spikes, kept as booleans.
-        folding: what computes the activity when it is read; ``None`` for recorded activity.
+        shifted: whether it is a trace just before each step.
     """
 
     def __init__(
         self,
-        source: Activity,
+        source: Any,
         decay: float | None = None,
         mode: TraceMode = "cumulative",
-        weights: Tensor | None = None,
+        weights: Signal | Tensor | None = None,
+        shifted: bool = False,
     ) -> None:
-        self.source = source
-        self.decay = decay
+        self.source, self.decay, self.weights = source, decay, weights
         self.mode: TraceMode = mode
-        self.weights = weights
-        self.shape, self.device, self.dtype = source.shape, source.device, source.dtype
-        self.is_raster, self.folding = source.is_raster, source.folding
+        self.shifted = shifted
 
     @property
     def activity(self) -> Tensor:
         """The recorded activity, ``[T, B, ...]``."""
-        return self.source.activity
+        activity: Tensor = self.source.activity
+        return activity
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the activity, ``[T, B, ...]``."""
+        shape: torch.Size = self.source.shape
+        return shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype in which this is computed, float32 or wider."""
+        dtype: torch.dtype = self.source.dtype
+        return dtype
+
+    @property
+    def unit_dim(self) -> int:
+        """The dimension of ``[T, B, ...]`` that counts neurons: the last, or channels."""
+        unit_dim: int = self.source.unit_dim
+        return unit_dim
+
+    @property
+    def is_named(self) -> bool:
+        """Whether this is a name without data."""
+        factors = self.weights is None or isinstance(self.weights, Signal)
+        return type(self.source) is Source and factors
 
     def trace(self, tc: float, mode: TraceMode = "cumulative") -> Signal:
         """Returns the exponential trace of this side's activity.
@@ -250,6 +114,23 @@ class Signal:
             raise ValueError(f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`.")
         return Signal(self.source, decay_factor(tc, self.source.dt), mode)
 
+    def before(self) -> Signal:
+        """Returns a trace just before each step, decayed up to it, without the step's own spike.
+
+        Raises:
+            ValueError: if this is not a trace, or weighted.
+        """
+        if self.decay is None or self.weights is not None or self.shifted:
+            raise ValueError(
+                "A signal should be an unweighted trace to have a value before each step. Found"
+                " another: call `trace(tc).before()`, and scale the result."
+            )
+        return Signal(self.source, self.decay, self.mode, shifted=True)
+
+    def ones(self) -> Signal:
+        """Returns a signal of this shape that is always one."""
+        return Signal(self.source.ones())
+
     def derived(self, name: str, values: Tensor) -> Signal:
         """Returns another signal, of values that a rule computes of this one step by step.
 
@@ -266,7 +147,8 @@ class Signal:
 
         A spike's age is zero in the step in which it happens.
         """
-        return self.source.age()
+        age: Tensor = self.source.age()
+        return age
 
     def average(self, tc: float, power: int = 1) -> Tensor:
         r"""Returns the running average of each neuron's activity, over samples and earlier steps.
@@ -275,7 +157,7 @@ class Signal:
                                    {\sum_{s \le t} a^{t-s}}
 
         It belongs to the neuron, not to a sample: ``clear()`` keeps it, and it is saved with the
-        rule.
+        trainer.
 
         Args:
             tc: time constant, in ms.
@@ -284,47 +166,36 @@ class Signal:
         Returns:
             ``[T, 1, ...]``; expand it to ``[T, B, ...]`` if a term has it as one side.
         """
-        return self.source.average(decay_factor(tc, self.source.dt), power)
-
-    @property
-    def unit_dim(self) -> int:
-        """The dimension of ``[T, B, ...]`` that counts neurons: the last, or channels."""
-        return self.source.unit_dim
+        average: Tensor = self.source.average(decay_factor(tc, self.source.dt), power)
+        return average
 
     def values(self) -> Tensor:
         """Returns the signal's values, ``[T, B, ...]``, in the dtype of the computation."""
-        if self.decay is not None:
+        values: Tensor
+        if self.shifted:
+            values = self.source.before(self.decay, self.mode)
+        elif self.decay is not None:
             values = self.source.values(self.decay, self.mode)
         else:
-            values = as_numbers(self.activity, self.source.dtype)
-        return values if self.weights is None else values * self.weights
+            values = self.source.numbers()
+        if self.weights is None:
+            return values
+        return values * (
+            self.weights.values() if isinstance(self.weights, Signal) else self.weights
+        )
 
-    def before(self) -> Tensor:
-        """Returns ``[T, B, ...]``, a trace just before each step, decayed up to that step.
-
-        Raises:
-            ValueError: if this is not a trace, or weighted.
-        """
-        if self.decay is None or self.weights is not None:
-            raise ValueError(
-                "A signal should be an unweighted trace to have a value before each step. Found"
-                " another: call `trace(tc).before()`, and scale the result."
-            )
-        values = self.values()
-        initial = self.source.initial(self.decay, self.mode)
-        out = torch.zeros_like(values)
-        out[1:] = values[:-1]
-        if initial is not None:
-            out[0] = initial
-        return out.mul_(self.decay)
-
-    def __mul__(self, factor: Tensor | float) -> Signal:
+    def __mul__(self, factor: Signal | Tensor | float) -> Signal:
         """Returns the signal with every value scaled; spikes stay spikes, with weights."""
+        if isinstance(factor, Signal) and self.weights is None:
+            return Signal(self.source, self.decay, self.mode, factor, self.shifted)
+        factor = factor.values() if isinstance(factor, Signal) else factor
         if isinstance(factor, Tensor) and factor.ndim and factor.shape != self.shape:
             _check_factor(factor.shape, self.shape)
-        weights = factor if self.weights is None else self.weights * factor
-        weights = torch.as_tensor(weights, device=self.activity.device)
-        return Signal(self.source, self.decay, self.mode, weights)
+        own = self.weights.values() if isinstance(self.weights, Signal) else self.weights
+        weights = torch.as_tensor(
+            factor if own is None else own * factor, device=self.source.device
+        )
+        return Signal(self.source, self.decay, self.mode, weights, self.shifted)
 
 
 def _check_factor(found: torch.Size, shape: torch.Size) -> None:

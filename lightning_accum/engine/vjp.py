@@ -130,6 +130,21 @@ class Outer(WeightVJP):
         return post.flatten(0, -2).T @ pre.flatten(0, -2)
 
 
+class Synapses(Outer):
+    """Sums outer products into a matrix that has an entry for each synapse, as delays do."""
+
+    def check(self, post: Tensor, pre: Tensor) -> None:
+        """Raises a ``ValueError`` if the shape is not ``[out, in]``."""
+        # The connection is not run, because one with delays keeps past inputs.
+        param: Tensor = getattr(self.module, self.name)
+        expected = (post.shape[-1], pre.shape[-1])
+        if tuple(param.shape) != expected:
+            raise ValueError(
+                f"Parameter {self.place} should have an entry for each synapse, shape"
+                f" {list(expected)}. Found {list(param.shape)}."
+            )
+
+
 class SparseOuter(WeightVJP):
     """Sums outer products into the synapses of a sparse connection, by the spikes of one side."""
 

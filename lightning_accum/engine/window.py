@@ -1,6 +1,6 @@
 """The window: signals of one cell, as a rule sees them for one parameter."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -9,48 +9,61 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.engine.signal import NeedsData, Signal, Source
 from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Term
-from lightning_accum.engine.vjp import WeightVJP
 
 
-@dataclass(frozen=True)
+@dataclass
 class Window:
-    """Signals of one cell since the rule's last call, for one parameter; or a piece of them.
+    """Signals of one cell since the trainer's last call, for one parameter; or a piece of them.
 
     Args:
         pre: presynaptic signal, ``[T, B, ..., in]``; for a bias, an input that is always one.
         post: postsynaptic signal, ``[T, B, ..., out]``.
+        states: other signals of the cell that the rule records, by name; see :meth:`state`.
         name: the parameter's name.
-        param: the parameter, which is constant in a window.
         dt: step, in ms.
-        inputs: the keyword arguments of the rule's call, such as a reward.
+        param: the parameter, which is constant in a window.
+        inputs: the keyword arguments of the trainer's call, such as a reward.
         start: the first step of this piece in the whole window.
         total: steps of the whole window.
         vjp: sums products of both sides into the parameter's shape.
         tensors: other tensors of the connection, which the rule named in ``reads``.
         carried: what the previous window left.
-        states: other signals of the cell that the rule records, by name; see :meth:`state`.
         levels: those of the rule's neuromodulators, by name; see :meth:`modulator`.
         prepared: what the rule's ``prepare`` returned for the whole window.
     """
 
     pre: Signal
     post: Signal
+    states: Mapping[str, Signal]
     name: str
-    param: Tensor
     dt: float
+    param: Tensor
     inputs: Mapping[str, Any]
     start: int
     total: int
-    vjp: WeightVJP
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    carried: Carried = field(default_factory=dict)
-    states: Mapping[str, Signal] = field(default_factory=dict)
-    levels: Mapping[str, Tensor] = field(default_factory=dict)
-    prepared: Any = None
+    vjp: Any
+    tensors: Mapping[str, Tensor]
+    carried: Carried
+    levels: Mapping[str, Tensor]
+    prepared: Any
     places: Iterator[int] = field(default_factory=count)  # of what changes carry, in their order
+
+    def signal(self, name: str) -> Signal:
+        """Returns the signal of a name, as those of terms have it."""
+        if name.endswith(" ones"):
+            return self.signal(name.removesuffix(" ones")).ones()
+        known = {"pre": self.pre, "post": self.post, **self.states}
+        return self.one if name == "one" else known[name]
+
+    def with_data(self, named: Signal) -> Signal:
+        """Returns what a signal of named terms is in this window."""
+        weights = named.weights
+        weights = self.with_data(weights) if isinstance(weights, Signal) else weights
+        source = self.signal(named.source.side).source if named.is_named else named.source
+        return Signal(source, named.decay, named.mode, weights, named.shifted)
 
     def left_for_samples(self, key: StateKey) -> Tensor | None:
         """Returns what the previous window left for each sample, in the parameter's shape.
@@ -104,9 +117,7 @@ class Window:
 
         A padded convolution sees it at padded places too, so that it reaches every weight alike.
         """
-        ones = self.vjp.for_constant_input.constant_input(self.post.activity, self.pre.activity)
-        dtype, unit_dim = self.post.dtype, self.post.unit_dim
-        return Signal(Activity(ones, self.dt, dtype=dtype, unit_dim=unit_dim, constant=True))
+        return Signal(self.post.source.constant_input(self.vjp, self.pre.source))
 
     def decay(self, rate: float, post: Signal | Tensor) -> Term:
         """Returns a term that changes the parameter in proportion to its value.
@@ -121,3 +132,22 @@ class Window:
     def steps(self) -> slice:
         """The steps of the whole window that this piece has."""
         return slice(self.start, self.start + self.post.activity.shape[0])
+
+
+class Outline(Window):
+    """A window without data, in which signals are names; reading anything else raises an error."""
+
+    def __init__(self, name: str, dt: float, unit_dim: int, states: Sequence[str]) -> None:
+        signals = {each: Signal(Source(each, dt, unit_dim)) for each in ("pre", "post", *states)}
+        self.pre, self.post, self.states = signals.pop("pre"), signals.pop("post"), signals
+        self.name, self.dt = name, dt
+
+    @property
+    def one(self) -> Signal:
+        """The name of a presynaptic signal that is always one."""
+        return Signal(Source("one", self.dt))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NeedsData

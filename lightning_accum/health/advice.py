@@ -10,6 +10,7 @@ from lightning_accum._checks import quoted
 from lightning_accum.functional.dtypes import relative_distance, sample_of, widened
 from lightning_accum.health.chain import silence
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
+from lightning_accum.health.rules import held_rate, rule_of
 from lightning_accum.nn.linear import step_of_delays
 
 _BUSY = 0.5  # share of steps with a spike
@@ -102,7 +103,10 @@ def busy(c: CellFacts) -> Iterator[str]:
 
 def negative(c: CellFacts, x: Context) -> Iterator[str]:
     """Finds negative outputs under a rule that assumes none."""
-    if x.kind.rectified and (below := c.share("below") or 0.0) >= _NEGATIVE:
+    if (
+        getattr(rule_of(x.trainer), "rectified", False)
+        and (below := c.share("below") or 0.0) >= _NEGATIVE
+    ):
         yield (
             f"{below:.0%} of the outputs of `{c.name}` are negative, and the rule assumes none: end"
             " the layer with a function such as `nn.ReLU()` or `nn.Sigmoid()`."
@@ -128,7 +132,7 @@ def single_steps(c: CellFacts) -> Iterator[str]:
 
 def off_target(c: CellFacts, x: Context) -> Iterator[str]:
     """Finds a rate that moves away from the rule's target, or a target in another unit."""
-    target = None if x.trainer is None else x.trainer.held_rate(c.name)
+    target = held_rate(c.h)
     dt, third = c.h.get("dt"), len(c.looks) // 3
     if target is None or third < 2 or not isinstance(dt, (int, float)) or not c.spikes[1]:
         return
@@ -213,7 +217,8 @@ def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
 
 def out_of_range(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iterator[str]:
     """Finds weights outside the range that the rule assumes."""
-    low, high = (None, None) if x.trainer is None else x.trainer.weight_range(c.name)
+    rule = rule_of(x.trainer)
+    low, high = (c.h.get(name, getattr(rule, name, None)) for name in ("w_min", "w_max"))
     if low is None or p.unmoved or not value.numel():
         return
     share = float((value != value.clamp(low, high)).float().mean())

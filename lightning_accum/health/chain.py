@@ -7,8 +7,9 @@ import torch
 
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
+from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, Weights, number
-from lightning_accum.rules.neuromodulator import Neuromodulator
+from lightning_accum.health.rules import weak_kernel, why_zero
 
 ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
 RESETS = 3  # windows in a row with a mistake in their reset
@@ -55,7 +56,7 @@ def recorded(c: CellFacts, x: Context) -> str | None:
     other = ", which found that of other cells" if c.others and x.by == "hand" else ""
     until = " Until its turn comes, call `eval()` on them." if other else ""
     return (
-        f"Cell `{c.name}` should record activity for `{x.kind.__name__}` to learn from. Found none"
+        f"Cell `{c.name}` should record activity for `{x.title}` to learn from. Found none"
         f" in {latest}{calls}{other}. {_why_nothing(c, x)}{until}"
     )
 
@@ -113,7 +114,7 @@ def evaluated(c: CellFacts, x: Context) -> str | None:
         else "call `rule()` after each batch, or add a CellTrainerCallback to the Trainer"
     )
     return (
-        f"`{x.kind.__name__}` should be called to learn from cell `{c.name}`. Found"
+        f"`{x.title}` should be called to learn from cell `{c.name}`. Found"
         f" {number(steps, 'step')} recorded, and no call: {how}."
     )
 
@@ -164,7 +165,7 @@ def active(c: CellFacts, x: Context) -> str | None:
     if quiet is not None and not any(p.at_limits() for p in c.params.values()):
         return f"{found} it is unchanged since the first update. {silence(c, quiet)}"
     name = _zero_input(c)
-    return None if name is None or _may_be_rare(c, x) else f"{found} {x.kind.why_zero(name)}"
+    return None if name is None or _may_be_rare(c, x) else f"{found} {why_zero(name)}"
 
 
 def _zero_input(c: CellFacts) -> str | None:
@@ -304,7 +305,7 @@ def _why_unmoved(c: CellFacts, p: ParamFacts, now: Weights, x: Context) -> str:
             " of the UpdateOptimizer."
         )
     value = now.sample
-    if why := x.kind.why_unmoved(c.h, value.device):
+    if why := weak_kernel(c.h, value.device):
         return why
     if p.at_limits():
         return "All weights are at a limit: weaken the part that moves them there."

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightning_accum.cells.state import rates_in
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
+from lightning_accum.engine.rule import rates_in
 from lightning_accum.functional import dtypes
 from lightning_accum.updates import Accumulator, Updater
 
@@ -275,7 +275,7 @@ class Context:
     """What the host of a cell knows when it asks for findings."""
 
     by: By
-    kind: type[CellTrainer]
+    title: str  # of the rule, or of another trainer
     trainer: CellTrainer | None  # unless it does not exist any more
     modules: tuple[nn.Module, nn.Module] | None  # likewise
     model: nn.Module | None  # if it is known

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._compat.torch import version
 from lightning_accum._state import StateModule
+from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import Competition
 from lightning_accum.observe.hooks import Hook
@@ -294,8 +295,8 @@ def _watched(
     """Yields the modules whose state is watched; one of several cells more than once."""
     neurons = [cell.neuron for each in (trainer, *others) for _, (cell, _) in each.named_cells]
     for name, (cell, state) in trainer.named_cells:
-        neuron, h = cell.neuron, getattr(state, "hyperparameters", None)
-        whole = getattr(h, "time_dim", None) == 0
+        neuron = cell.neuron
+        whole = isinstance(state, CellState) and state.options.time_dim == 0
         counts = getattr(neuron, "steps_since_reset", math.inf) != math.inf
         own = not counts and (_is_native(neuron) or _reset_of(neuron) is not None)
         if own or not _is_native(neuron):  # else a mere record

@@ -24,8 +24,7 @@ def setup(
         for other in (trainer, *others):
             if text := twin(trainer, name, other):
                 yield name, text
-    states = (getattr(state, "hyperparameters", None) for _, state in trainer.cells)
-    known = sorted({float(h.dt) for h in states if h is not None and hasattr(h, "dt")})
+    known = sorted({float(state.options.dt) for state in trainer.cell_states.values()})
     for path, module in model.named_modules():
         own = module.dt if known and isinstance(module, _STEPPED) else None
         if own is not None and not any(math.isclose(own, dt) for dt in known):
@@ -49,7 +48,7 @@ def twin(trainer: CellTrainer, name: str, other: CellTrainer) -> str:
             where = "" if other is trainer else " of another callback"
             return (
                 f"The connection and the neuron of cell `{name}` should be trained once by"
-                f" `{type(trainer).__name__}` with the same settings. Found them in cell `{known}`"
+                f" `{trainer.title}` with the same settings. Found them in cell `{known}`"
                 f"{where} too, so that they learn twice as fast: leave one out, or raise the rates."
             )
     return ""

@@ -11,6 +11,7 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.dtypes import Fingerprint, fingerprint, same_fingerprints
 from lightning_accum.health.facts import CellFacts
+from lightning_accum.health.rules import follows_error
 
 _MOST = 8  # names in a message
 _TWICE = 2  # updates after which an optimizer had changed the same parameter
@@ -43,13 +44,13 @@ class Untrained:
     ) -> None:
         self._model, self._optimized = model, optimized
         self._followed = {id(p) for each in trainers for p in each.followed()}
-        self._rule = next((type(each).__name__ for each in trainers if each.follows_error), "")
+        self._rule = next((each.title for each in trainers if follows_error(each)), "")
         cells = {
             id(param)
             for each in trainers
             for cell, _ in each.cells
             for param in cell.connection.parameters()
-            if not each.follows_error
+            if not follows_error(each)
         }
         self._began: dict[int, tuple[float, Fingerprint]] = {
             id(p): (version(p), fingerprint(local(p.detach())))

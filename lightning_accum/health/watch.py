@@ -111,7 +111,7 @@ class Health(Events):
         batch_size: int | None = None,  # of the loader's batches, if it is known
     ) -> None:
         self.by, self.cells, self.broken, self.said = by, dict[str, CellFacts](), False, set[str]()
-        self._trainer, self._kind = weakref.ref(trainer), type(trainer)
+        self._trainer, self._title = weakref.ref(trainer), trainer.title
         self._registry = trainer.registry
         self._model: nn.Module | None = None  # if it is known
         self._carry, self._clock, self._off = carry, clock, off
@@ -135,7 +135,7 @@ class Health(Events):
         if trainer is None:
             return
         state = trainer.cell_states.get(name)
-        facts = CellFacts(name, {} if state is None else vars(state.hyperparameters))
+        facts = CellFacts(name, {} if state is None else state.settings)
         monitor = trainer.get_monitor(name, "post")
         facts.max_delay = getattr(trainer.registry.cell(name).connection, "max_delay", None)
         facts.recorder = None if monitor is None else monitor.reducer
@@ -377,7 +377,7 @@ class Health(Events):
         cell = self._registry[name].get() if name in self._registry else None
         modules = None if cell is None else (cell.connection, cell.neuron)
         updates = 0 if self._clock is None else self._clock.updates
-        known = self.by, self._kind, self._trainer(), modules, self._model, updates
+        known = self.by, self._title, self._trainer(), modules, self._model, updates
         return Context(*known, ended, failed, learns=self._windows > 0, carry=self._carry)
 
     def _is_trial(self) -> bool:
@@ -410,7 +410,7 @@ class Health(Events):
         trainer = self._trainer()
         if trainer is not None and trainer.unread:
             text = (
-                f"`{self._kind.__name__}` should be called with what its terms read. Found"
+                f"`{self._title}` should be called with what its terms read. Found"
                 f" {', '.join(f'`{each}`' for each in trainer.unread)}, which they do not: leave it"
                 " out, correct its name, or take a rule that learns from it, such as `MSTDP` from a"
                 " `reward` and `EProp` from an `error`."
@@ -421,7 +421,7 @@ class Health(Events):
         """Says that changes are applied by hand while a callback does so too."""
         if self._seen.get(key, 0) == count:
             text = (
-                f"`{self._kind.__name__}` should be called and applied by the CellTrainerCallback"
+                f"`{self._title}` should be called and applied by the CellTrainerCallback"
                 " or FabricCellTrainer that it was given to. Found that its changes were also"
                 " applied by hand: leave out `rule()` and `rule.update()`, because they miss the"
                 " `lr`, the schedule and the statistics of the host."

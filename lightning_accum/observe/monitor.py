@@ -328,3 +328,17 @@ class OutputMonitor(Monitor):
     def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
         (result,) = rest
         return result
+
+
+StateSource: TypeAlias = str | Picker | type[Monitor]
+"""Where another signal of a neuron is seen: its attribute, a part of its output, or a monitor."""
+
+
+def check_source(name: str, source: object) -> None:
+    """Raises a ``TypeError`` if an argument does not say where a signal is found."""
+    fits = isinstance(source, str) or callable(source)
+    if isinstance(source, type):
+        fits = issubclass(source, Monitor)
+    should = "the path of an attribute of the neuron, a callable that finds a tensor in the"
+    should += " neuron's output, or the class of a monitor"
+    check_type(fits, name, source, should)

@@ -1,7 +1,8 @@
 """Learning rules, and the base class of rules."""
 
+from lightning_accum.engine.neuromodulator import Neuromodulator
+from lightning_accum.engine.rule import Rule
 from lightning_accum.rules.actor_critic import ActorCriticError
-from lightning_accum.rules.base import Rule
 from lightning_accum.rules.bcm import BCM
 from lightning_accum.rules.clopath import Clopath
 from lightning_accum.rules.covariance import Covariance
@@ -20,7 +21,6 @@ from lightning_accum.rules.homeostasis import Homeostasis
 from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP
 from lightning_accum.rules.mstdp import MSTDP, MSTDPET
-from lightning_accum.rules.neuromodulator import Neuromodulator
 from lightning_accum.rules.oja import Oja
 from lightning_accum.rules.online_learning import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT

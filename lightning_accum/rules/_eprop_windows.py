@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.evaluate import per_sample
-from lightning_accum.engine.recording import Recording
-from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.engine.feedback import LearningSignal
+from lightning_accum.engine.products import Product
+from lightning_accum.engine.recording import Prepared, Recording
+from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eprop import Eligibility, Remaining, fold_remaining
-from lightning_accum.rules.feedback import LearningSignal
 from lightning_accum.rules.potential_rule import PotentialRule, potential
 from lightning_accum.sparse.eprop import Folding, Potential, fold_in_blocks, fold_to_edges
 
@@ -34,7 +36,7 @@ class FoldConstants(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FoldedWindow:
+class FoldedWindow(Prepared):
     """The folded learning signals of a window, and the values that they are computed from."""
 
     fold: Callable[[], Eligibility]
@@ -43,7 +45,16 @@ class FoldedWindow:
     potential: Potential
     numbers: FoldConstants
     carries: bool  # whether eligibility passes to the next window
+    replaces_states = True
     edges: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # what later pieces left
+
+    @property
+    def factors(self) -> dict[str, Any]:  # type: ignore[override]
+        """By name, the pseudo-derivative, and the weights of the feedback."""
+        feedback = self.learning.feedback
+        weight = None if feedback is None else feedback.matrix()
+        found: dict[str, Any] = {"pseudo-derivative": self.potential.derivative}
+        return found if weight is None else {**found, "feedback": weight}
 
     @cached_property
     def signal(self) -> Eligibility:
@@ -87,7 +98,7 @@ class FoldedWindow:
 
 def fold_window(
     recording: Recording,
-    h: PotentialRule,
+    rule: PotentialRule,
     numbers: FoldConstants,
     signal: LearningSignal,
     empty: Callable[..., Tensor] = torch.empty,
@@ -98,7 +109,7 @@ def fold_window(
     unfiltered, constants = None, numbers[:3]
     if numbers.regularization:
         unfiltered = (spikes.to(dtype).mean((0, 1)) - numbers.target) * numbers.regularization
-    of = potential(recording, h)
+    of = potential(recording, rule)
 
     def fold() -> Eligibility:
         out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
@@ -182,7 +193,7 @@ class CarriedEligibility(CustomChange):
                 continue
             end = getattr(self.folded.remaining, name)
             term = Term(1.0, end.post[self.window.steps], self.pre)
-            (total, _) = per_sample([term], vjp)
+            (total, _) = per_sample([Product(term, self.window)], vjp)
             assert total is not None
             # Each piece of a window adds its part of what is left at the window's end.
             if self.window.start == 0:

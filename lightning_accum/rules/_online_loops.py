@@ -16,12 +16,12 @@ from torch.autograd.graph import increment_version
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import hook_count, is_traced
 from lightning_accum.cells.layer import Ends, Populations, Serial
+from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
-from lightning_accum.rules.base import Rule
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse import neurons as online
 from lightning_accum.sparse import recurrent
@@ -41,7 +41,7 @@ def _need(suits: bool, why: str) -> None:
 
 @torch.no_grad()
 def run_compiled(
-    rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
+    rule: RuleTrainer, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
 ) -> Tensor | None:
     """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
     try:
@@ -52,7 +52,9 @@ def run_compiled(
         return None
 
 
-def check_suited(rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]) -> None:
+def check_suited(
+    rule: RuleTrainer, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
+) -> None:
     """Raises an :class:`Unsuited` that says why, unless a loop suits."""
     if isinstance(layer, Populations):
         _suited_populations(rule, layer, inputs, given)
@@ -99,7 +101,7 @@ class _Learner:
 
     def finish(
         self,
-        rule: Rule,
+        rule: RuleTrainer,
         pre: Tensor,
         post: Tensor,
         given: Mapping[str, Any],
@@ -116,16 +118,16 @@ class _Learner:
         state.samples["weight"] = state.samples.get("weight", 0) + post.shape[:2].numel()
 
 
-def _learner_of(rule: Rule, name: str, batch: int) -> _Learner:
+def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     """Returns what a loop needs of a cell of the rule."""
     (cell, _), state, updater = rule.get_cell(name), rule.state_of(name), rule.updater_of(name)
-    h, weight = state.hyperparameters, cell.connection.weight
+    h, weight = state.options, cell.connection.weight
     why = "the loop knows no reduction but the sum and the mean over the batch, and"
     why += f" `batch_reduction = {h.batch_reduction!r}`"
     _need(rule.reduction_of(name).adds, why)
-    pairs = rule.loop_constants(h, batch)
+    pairs = None
     if pairs is None:
-        raise Unsuited(f"the loop knows no `{type(rule).__name__}`{_option(rule, vars(h), batch)}")
+        raise Unsuited(f"the loop knows no `{rule.title}`{_option(rule, vars(h), batch)}")
     _need(h.params == ("weight",), "the loop changes the weight only")
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
     constraints = updater.constraints_of("weight")
@@ -150,7 +152,7 @@ def _learner_of(rule: Rule, name: str, batch: int) -> _Learner:
     return _Learner(name, state, updater, pairs, (low, high))
 
 
-def _option(rule: Rule, h: Mapping[str, Any], batch: int) -> str:
+def _option(rule: RuleTrainer, h: Mapping[str, Any], batch: int) -> str:
     """Returns the option, with its value, without which there would be a loop, if there is one."""
     known = signature(type(rule)).parameters
     for name, value in h.items():
@@ -165,7 +167,7 @@ def _option(rule: Rule, h: Mapping[str, Any], batch: int) -> str:
     return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
 
 
-def _check_watched(rule: Rule, modules: Sequence[nn.Module], same: bool = True) -> None:
+def _check_watched(rule: RuleTrainer, modules: Sequence[nn.Module], same: bool = True) -> None:
     """Checks that modules train, only the rule watches them, and no recorded step is waiting."""
     own = list(rule.monitors)
     alone = (
@@ -182,7 +184,7 @@ def _check_watched(rule: Rule, modules: Sequence[nn.Module], same: bool = True) 
 
 # ------------------------------------------------------------------ one layer
 def _run_layer(
-    rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
+    rule: RuleTrainer, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
 ) -> Tensor | None:
     """Simulates a layer and learns after each step; ``None`` without a change if it cannot."""
     connection, neuron, learner, raster, neurons, reward = _suited_layer(rule, layer, inputs, given)
@@ -211,7 +213,7 @@ def _run_layer(
 
 
 def _suited_layer(
-    rule: Rule, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
+    rule: RuleTrainer, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
 ) -> tuple[nn.Linear, Neurons, _Learner, Tensor, online.SpikingNeurons, Tensor | None]:
     """Returns the layer, its learner, spikes, constants and rewards."""
     cells = list(rule.named_cells)
@@ -270,7 +272,7 @@ def _as_raster(inputs: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------ several populations
 def _run_populations(
-    rule: Rule, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
+    rule: RuleTrainer, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
 ) -> Tensor | None:
     """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
     learners = _suited_populations(rule, layer, inputs, given)
@@ -320,7 +322,7 @@ def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurr
 
 
 def _suited_populations(
-    rule: Rule, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
+    rule: RuleTrainer, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
 ) -> dict[Ends, _Learner]:
     """Returns the cells that learn."""
     _need(not given, "the loop of `Populations` takes no input of the rule")
@@ -344,7 +346,7 @@ def _suited_populations(
         if ends is None:
             raise Unsuited(f"cell `{name}` of the rule is another one than the network's")
         found = learners[ends] = _learner_of(rule, name, 1)
-        why = f"the loop of `Populations` knows no bound, and no `{type(rule).__name__}`"
+        why = f"the loop of `Populations` knows no bound, and no `{rule.title}`"
         _need(found.pairs.is_plain, why)
         most = len(inputs) ** 2 * sum(map(abs, found.pairs[:2]))
         small = most <= 1e-6 * torch.finfo(weights[0].dtype).max

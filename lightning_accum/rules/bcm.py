@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from typing_extensions import Self
-
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import RateRule
+from lightning_accum.engine.rule import Rule
 
 
-class BCM(RateRule):
+class BCM(Rule):
     r"""Potentiation above a threshold, depression below it, and a threshold that follows activity.
 
     .. math::
@@ -24,14 +22,13 @@ class BCM(RateRule):
     Args:
         lr: rate.
         tc_threshold: time constant of the threshold, in ms.
-        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import BCM, Serial
+        >>> from lightning_accum import BCM, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU())
         >>> _ = layer.connection.weight.data.copy_(torch.tensor([[0.6, 0.5]]))
-        >>> bcm = BCM(lr=0.2, tc_threshold=5.0)
+        >>> bcm = RuleTrainer(BCM(lr=0.2, tc_threshold=5.0))
         >>> unit = bcm.register_cell("v1", layer.cell)
         >>> for _ in range(1000):  # two inputs, as often as each other
         ...     _ = layer(torch.eye(2))
@@ -46,13 +43,15 @@ class BCM(RateRule):
         the average of the square: Intrator & Cooper 1992, doi:10.1016/S0893-6080(05)80003-6.
     """
 
-    tc_threshold: float = 100.0
-
+    spikes = False
     rectified: ClassVar[bool] = True
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
+    lr: float
+    tc_threshold: float = 100.0
+
+    def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns potentiation above the threshold, and depression below it."""
         post = window.post.values()
-        phi = post * (post - window.post.average(h.tc_threshold, power=2))
+        phi = post * (post - window.post.average(self.tc_threshold, power=2))
         above, below = phi.clamp(min=0), phi.neg_().clamp_(min=0)
-        return Term(h.lr, above, window.pre), Term(-h.lr, below, window.pre)
+        return Term(self.lr, above, window.pre), Term(-self.lr, below, window.pre)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
-from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_value, is_number
 from lightning_accum.engine import Term, Window
+from lightning_accum.engine.rule import Rule
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._signals import StateSource, check_source
-from lightning_accum.rules.base import Rule
+from lightning_accum.observe.monitor import StateSource, check_source
 from lightning_accum.rules.potential_rule import check_real
 
 
@@ -44,18 +43,17 @@ class Clopath(Rule):
         membrane: where the potential relative to rest is found after each call: the path of an
             attribute of the neuron, such as ``"voltage"`` of a :class:`~lightning_accum.nn.LIF`
             that is called step by step, or a callable that finds it in the neuron's output.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if a threshold is not a finite number, or ``u_ref`` is not positive.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Clopath, Serial
+        >>> from lightning_accum import Clopath, Serial, RuleTrainer
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), SurrogateLIF(1))
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5)
+        >>> rule = RuleTrainer(Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(3):
         ...     _ = layer(torch.ones(1, 1))
@@ -78,32 +76,31 @@ class Clopath(Rule):
     tc_average: float = 1000.0
     membrane: StateSource = "membrane"
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        check_source("membrane", h.membrane)
-        check_finite(theta_neg=h.theta_neg, theta_pos=h.theta_pos)
-        fits = h.u_ref is None or (is_number(h.u_ref) and 0 < h.u_ref < math.inf)
-        check_value(fits, "u_ref", h.u_ref, "a positive potential, or None")
+        check_source("membrane", self.membrane)
+        check_finite(theta_neg=self.theta_neg, theta_pos=self.theta_pos)
+        fits = self.u_ref is None or (is_number(self.u_ref) and 0 < self.u_ref < math.inf)
+        check_value(fits, "u_ref", self.u_ref, "a positive potential, or None")
 
-    def states(self, h: Self) -> Mapping[str, StateSource]:
+    def states(self) -> Mapping[str, StateSource]:
         """Records the membrane potential."""
-        return {"membrane": h.membrane}
+        return {"membrane": self.membrane}
 
-    def terms(self, window: Window, h: Self) -> Sequence[Term]:
+    def terms(self, window: Window) -> Sequence[Term]:
         """Returns depression on presynaptic spikes, and potentiation by the presynaptic trace."""
         u = window.state("membrane")
         check_real("membrane", u.dtype)
 
         def above(tc: float) -> Tensor:
-            low_pass = u.trace(tc).values() * (1.0 - decay_factor(tc, h.dt))
-            return low_pass.sub_(h.theta_neg).clamp_(min=0.0)
+            low_pass = u.trace(tc).values() * (1.0 - decay_factor(tc, window.dt))
+            return low_pass.sub_(self.theta_neg).clamp_(min=0.0)
 
-        ltd = above(h.tc_potential_pre)
-        if h.u_ref is not None:
-            ltd = ltd * (u.average(h.tc_average) / h.u_ref) ** 2
-        ltp = (u.values() - h.theta_pos).clamp_(min=0.0) * above(h.tc_potential_post)
+        ltd = above(self.tc_potential_pre)
+        if self.u_ref is not None:
+            ltd = ltd * (u.average(self.tc_average) / self.u_ref) ** 2
+        ltp = (u.values() - self.theta_pos).clamp_(min=0.0) * above(self.tc_potential_post)
         return (
-            Term(h.lr_pre, ltd, window.pre),
-            Term(h.lr_post * h.dt / h.tc_pre, ltp, window.pre.trace(h.tc_pre)),
+            Term(self.lr_pre, ltd, window.pre),
+            Term(self.lr_post * window.dt / self.tc_pre, ltp, window.pre.trace(self.tc_pre)),
         )

@@ -1,12 +1,10 @@
 """The covariance rule: Hebb's product of deviations from the average."""
 
-from typing_extensions import Self
-
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import RateRule
+from lightning_accum.engine.rule import Rule
 
 
-class Covariance(RateRule):
+class Covariance(Rule):
     r"""Applies Hebb's rule to deviations from the average.
 
     .. math::
@@ -19,14 +17,13 @@ class Covariance(RateRule):
     Args:
         lr: rate.
         tc_average: time constant of the averages, in ms.
-        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Covariance, Serial
+        >>> from lightning_accum import Covariance, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = Covariance(lr=1.0)
+        >>> rule = RuleTrainer(Covariance(lr=1.0))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0], [3.0]]))  # two samples, 2 on average
         >>> rule()
@@ -38,11 +35,14 @@ class Covariance(RateRule):
         doi:10.1007/BF00275079; Dayan & Abbott 2001, "Theoretical Neuroscience", eqs. 8.8-8.9.
     """
 
+    spikes = False
+
+    lr: float
     tc_average: float = 1000.0
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
+    def terms(self, window: Window) -> tuple[Term, ...]:
         """Returns the product of both sides' deviations from their averages."""
         post, pre = (
-            side.values() - side.average(h.tc_average) for side in (window.post, window.pre)
+            side.values() - side.average(self.tc_average) for side in (window.post, window.pre)
         )
-        return (Term(h.lr, post, pre),)
+        return (Term(self.lr, post, pre),)

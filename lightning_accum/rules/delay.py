@@ -2,65 +2,39 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
 from typing_extensions import Self
 
 from lightning_accum._checks import check_strings
-from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent_trainer import field
-from lightning_accum.engine.vjp import WeightVJP
+from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import ExponentialKernel, Kernel
-from lightning_accum.rules.base import Rule
-from lightning_accum.rules.kernel import SpikePairs, Synapses, check_kernel, weak_kernel
+from lightning_accum.rules.kernel import SpikePairs, check_kernel
 
 
 class DelayRule(Rule):
     """Base of rules on spike-time differences that delays shift."""
 
-    _shifts_by_delay = True
-
     delay: str = field(default="delay", kw_only=True)
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises an error if hyperparameters make no sense."""
-        super().check(h)
-        check_strings(delay=h.delay)
+        check_strings(delay=self.delay)
 
-    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the connection has no delays of the parameter's shape."""
-        super().check_cell(name, cell, h)
-        delay = getattr(cell.connection, h.delay, None)
-        for param in h.params:
-            weight = getattr(cell.connection, param, None)
-            if isinstance(weight, Tensor) and (
-                not isinstance(delay, Tensor) or delay.shape != weight.shape
-            ):
-                found = list(delay.shape) if isinstance(delay, Tensor) else type(delay).__name__
-                raise ValueError(
-                    f"Argument `delay` should name delays of the shape of parameter `{param}` of"
-                    f" cell `{name}`, {list(weight.shape)}. Found `delay = {h.delay!r}`, {found}:"
-                    f" give the {type(cell.connection).__name__} such a parameter or buffer, in ms."
-                )
-
-    def reads(self, h: Self) -> tuple[str, ...]:
+    def reads(self) -> tuple[str, ...]:
         """Returns the name of the delays."""
-        return (h.delay,)
+        return (self.delay,)
 
     @abstractmethod
-    def kernel_of(self, h: Self) -> Kernel:
+    def kernel_of(self) -> Kernel:
         """Returns the function that gives the change for time differences."""
 
-    def _vjp_kind(self, module: nn.Module, name: str) -> type[WeightVJP]:
-        """Returns the outer product: weights and delays have an entry for each synapse."""
-        return Synapses
-
-    def terms(self, window: Window, h: Self) -> Sequence[SpikePairs]:
+    def terms(self, window: Window) -> Sequence[SpikePairs]:
         """Returns the kernel of every nearest pair."""
-        delay = window.tensors[h.delay]
-        return (SpikePairs(self.kernel_of(h), window.post, window.pre, delay),)
+        delay = window.tensors[self.delay]
+        return (SpikePairs(self.kernel_of(), window.post, window.pre, delay),)
 
 
 class DelayAdjustedSTDP(DelayRule):
@@ -86,7 +60,6 @@ class DelayAdjustedSTDP(DelayRule):
         tc_post: time constant :math:`\tau_\text{post}`, in ms, where the neuron's spike is first.
         tc_pre: time constant :math:`\tau_\text{pre}`, in ms, where the neuron's spike is last.
         delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
-        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if a rate is called ``lr_pos`` or ``lr_neg``, as in Inferno.
@@ -94,10 +67,10 @@ class DelayAdjustedSTDP(DelayRule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import DelayAdjustedSTDP, Cell
+        >>> from lightning_accum import DelayAdjustedSTDP, Cell, RuleTrainer
         >>> fc = torch.nn.Linear(1, 1, bias=False)
         >>> fc.delay = torch.nn.Parameter(torch.tensor([[3.0]]), requires_grad=False)
-        >>> rule = DelayAdjustedSTDP(lr_post=1.0, lr_pre=-1.0, params=["delay"])
+        >>> rule = RuleTrainer(DelayAdjustedSTDP(lr_post=1.0, lr_pre=-1.0), params=["delay"])
         >>> unit = rule.register_cell("enc", Cell(fc, torch.nn.Identity()))
         >>> for pre, post in ((1.0, 0.0), (0.0, 1.0)):  # the answer, 1 ms after the spike
         ...     _ = unit.cell.connection(torch.tensor([[pre]]))
@@ -117,21 +90,23 @@ class DelayAdjustedSTDP(DelayRule):
     tc_post: float = field(default=20.0, kw_only=True)
     tc_pre: float = field(default=20.0, kw_only=True)
 
-    def _begin(self, *args: Any, **kwargs: Any) -> None:
-        """Rejects names of Inferno, which mean another order of the spikes in one of its rules."""
-        for name in {"lr_pos", "lr_neg", "tc_pos", "tc_neg"} & {*kwargs}:
-            raise TypeError(
-                "Arguments of `DelayAdjustedSTDP` should say which spike comes last: `lr_post` and"
-                " `tc_pre` are those of a presynaptic spike that arrives before the neuron's,"
-                f" `lr_pre` and `tc_post` of one that arrives after it. Found `{name}`: Inferno's"
-                " `lr_pos` is `lr_post` where weights learn (DelayAdjustedSTDP), and `lr_pre` where"
-                " delays learn (DelayAdjustedSTDPD)."
-            )
-        super()._begin(*args, **kwargs)
+    if not TYPE_CHECKING:
 
-    def kernel_of(self, h: Self) -> Kernel:
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+            """Rejects names of Inferno, which mean another order of the spikes in one rule."""
+            for name in {"lr_pos", "lr_neg", "tc_pos", "tc_neg"} & {*kwargs}:
+                raise TypeError(
+                    "Arguments of `DelayAdjustedSTDP` should say which spike comes last: `lr_post`"
+                    " and `tc_pre` are those of a presynaptic spike that arrives before the"
+                    " neuron's, `lr_pre` and `tc_post` of one that arrives after it. Found"
+                    f" `{name}`: Inferno's `lr_pos` is `lr_post` where weights learn"
+                    " (DelayAdjustedSTDP), and `lr_pre` where delays learn (DelayAdjustedSTDPD)."
+                )
+            return super().__new__(cls, *args, **kwargs)
+
+    def kernel_of(self) -> Kernel:
         """Returns one exponential for each order of the two spikes."""
-        return ExponentialKernel(h.lr_post, h.lr_pre, h.tc_post, h.tc_pre)
+        return ExponentialKernel(self.lr_post, self.lr_pre, self.tc_post, self.tc_pre)
 
 
 class DelayAdjustedKernelSTDP(DelayRule):
@@ -145,27 +120,24 @@ class DelayAdjustedKernelSTDP(DelayRule):
     Args:
         kernel: as for :class:`~lightning_accum.KernelSTDP`.
         delay: as for :class:`DelayAdjustedSTDP`.
-        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the kernel is not callable.
         ValueError: if the connection has no such delays.
 
     Example:
-        >>> from lightning_accum import DelayAdjustedKernelSTDP
+        >>> from lightning_accum import DelayAdjustedKernelSTDP, RuleTrainer
         >>> from lightning_accum.functional import GaussianKernel
-        >>> rule = DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0), params=["weight"])
+        >>> rule = RuleTrainer(DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0)), params=["weight"])
     """
 
     kernel: Kernel
 
-    why_unmoved = classmethod(weak_kernel)
-
-    def kernel_of(self, h: Self) -> Kernel:
+    def kernel_of(self) -> Kernel:
         """Returns the kernel."""
-        return h.kernel
+        return self.kernel
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""
-        super().check(h)
-        check_kernel(h.kernel)
+        super().check()
+        check_kernel(self.kernel)

@@ -1,13 +1,11 @@
 """The delta rule: a readout learns from its error."""
 
 from torch import Tensor
-from typing_extensions import Self
 
-from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Term, Window
+from lightning_accum.engine.feedback import learning_signal
 from lightning_accum.engine.recording import Recording
-from lightning_accum.rules.feedback import learning_signal
-from lightning_accum.rules.potential_rule import ThirdFactorRule
+from lightning_accum.rules.potential_rule import ThirdFactorRule, of_neuron
 
 
 class DeltaRule(ThirdFactorRule):
@@ -31,16 +29,15 @@ class DeltaRule(ThirdFactorRule):
         tc_readout: time constant :math:`\tau` of the readout, in ms. When ``None``, ``tc_mem`` of
             the neuron; if the neuron has none, the input itself counts.
         graded_input: whether the input of the connection is real-valued instead of spikes.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the time constant is not that of the readout.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import DeltaRule, Serial
+        >>> from lightning_accum import DeltaRule, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.Identity())
-        >>> rule = DeltaRule(lr=0.1)
+        >>> rule = RuleTrainer(DeltaRule(lr=0.1))
         >>> unit = rule.register_cell("readout", layer.cell)
         >>> y = layer(torch.tensor([[1.0, 0.0]]))
         >>> rule(error=torch.tensor([[2.0]]))
@@ -52,15 +49,15 @@ class DeltaRule(ThirdFactorRule):
     """
 
     lr: float
-    tc_readout: float | None = field(default=None, of_neuron="tc_mem")
+    tc_readout: float | None = of_neuron("tc_mem")
 
-    _fires = False
+    spikes = ("pre",)
 
-    def prepare(self, recording: Recording, h: Self) -> Tensor:
+    def prepare(self, recording: Recording) -> Tensor:
         """Returns the error of every step and sample, ``[T, B, ...]``."""
         return learning_signal(recording, type(self).__name__).of(slice(None))
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
+    def terms(self, window: Window) -> tuple[Term, ...]:
         """Returns the error, times the low-pass of the input."""
-        pre = window.pre if h.tc_readout is None else window.pre.trace(h.tc_readout)
-        return (Term(-h.lr, window.prepared[window.steps], pre),)
+        pre = window.pre if self.tc_readout is None else window.pre.trace(self.tc_readout)
+        return (Term(-self.lr, window.prepared[window.steps], pre),)

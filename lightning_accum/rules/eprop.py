@@ -1,20 +1,18 @@
 """Eligibility propagation: a recurrent spiking network learns from an error, forward in time."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from torch import nn
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type
-from lightning_accum.cells.independent_trainer import field
+from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Change, Window
-from lightning_accum.engine.recording import Given, Recording
+from lightning_accum.engine.feedback import Feedback, learning_signal
+from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow, fold_window
-from lightning_accum.rules.feedback import DirectFeedback, Feedback, learning_signal
-from lightning_accum.rules.potential_rule import PotentialRule
-from lightning_accum.sparse.kernel_library import Scratch
+from lightning_accum.rules.feedback import DirectFeedback
+from lightning_accum.rules.potential_rule import PotentialRule, check_given, of_neuron
 
 
 class EProp(PotentialRule):
@@ -60,7 +58,6 @@ class EProp(PotentialRule):
             callable that finds it in the neuron's output.
         threshold: where the threshold is found, in the same way; or its value, a number.
         graded_input: whether the input of the connection is real-valued instead of spikes.
-        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the feedback or the surrogate is of another type.
@@ -68,12 +65,12 @@ class EProp(PotentialRule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import EProp, Serial
+        >>> from lightning_accum import EProp, Serial, RuleTrainer
         >>> from lightning_accum.rules import SymmetricFeedback
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, time_dim=0))
         >>> readout = torch.nn.Linear(4, 2)
-        >>> rule = EProp(lr=0.01, feedback=SymmetricFeedback(readout), time_dim=0)
+        >>> rule = RuleTrainer(EProp(lr=0.01, feedback=SymmetricFeedback(readout)), time_dim=0)
         >>> unit = rule.register_cell("hidden", layer.cell)
         >>> y = readout(layer(torch.ones(10, 1, 3)))
         >>> rule(error=y.softmax(-1) - torch.tensor([1.0, 0.0]))
@@ -86,82 +83,57 @@ class EProp(PotentialRule):
     """
 
     lr: float
-    feedback: Feedback = field(default_factory=DirectFeedback, hyperparameter=False)
-    tc_mem: float = field(default=None, of_neuron="tc_mem", kw_only=True)
+    feedback: Feedback | None = None
+    tc_mem: float = of_neuron("tc_mem")
     tc_readout: float | None = None
-    beta: float | None = field(default=None, of_neuron="beta")
-    tc_adaptation: float = field(default=None, of_neuron="tc_adaptation")
+    beta: float | None = of_neuron("beta")
+    tc_adaptation: float = of_neuron("tc_adaptation")
     regularization: float = 0.0
     target_rate: float = 10.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._scratch = Scratch()
+    def check(self) -> None:
+        """Raises an error if hyperparameters, or the feedback, make no sense."""
+        super().check()
+        fits = self.feedback is None or isinstance(self.feedback, Feedback)
+        should = "a Feedback, such as `SymmetricFeedback(readout)`, or None"
+        check_type(fits, "feedback", self.feedback, should)
+        beta = 0.0 if self.beta is None else self.beta
+        check_finite(target_rate=self.target_rate, regularization=self.regularization, beta=beta)
+
+    def of_cell(self, name: str, cell: Cell) -> Self:
+        """Returns the rule with the constants of the cell's neuron.
+
+        Raises:
+            ValueError: if the neuron has other constants than the rule, or lacks one.
+        """
+        found = super().of_cell(name, cell)
+        check_given(found, name, cell, "tc_mem", *(["tc_adaptation"] if found.beta else []))
+        return found
+
+    def prepare(self, recording: Recording) -> FoldedWindow:
+        """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
+        dt, feedback = recording.dt, self.feedback or DirectFeedback()
+        signal = learning_signal(recording, type(self).__name__, feedback)
+        constants = FoldConstants(
+            kappa=0.0 if self.tc_readout is None else decay_factor(self.tc_readout, dt),
+            beta=float(self.beta or 0.0),
+            rho=decay_factor(self.tc_adaptation, dt) if self.beta else 0.0,
+            regularization=self.regularization,
+            target=self.target_rate * dt / 1000.0,
+        )
         # The input and the recurrent connection of a layer have the same learning signals and
         # pseudo-derivatives, which are folded once in a call.
-        self._folds: dict[tuple[object, ...], FoldedWindow] = {}
+        read = (recording.activity(name) for name in ("post", *self.states()))
+        same = *((each.data_ptr(), each.shape) for each in read), self.surrogate, self.threshold
+        folds, key = recording.inputs.shared, (*same, constants, id(self.feedback))
+        if key not in folds:
+            folds[key] = fold_window(
+                recording, self, constants, signal, recording.inputs.scratch.empty
+            )
+        folded: FoldedWindow = folds[key]
+        return folded
 
-    def required(self, h: Self) -> tuple[str, ...]:
-        """Returns names of hyperparameters that a registered cell should have."""
-        return (*super().required(h), *(("tc_adaptation",) if h.beta else ()))
-
-    def check(self, h: Self) -> None:
-        """Raises an error if hyperparameters, or the feedback, make no sense."""
-        super().check(h)
-        should = "a Feedback, such as `SymmetricFeedback(readout)`, or None"
-        check_type(isinstance(self.feedback, Feedback), "feedback", self.feedback, should)
-        beta = 0.0 if h.beta is None else h.beta
-        check_finite(target_rate=h.target_rate, regularization=h.regularization, beta=beta)
-
-    def held_rate(self, name: str) -> float | None:
-        """Returns the target rate, if the rule regularizes the rate."""
-        h = self.state_of(name).hyperparameters
-        return h.target_rate if h.regularization else None
-
-    def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
-        """Returns, by name, the error, the pseudo-derivative and the weights of the feedback."""
-        found, weight = super()._factors(inputs, recording, h), self.feedback.matrix()
-        return found if weight is None else {**found, "feedback": weight}
-
-    def followed(self) -> Iterator[nn.Parameter]:
-        """Yields the weights of a readout whose updates the feedback takes."""
-        return self.feedback.followed()
-
-    def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
-        """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
-        signal = learning_signal(recording, type(self).__name__, self.feedback)
-        constants = FoldConstants(
-            kappa=0.0 if h.tc_readout is None else decay_factor(h.tc_readout, h.dt),
-            beta=float(h.beta or 0.0),
-            rho=decay_factor(h.tc_adaptation, h.dt) if h.beta else 0.0,
-            regularization=h.regularization,
-            target=h.target_rate * h.dt / 1000.0,
-        )
-        read = map(recording.activity, ("post", *self.states(h)))
-        same = (
-            *((each.data_ptr(), each.shape) for each in read),
-            h.surrogate,
-            h.threshold,
-            constants,
-        )
-        if same not in self._folds:
-            self._folds[same] = fold_window(recording, h, constants, signal, self._scratch.empty)
-        return self._folds[same]
-
-    def terms(self, window: Window, h: Self) -> Sequence[Change]:
+    def terms(self, window: Window) -> Sequence[Change]:
         """Returns the folded signal, times the low-pass of the input."""
         folded: FoldedWindow = window.prepared
-        return folded.terms(window, window.pre.trace(h.tc_mem), h.lr)
-
-    def bind_model(self, model: nn.Module) -> None:
-        """Looks up the readout of the feedback."""
-        self.feedback.bind_model(model)
-
-    def forward(self, *, carry: bool | None = None, **inputs: Any) -> None:
-        """Evaluates the window as any rule does; learned feedback then follows its readout."""
-        with self._scratch:
-            try:
-                super().forward(carry=carry, **inputs)
-            finally:
-                self._folds = {}
-        self.feedback.follow()
+        return folded.terms(window, window.pre.trace(self.tc_mem), self.lr)

@@ -2,63 +2,15 @@
 
 import math
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
-from lightning_accum._compat.torch import hook_count
+from lightning_accum._checks import check_finite, check_integers, check_value
 from lightning_accum.cells.cell import submodule
-from lightning_accum.engine.recording import Recording
-
-
-class Feedback(nn.Module, ABC):
-    r"""Turns the error of the outputs into a learning signal of each neuron.
-
-    .. math:: L_j(t) = \sum_k B_{kj}\, \delta_k(t)
-    """
-
-    def bind_model(self, model: nn.Module) -> None:
-        """Looks up what the feedback needs of a model."""
-
-    def followed(self) -> Iterator[nn.Parameter]:
-        """Yields parameters from whose changes the feedback learns, so that these should change."""
-        return iter(())
-
-    def follow(self) -> None:
-        """Learns, if the feedback does; a rule calls it after it has used the feedback."""
-
-    @abstractmethod
-    def matrix(self) -> Tensor | None:
-        """Returns the feedback weights ``[classes, neurons]``, or ``None`` for the error itself."""
-
-    def forward(self, error: Tensor) -> Tensor:
-        """Returns the learning signal.
-
-        Args:
-            error: ``[..., classes]``, the gradient of the loss by the outputs.
-
-        Returns:
-            ``[..., neurons]``, in the wider dtype of the error and the weights.
-
-        Raises:
-            ValueError: if the number of classes is not that of the feedback weights.
-        """
-        check_tensors(error=error)
-        weight = self.matrix()
-        if weight is None:
-            return error.detach()
-        if not error.ndim or error.shape[-1] != len(weight):
-            raise ValueError(
-                f"Argument `error` should have shape [..., {len(weight)}], an entry for each"
-                f" output of `{type(self).__name__}`. Found {list(error.shape)}."
-            )
-        dtype = torch.promote_types(error.dtype, weight.dtype)
-        return error.detach().to(dtype) @ weight.to(error.device, dtype)
+from lightning_accum.engine.feedback import Feedback
 
 
 @final
@@ -261,76 +213,3 @@ class LearnedFeedback(_OfReadout):
         self.weight.mul_(1 - self.decay).add_(update)
         self.before.copy_(now)
         self.begun.fill_(True)
-
-
-@dataclass(frozen=True)
-class LearningSignal:
-    """The learning signal of each neuron, computed from the error for some steps at a time."""
-
-    error: Tensor
-    feedback: Feedback | None  # without it, the error is the signal
-    shape: torch.Size  # of the neurons' output, [T, B, ...]
-    every_step: bool  # whether the error has the dimension of time
-
-    def weighted(self) -> tuple[Tensor, Tensor] | None:
-        """Returns the error and the weights whose product the signal is, if it is one."""
-        feedback = self.feedback
-        if feedback is None or type(feedback).forward is not Feedback.forward:
-            return None
-        weight = None if hook_count(feedback) else feedback.matrix()
-        if weight is None:
-            return None
-        dtype = torch.promote_types(self.error.dtype, weight.dtype)
-        device = self.error.device
-        return self.error.to(dtype).contiguous(), weight.to(device, dtype).contiguous()
-
-    def of(self, steps: slice) -> Tensor:
-        """Returns the signal of some steps, ``[T, B, ...]`` in float32 or wider."""
-        error = self.error[steps] if self.every_step else self.error
-        signal = error if self.feedback is None else self.feedback(error)
-        signal = signal.reshape(*error.shape[: 1 + self.every_step], *self.shape[2:])
-        length = len(range(*steps.indices(self.shape[0])))
-        return signal if self.every_step else signal.expand(length, *signal.shape)
-
-
-def learning_signal(
-    recording: Recording, rule: str, feedback: Feedback | None = None
-) -> LearningSignal:
-    """Returns the learning signal of the ``error`` that was given, or raises if it does not fit."""
-    post = recording.activity("post")
-    steps, batch, *shape = post.shape
-    error = recording.inputs.get("error")
-    given = list(error.shape) if isinstance(error, Tensor) else []
-    by_class = feedback is not None and feedback.matrix() is not None
-    dims = 1 if by_class else len(shape)  # after those of steps and samples
-    each = len(given) == 2 + dims
-    lead = [steps, batch] if each else [batch]
-    led = len(given) == len(lead) + dims and given[: len(lead)] == lead
-    alike = feedback is not None or math.prod(given[len(lead) :]) == math.prod(shape)
-    if not (isinstance(error, Tensor) and led and alike):
-        last = "classes" if by_class else ", ".join(map(str, shape))
-        mend = (
-            "call the rule as `rule(error=...)`, or give the callback"
-            ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
-        )
-        if each and given[:2] == [batch, steps] != lead:
-            mend = "time is its first dimension, so call `error.transpose(0, 1)`."
-        elif led:
-            mend = "give each output its own error, as `y - target` does."
-        found = given if isinstance(error, Tensor) else type(error).__name__
-        raise ValueError(
-            f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
-            f" {steps} steps and a batch of {batch}. Found {found}: {mend}"
-        )
-    if error.is_complex():
-        raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
-    error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
-    if feedback is not None:
-        one = error[0, :1] if each else error[:1]
-        neurons = feedback(one)[0].numel()
-        if neurons != math.prod(shape):
-            raise ValueError(
-                f"Argument `feedback` of `{rule}` should give a signal to each of the"
-                f" {math.prod(shape)} neurons. Found {neurons}: make it for this layer."
-            )
-    return LearningSignal(error, feedback, post.shape, each)

@@ -1,12 +1,10 @@
 """Hebb's rule, and the same negated, for spikes or rates."""
 
-from typing_extensions import Self
-
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import RateRule
+from lightning_accum.engine.rule import Rule
 
 
-class Hebb(RateRule):
+class Hebb(Rule):
     r"""Potentiates connections between neurons that are active together: Hebb's plain product.
 
     .. math:: \Delta w = \eta \sum_t y(t) \otimes x(t)
@@ -17,14 +15,13 @@ class Hebb(RateRule):
 
     Args:
         lr: rate.
-        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Hebb, Serial
+        >>> from lightning_accum import Hebb, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> hebb = Hebb(lr=0.1)
+        >>> hebb = RuleTrainer(Hebb(lr=0.1))
         >>> unit = hebb.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0, 3.0]]))
         >>> hebb()
@@ -36,14 +33,16 @@ class Hebb(RateRule):
         formulations of Hebbian learning", doi:10.1007/s00422-002-0353-y, eq. 2.
     """
 
-    _fixed_terms = True
+    spikes = False
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
+    lr: float
+
+    def terms(self, window: Window) -> tuple[Term, ...]:
         """Returns the product of both sides."""
-        return (Term(h.lr, window.post, window.pre),)
+        return (Term(self.lr, window.post, window.pre),)
 
 
-class AntiHebb(RateRule):
+class AntiHebb(Rule):
     r"""Depresses connections between neurons that are active together: Hebb's rule, negated.
 
     .. math:: \Delta w = -\eta \sum_t y(t) \otimes x(t)
@@ -58,8 +57,10 @@ class AntiHebb(RateRule):
         doi:10.1007/BF02331346.
     """
 
-    _fixed_terms = True
+    spikes = False
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
+    lr: float
+
+    def terms(self, window: Window) -> tuple[Term, ...]:
         """Returns the negated product of both sides."""
-        return (Term(-h.lr, window.post, window.pre),)
+        return (Term(-self.lr, window.post, window.pre),)

@@ -1,11 +1,8 @@
 """Homeostasis: each neuron's drive changes until the neuron fires at its target rate."""
 
-import torch
-from typing_extensions import Self
-
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import Rule
+from lightning_accum.engine.rule import Rule
 
 
 class Homeostasis(Rule):
@@ -20,17 +17,16 @@ class Homeostasis(Rule):
     Args:
         lr: rate, the change by one spike.
         target: target rate :math:`\rho`, in Hz.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the target is negative or above one spike a step.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Homeostasis, Serial
+        >>> from lightning_accum import Homeostasis, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 2), torch.nn.Identity())
         >>> _ = layer.connection.bias.data.copy_(torch.tensor([1.0, 0.0]))
-        >>> rule = Homeostasis(lr=0.1, target=250.0, params=["bias"])
+        >>> rule = RuleTrainer(Homeostasis(lr=0.1, target_rate=250.0), params=["bias"])
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(4):  # the first neuron fires in every step, the second never
         ...     _ = layer(torch.zeros(1, 1))
@@ -45,26 +41,19 @@ class Homeostasis(Rule):
         et al. 2011, doi:10.1126/science.1211095.
     """
 
-    _reads_input = False
-
     lr: float
     target: float
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        most = 1000.0 / h.dt
-        fits = is_number(h.target) and 0 <= h.target <= most
-        should = f"a rate between 0 and {most:g} Hz, one spike a step"
-        check_value(fits, "target", h.target, should)
+        fits = is_number(self.target) and 0 <= self.target < float("inf")
+        check_value(fits, "target", self.target, "a firing rate in Hz, at least 0")
 
-    def held_rate(self, name: str) -> float:
-        """Returns the target."""
-        return float(self.state_of(name).hyperparameters.target)
-
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
+    def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns a constant rise, and a fall with each spike."""
-        post, one = window.post, window.one
-        ones = torch.ones((), dtype=post.source.dtype, device=post.activity.device)
-        rise = h.lr * h.target * h.dt / 1000.0
-        return Term(rise, ones.expand(post.activity.shape), one), Term(-h.lr, post, one)
+        most = 1000.0 / window.dt
+        should = f"a rate between 0 and {most:g} Hz, one spike a step"
+        check_value(self.target <= most, "target", self.target, should)
+        rise = self.lr * self.target * window.dt / 1000.0
+        ones = window.post.ones()
+        return Term(rise, ones, window.one), Term(-self.lr, window.post, window.one)

@@ -1,10 +1,8 @@
 """Spike-timing-dependent plasticity of inhibitory synapses."""
 
-from typing_extensions import Self
-
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import Rule
+from lightning_accum.engine.rule import Rule
 
 
 class InhibitorySTDP(Rule):
@@ -24,17 +22,16 @@ class InhibitorySTDP(Rule):
         lr: rate :math:`\eta`.
         target_rate: firing rate :math:`\rho_0` of the postsynaptic neuron, in Hz.
         tc: time constant :math:`\tau` of both traces, in ms.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the target rate is negative or not finite.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import InhibitorySTDP, Serial
+        >>> from lightning_accum import InhibitorySTDP, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0)
+        >>> rule = RuleTrainer(InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0))
         >>> unit = rule.register_cell("inhibition", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))
         >>> rule()
@@ -49,26 +46,16 @@ class InhibitorySTDP(Rule):
     target_rate: float = 5.0
     tc: float = 20.0
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        fits = is_number(h.target_rate) and 0 <= h.target_rate < float("inf")
-        check_value(fits, "target_rate", h.target_rate, "a firing rate in Hz, at least 0")
+        fits = is_number(self.target_rate) and 0 <= self.target_rate < float("inf")
+        check_value(fits, "target_rate", self.target_rate, "a firing rate in Hz, at least 0")
 
-    def weight_range(self, name: str) -> tuple[float | None, float | None]:
-        """Returns zero, as the weights count the strength of inhibition."""
-        return 0.0, None
-
-    def held_rate(self, name: str) -> float:
-        """Returns the target rate."""
-        return float(self.state_of(name).hyperparameters.target_rate)
-
-    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
+    def terms(self, window: Window) -> tuple[Term, ...]:
         """Returns potentiation by pairs in either order, and depression by presynaptic spikes."""
-        alpha = 2.0 * h.target_rate / 1000.0 * h.tc
-        always = window.post.values().new_ones(()).expand(window.post.activity.shape)
+        alpha = 2.0 * self.target_rate / 1000.0 * self.tc
         return (
-            Term(h.lr, window.post, window.pre.trace(h.tc)),
-            Term(h.lr, window.post.trace(h.tc), window.pre),
-            Term(-h.lr * alpha, always, window.pre),
+            Term(self.lr, window.post, window.pre.trace(self.tc)),
+            Term(self.lr, window.post.trace(self.tc), window.pre),
+            Term(-self.lr * alpha, window.post.ones(), window.pre),
         )

@@ -1,19 +1,16 @@
 """STDP by any function of the difference between the nearest spikes' times."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from lightning_accum._checks import check_type
 from lightning_accum.engine import Change, CustomChange, Signal, Term, Window
+from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.terms import Parts
-from lightning_accum.engine.vjp import Outer, WeightVJP
+from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.kernels import Coefficients, Kernel, changes, coefficients_of
-from lightning_accum.functional.reductions import reduction
-from lightning_accum.rules.base import Rule
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
@@ -21,28 +18,12 @@ from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 _CHUNK_ELEMENTS = 1 << 20
 _LONGEST = 1 << 16
 """Steps of a table of changes; a function of unknown form of longer times is computed each time."""
-_STEPS = 100  # between spikes of which a kernel that learns says something
-_TINY = 1e-12
 
 
 def check_kernel(kernel: object) -> None:
     """Raises a ``TypeError`` if a kernel is not callable."""
     should = "a callable that takes a tensor of time differences in ms"
     check_type(callable(kernel), "kernel", kernel, should)
-
-
-def weak_kernel(cls: type[Rule], h: Mapping[str, Any], device: torch.device) -> str:
-    """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty."""
-    dt = h["dt"]
-    apart = dt * torch.arange(-_STEPS, _STEPS + 1.0, device=device)
-    largest = float(changes(h["kernel"], apart).detach().abs().max())
-    if not largest < _TINY:
-        return ""
-    return (
-        f"Its kernel is at most {largest:.0e} for spikes that are up to {_STEPS} steps of {dt:g}"
-        " ms apart: it gets differences in ms, not in seconds or in steps, and returns the change"
-        " of the weight, so look at its time constant and its factor."
-    )
 
 
 class KernelSTDP(Rule):
@@ -59,18 +40,17 @@ class KernelSTDP(Rule):
         kernel: returns the signed change for a tensor of differences, post minus pre, in ms: an
             :class:`~lightning_accum.functional.ExponentialKernel`, a
             :class:`~lightning_accum.functional.GaussianKernel`, or any elementwise function.
-        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the kernel is not callable.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import KernelSTDP, Serial
+        >>> from lightning_accum import KernelSTDP, Serial, RuleTrainer
         >>> from lightning_accum.functional import GaussianKernel
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = KernelSTDP(GaussianKernel(1.0, width=2.0))
+        >>> rule = RuleTrainer(KernelSTDP(GaussianKernel(1.0, width=2.0)))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 1.0):
         ...     _ = layer(torch.tensor([[spike]]))
@@ -83,26 +63,23 @@ class KernelSTDP(Rule):
         (nearest-neighbor schemes).
     """
 
-    _traces = 3
-
     kernel: Kernel
 
-    why_unmoved = classmethod(weak_kernel)
-
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""
-        super().check(h)
-        check_kernel(h.kernel)
+        check_kernel(self.kernel)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Change]:
+    def terms(self, window: Window) -> Sequence[Change]:
         """Returns the kernel of the age of the other side's spike, each sign in its own part."""
         pre, post = window.pre, window.post
-        if self.backend == "auto" and reduction(h.batch_reduction).adds and window.vjp.is_matrix:
-            pairs = SpikePairs(h.kernel, post, pre)
+        if window.vjp.is_matrix:
+            pairs = SpikePairs(self.kernel, post, pre)
             if pairs.is_fast:
                 return (pairs,)
-        by_pre = changes(h.kernel, pre.age())
-        by_post = changes(lambda age: h.kernel(-age), post.age()).masked_fill_(post.age() == 0, 0)
+        by_pre = changes(self.kernel, pre.age())
+        by_post = changes(lambda age: self.kernel(-age), post.age()).masked_fill_(
+            post.age() == 0, 0
+        )
         return [
             term
             for sign in (1.0, -1.0)
@@ -114,21 +91,6 @@ class KernelSTDP(Rule):
 
 
 # --------------------------------------------------------------- pairs, synapse by synapse
-class Synapses(Outer):
-    """Sums outer products into a matrix that has an entry for each synapse, as delays do."""
-
-    def check(self, post: Tensor, pre: Tensor) -> None:
-        """Raises a ``ValueError`` if the shape is not ``[out, in]``."""
-        # The connection is not run, because one with delays keeps past inputs.
-        param: Tensor = getattr(self.module, self.name)
-        expected = (post.shape[-1], pre.shape[-1])
-        if tuple(param.shape) != expected:
-            raise ValueError(
-                f"Parameter {self.place} should have an entry for each synapse, shape"
-                f" {list(expected)}. Found {list(param.shape)}."
-            )
-
-
 class SpikePairs(CustomChange):
     """Sums a kernel over nearest pairs of spikes: every spike visits all synapses of its neuron."""
 

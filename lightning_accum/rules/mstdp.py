@@ -1,18 +1,16 @@
 """Pair STDP, modulated by a reward that comes at once, or later."""
 
-from typing_extensions import Self
+from dataclasses import field
 
-from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Change, Window
-from lightning_accum.functional.reductions import reduction
-from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules.neuromodulator import Neuromodulator
+from lightning_accum.engine.neuromodulator import Neuromodulator
+from lightning_accum.engine.rule import Rule
+from lightning_accum.functional.traces import TraceMode
 from lightning_accum.rules.reward_modulated import reward_modulated
-from lightning_accum.rules.stdp import PairRule
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.rules.stdp import pairs
 
 
-class MSTDP(PairRule):
+class MSTDP(Rule):
     r"""Pair STDP, modulated by the reward of the same step.
 
     .. math::
@@ -28,14 +26,13 @@ class MSTDP(PairRule):
         lr_post, lr_pre, tc_post, tc_pre, trace_mode: as for :class:`STDP`.
         reward: a :class:`Neuromodulator`, if rewards release one, whose level is then :math:`r(t)`;
             rewards themselves are when ``None``.
-        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import MSTDP, Serial
+        >>> from lightning_accum import MSTDP, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = MSTDP(lr_post=1.0, lr_pre=0.0)
+        >>> rule = RuleTrainer(MSTDP(lr_post=1.0, lr_pre=0.0))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> _ = layer(torch.ones(2, 1))
         >>> rule(reward=torch.tensor([1.0, -3.0]))  # two samples, one spike pair each
@@ -47,19 +44,19 @@ class MSTDP(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 
-    def terms(self, window: Window, h: Self) -> list[Change]:
+    def terms(self, window: Window) -> list[Change]:
         """Returns both terms of pair STDP, times the reward."""
-        return reward_modulated(window, self.pairs(window, h))
-
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns the rates and decays of one step, to be multiplied by the reward."""
-        pairs = super().loop_constants(h, batch)
-        return None if pairs is None or h.reward is not None else pairs._replace(reward=1.0)
+        return reward_modulated(window, pairs(self, window))
 
 
-class MSTDPET(PairRule):
+class MSTDPET(Rule):
     r"""Pair STDP whose changes wait for the reward in an eligibility trace.
 
     .. math::
@@ -77,14 +74,13 @@ class MSTDPET(PairRule):
     Args:
         lr_post, lr_pre, tc_post, tc_pre, trace_mode, reward: as for :class:`MSTDP`.
         tc_eligibility: time constant :math:`\tau_e` of the eligibility trace, in ms.
-        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import MSTDPET, Serial
+        >>> from lightning_accum import MSTDPET, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0)
+        >>> rule = RuleTrainer(MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 0.0):
         ...     _ = layer(torch.tensor([[spike]]))
@@ -96,19 +92,14 @@ class MSTDPET(PairRule):
         Florian 2007, as for :class:`MSTDP`, eqs. 13-14 (MSTDPET).
     """
 
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     tc_eligibility: float = 25.0
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 
-    def terms(self, window: Window, h: Self) -> list[Change]:
+    def terms(self, window: Window) -> list[Change]:
         """Returns both terms of pair STDP, times the discounted future reward."""
-        return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)
-
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns what becomes eligible in one step of a sample, and the factor of the reward."""
-        pairs, tc = super().loop_constants(h, batch), h.tc_eligibility
-        share = reduction(h.batch_reduction).share(batch)
-        if pairs is None or share is None or h.reward is not None:
-            return None
-        pairs = pairs._replace(rate_post=h.lr_post / tc, rate_pre=h.lr_pre / tc)
-        decay = decay_factor(tc, h.dt)
-        return pairs._replace(reward=share * h.dt, tc_eligibility=tc, eligibility=decay)
+        return reward_modulated(window, pairs(self, window), tc=self.tc_eligibility)

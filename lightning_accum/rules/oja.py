@@ -1,12 +1,10 @@
 """Hebb's rule with a decay that normalizes: the first principal component."""
 
-from typing_extensions import Self
-
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import RateRule
+from lightning_accum.engine.rule import Rule
 
 
-class Oja(RateRule):
+class Oja(Rule):
     r"""Adds a decay to Hebb's rule that brings each neuron's weights to unit length.
 
     .. math:: \Delta w = \eta \sum_t \left( y(t) \otimes x(t) - y(t)^2\, w \right)
@@ -16,14 +14,13 @@ class Oja(RateRule):
 
     Args:
         lr: rate; stable below about one over the input's squared length.
-        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Oja, Serial
+        >>> from lightning_accum import Oja, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.constant_(layer.connection.weight, 0.5)
-        >>> oja = Oja(lr=0.1)
+        >>> oja = RuleTrainer(Oja(lr=0.1))
         >>> unit = oja.register_cell("pca", layer.cell)
         >>> for _ in range(200):
         ...     _ = layer(torch.tensor([[2.0, 1.0], [-2.0, -1.0]]))
@@ -37,8 +34,12 @@ class Oja(RateRule):
         doi:10.1007/BF00275687, eq. 3.
     """
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
+    spikes = False
+
+    lr: float
+
+    def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns Hebb's product, and a decay by the square of the output."""
         squared = window.post.values() ** 2
-        decay = window.decay(-h.lr, squared)
-        return Term(h.lr, window.post, window.pre), decay
+        decay = window.decay(-self.lr, squared)
+        return Term(self.lr, window.post, window.pre), decay

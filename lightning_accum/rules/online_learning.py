@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors, check_value
+from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.distributed.world import processes
+from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.rules._online_loops import Unsuited, check_suited, run_compiled
-from lightning_accum.rules.base import Rule
-from lightning_accum.rules.neuromodulator import modulators_of
 
 
 def learn_online(
-    rule: Rule, layer: nn.Module, inputs: Tensor, *, update_every: int = 1, **given: Any
+    trainer: RuleTrainer, layer: nn.Module, inputs: Tensor, *, update_every: int = 1, **given: Any
 ) -> Tensor:
     r"""Simulates a sequence, and applies what a rule learned after every few steps.
 
@@ -33,7 +33,7 @@ def learn_online(
     gives the same result up to rounding; :func:`why_step_by_step` says why.
 
     Args:
-        rule: the rule, with the layer's cell registered.
+        trainer: the trainer of a rule, with the layer's cell registered.
         layer: the modules of the rule's cells, in training mode, which are called with pieces of
             the sequence: one step ``[B, ...]`` if the rule has ``time_dim=None``, ``[t, B, ...]``
             if it has ``time_dim=0``.
@@ -53,11 +53,11 @@ def learn_online(
 
     Example:
         >>> import torch
-        >>> from lightning_accum import STDP, Serial
+        >>> from lightning_accum import STDP, Serial, RuleTrainer
         >>> from lightning_accum.nn import LIF, Linear
         >>> layer = Serial(Linear(2, 1, bias=False), LIF(1))
         >>> _ = torch.nn.init.constant_(layer.connection.weight, 0.6)
-        >>> rule = STDP(lr_post=0.1, lr_pre=-0.05)
+        >>> rule = RuleTrainer(STDP(lr_post=0.1, lr_pre=-0.05))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> learn_online(rule, layer, torch.ones(3, 1, 2)).flatten()
         tensor([1., 1., 1.])
@@ -72,19 +72,19 @@ def learn_online(
             "Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found shape"
             f" {tuple(inputs.shape)}."
         )
-    settings = [rule.state_of(name).hyperparameters for name, _ in rule.named_cells]
-    times = {h.time_dim for h in settings}
+    states = [trainer.state_of(name) for name, _ in trainer.named_cells]
+    times = {state.options.time_dim for state in states}
     if len(times) != 1:
         found = "no cells" if not times else f"cells with `time_dim` among {times}"
         raise ValueError(
-            "Argument `rule` should have cells that are all called in one way. Found"
-            f" {found}: register the layer's cell, `rule.register_cell(name, layer.cell)`."
+            "Argument `trainer` should have cells that are all called in one way. Found"
+            f" {found}: register the layer's cell, `trainer.register_cell(name, layer.cell)`."
         )
-    if rule.hosted:
+    if trainer.hosted:
         raise ValueError(
-            f"A `{type(rule).__name__}` should learn online by itself. Found it in a callback or"
+            f"A trainer of `{trainer.title}` should learn online by itself. Found it in a callback or"
             " a FabricCellTrainer, which evaluates and applies it at the end of each batch: leave"
-            " it out there, and register the layer's cell with the rule."
+            " it out there, and register the layer's cell with the trainer."
         )
     if processes() > 1:
         raise ValueError(
@@ -92,25 +92,25 @@ def learn_online(
             f" after the first step. Found {processes()} processes: apply updates at the end of a"
             " batch."
         )
-    if not rule.training:
+    if not trainer.training:
         warnings.warn(
-            f"A `{type(rule).__name__}` should be in training mode to learn online. Found"
+            f"A trainer of `{trainer.title}` should be in training mode to learn online. Found"
             " evaluation mode, in which it records nothing: call `train()` on the rule, or the"
             " layer itself if nothing should be learned.",
             RuntimeWarning,
             stacklevel=2,
         )
-    names = {"reward"}.union(*map(modulators_of, settings)) & given.keys()
+    names = {"reward"}.union(*(modulators_of(state.rule) for state in states)) & given.keys()
     divided = _by_call({name: given[name] for name in names}, inputs, update_every)
     if update_every == 1:
-        spikes = run_compiled(rule, layer, inputs, given)
+        spikes = run_compiled(trainer, layer, inputs, given)
         if spikes is not None:
             return spikes
     outputs = []
     for at, piece in enumerate(inputs.split(update_every)):
         outputs += [layer(piece)] if 0 in times else [layer(step)[None] for step in piece]
-        rule(carry=True, **{**given, **{name: pieces[at] for name, pieces in divided.items()}})
-        rule.update()
+        trainer(carry=True, **{**given, **{name: pieces[at] for name, pieces in divided.items()}})
+        trainer.update()
     return torch.cat(outputs) if outputs else layer(inputs)
 
 
@@ -134,7 +134,7 @@ def _by_call(
 
 
 def why_step_by_step(
-    rule: Rule, layer: nn.Module, inputs: Tensor, *, update_every: int = 1, **given: Any
+    trainer: RuleTrainer, layer: nn.Module, inputs: Tensor, *, update_every: int = 1, **given: Any
 ) -> str | None:
     """Returns why :func:`learn_online` calls a layer step by step, ``None`` if one loop runs it.
 
@@ -145,17 +145,17 @@ def why_step_by_step(
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Oja, Serial
+        >>> from lightning_accum import Oja, Serial, RuleTrainer
         >>> from lightning_accum.nn import LIF, Linear
-        >>> layer, rule = Serial(Linear(2, 1, bias=False), LIF(1)), Oja(0.1)
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> layer, rule = Serial(Linear(2, 1, bias=False), LIF(1)), RuleTrainer(Oja(0.1))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
         'the loop knows no `Oja`'
     """
     if update_every != 1:
         return f"the loop updates after every step, and `update_every = {update_every}`"
     try:
-        check_suited(rule, layer, inputs, given)
+        check_suited(trainer, layer, inputs, given)
     except Unsuited as why:
         return str(why)
     return None

@@ -1,32 +1,31 @@
 """Online training through time: deep spiking networks learn from a gradient without memory."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from dataclasses import field
 
 from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Change, Window
+from lightning_accum.engine.feedback import LearningSignal
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
+from lightning_accum.observe.monitor import StateSource
 from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow, fold_window
-from lightning_accum.rules._signals import StateSource
-from lightning_accum.rules.feedback import LearningSignal
-from lightning_accum.rules.potential_rule import PotentialRule
+from lightning_accum.rules.potential_rule import PotentialRule, check_given, of_neuron
 
 
 class GradientRule(PotentialRule):
     """Base of rules that learn from the gradient within a step; OTTT describes the arguments."""
 
-    averages_processes: ClassVar[bool] = True
-    batch_reduction = "sum"
+    def of_cell(self, name: str, cell: Cell) -> Self:
+        """Returns the rule with the constants of the cell's neuron.
 
-    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the neuron does not suit, or passes gradients through time."""
-        super().check_cell(name, cell, h)
+        Raises:
+            ValueError: if the neuron does not suit, or passes gradients through time.
+        """
         gradient = getattr(cell.neuron, "gradient", "step")
         if gradient in ("none", "time"):
             raise ValueError(
@@ -35,10 +34,11 @@ class GradientRule(PotentialRule):
                 f" `gradient = {gradient!r}`: make it as"
                 f' `{type(cell.neuron).__name__}(..., gradient="step")`.'
             )
+        return super().of_cell(name, cell)
 
-    def states(self, h: Self) -> Mapping[str, StateSource]:
+    def states(self) -> Mapping[str, StateSource]:
         """Records the gradient by the neuron's output, the potential and the threshold."""
-        return {"gradient": GradientMonitor, **super().states(h)}
+        return {"gradient": GradientMonitor, **super().states()}
 
 
 class OTTT(GradientRule):
@@ -74,7 +74,6 @@ class OTTT(GradientRule):
         batch_reduction: the sum follows the gradient of the loss, be this a sum or a mean over
             samples; a mean of a mean loss would be divided by the size of the batch twice. Over
             several processes a sum is averaged, as DDP averages gradients.
-        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the surrogate is of another type.
@@ -82,11 +81,11 @@ class OTTT(GradientRule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import OTTT, Serial
+        >>> from lightning_accum import OTTT, Serial, RuleTrainer
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
         >>> readout = torch.nn.Linear(4, 2)
-        >>> rule = OTTT(lr=0.01, time_dim=0)
+        >>> rule = RuleTrainer(OTTT(lr=0.01), time_dim=0)
         >>> unit = rule.register_cell("hidden", layer.cell)
         >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
         >>> rule()
@@ -101,17 +100,23 @@ class OTTT(GradientRule):
     """
 
     lr: float
-    tc_mem: float = field(default=None, of_neuron="tc_mem", kw_only=True)
+    tc_mem: float = of_neuron("tc_mem")
     tc_next: float | None = field(default=None, kw_only=True)
 
-    def prepare(self, recording: Recording, h: Self) -> FoldedWindow:
+    def of_cell(self, name: str, cell: Cell) -> Self:
+        """Returns the rule with the constants of the cell's neuron, as :class:`EProp` does."""
+        found = super().of_cell(name, cell)
+        check_given(found, name, cell, "tc_mem")
+        return found
+
+    def prepare(self, recording: Recording) -> FoldedWindow:
         """Folds the gradients and pseudo-derivatives of a window, backwards in time."""
         gradient = widened(recording.activity("gradient"))
         signal = LearningSignal(gradient, None, gradient.shape, every_step=True)
-        kappa = 0.0 if h.tc_next is None else decay_factor(h.tc_next, h.dt)
-        return fold_window(recording, h, FoldConstants(kappa, 0.0, 0.0, 0.0, 0.0), signal)
+        kappa = 0.0 if self.tc_next is None else decay_factor(self.tc_next, recording.dt)
+        return fold_window(recording, self, FoldConstants(kappa, 0.0, 0.0, 0.0, 0.0), signal)
 
-    def terms(self, window: Window, h: Self) -> Sequence[Change]:
+    def terms(self, window: Window) -> Sequence[Change]:
         """Returns the gradient by the potential, times the low-pass of the input."""
         folded: FoldedWindow = window.prepared
-        return folded.terms(window, window.pre.trace(h.tc_mem), h.lr)
+        return folded.terms(window, window.pre.trace(self.tc_mem), self.lr)

@@ -1,65 +1,66 @@
 """The bases of rules with a third factor: constants of the neuron, and its membrane potential."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import field
+from typing import Any
 
 import torch
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type, check_value, is_number
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.independent_trainer import field
-from lightning_accum.engine.recording import Given, Recording
+from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.rule import Rule, fields_of
 from lightning_accum.functional.spikes import Surrogate, Triangular
-from lightning_accum.rules._signals import StateSource, check_source
-from lightning_accum.rules.base import Rule
+from lightning_accum.observe.monitor import StateSource, check_source
 from lightning_accum.sparse.eprop import Potential
 
 _OMIT = "leave it out, and the rule takes the neuron's"
 
 
-class ThirdFactorRule(Rule, kw_only=True):
+def of_neuron(attribute: str) -> Any:
+    """Returns a field that is an attribute of the neuron when it is ``None``, and equal to it."""
+    return field(default=None, kw_only=True, metadata={"of_neuron": attribute})
+
+
+class ThirdFactorRule(Rule):
     """Base of rules some of whose hyperparameters belong to the neuron."""
 
-    # A hyperparameter that names an attribute `of_neuron` is that of the neuron when it is None;
-    # one that is given should equal it.
+    graded = True
 
-    _counts_values: ClassVar[bool] = True
+    def of_cell(self, name: str, cell: Cell) -> Self:
+        """Returns the rule with the constants of the cell's neuron.
 
-    def required(self, h: Self) -> tuple[str, ...]:
-        """Returns names of hyperparameters that a registered cell should have."""
-        return ("tc_mem",) if "tc_mem" in self._fields else ()
-
-    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the neuron has another constant than the rule, or none."""
-        super().check_cell(name, cell, h)
-        kind = type(cell.neuron).__name__
-        for own, attribute in self._of_neuron.items():
-            value, mine = getattr(cell.neuron, attribute, None), getattr(h, own)
+        Raises:
+            ValueError: if the neuron has another constant than the rule, or none.
+        """
+        neuron, found = cell.neuron, dict[str, Any]()
+        for own, attribute in _constants_of(self).items():
+            value, mine = getattr(neuron, attribute, None), getattr(self, own)
             should = f"`{attribute}` of the neuron of cell `{name}`, {value}"
             check_value(mine is None or not _differ(value, mine), own, mine, should, _OMIT)
-        for own in self.required(h):
-            if getattr(h, own) is None:
-                raise ValueError(
-                    f"Argument `{own}` should be given for cell `{name}`, in ms, because its"
-                    f" neuron, a `{kind}`, has no `{self._of_neuron[own]}`. Found None: give the"
-                    f" rule `{own}=20.0`, or what the neuron computes with."
-                )
-
-    def complete(self, cell: Cell, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
-        found = dict(given)
-        for own, attribute in self._of_neuron.items():
-            value = getattr(cell.neuron, attribute, None)
-            if found[own] is None and (is_number(value) or isinstance(value, Surrogate)):
+            if mine is None and (is_number(value) or isinstance(value, Surrogate)):
                 found[own] = value
-        return found
+        return dataclasses.replace(self, **found) if found else self  # type: ignore[type-var]
 
-    @property
-    def _of_neuron(self) -> dict[str, str]:
-        """By hyperparameter, the attribute of the neuron that it should equal."""
-        return {name: each.of_neuron for name, each in self._fields.items() if each.of_neuron}
+
+def _constants_of(rule: Rule) -> dict[str, str]:
+    """Returns, by hyperparameter, the attribute of the neuron that it should equal."""
+    own = ((each.name, each.metadata.get("of_neuron")) for each in fields_of(rule))
+    return {name: attribute for name, attribute in own if attribute}
+
+
+def check_given(rule: Rule, name: str, cell: Cell, *required: str) -> None:
+    """Raises a ``ValueError`` if neither the neuron of a cell nor the rule has a constant."""
+    for own in required:
+        if getattr(rule, own) is None:
+            raise ValueError(
+                f"Argument `{own}` should be given for cell `{name}`, in ms, because its"
+                f" neuron, a `{type(cell.neuron).__name__}`, has no `{_constants_of(rule)[own]}`."
+                f" Found None: give the rule `{own}=20.0`, or what the neuron computes with."
+            )
 
 
 def _differ(value: Any, mine: Any) -> bool:
@@ -69,83 +70,65 @@ def _differ(value: Any, mine: Any) -> bool:
     return isinstance(value, Surrogate) and value != mine
 
 
-class PotentialRule(ThirdFactorRule, kw_only=True):
+class PotentialRule(ThirdFactorRule):
     """Base of rules that read the membrane potential; EProp describes the arguments."""
 
-    surrogate: Surrogate = field(default=None, of_neuron="surrogate")
-    membrane: StateSource = "membrane"
-    threshold: StateSource | float = "threshold"
+    surrogate: Surrogate = of_neuron("surrogate")
+    membrane: StateSource = field(default="membrane", kw_only=True)
+    threshold: StateSource | float = field(default="threshold", kw_only=True)
 
-    follows_error: ClassVar[bool] = True
-    _states_in_terms: ClassVar[bool] = False
-    _of_zero: ClassVar[Mapping[str, str]] = {
-        "pseudo-derivative": "the pseudo-derivative of its neurons was 0 at every potential that"
-        " was looked at: give the rule the neuron's own `threshold=`, and by `membrane=` its"
-        " potential before the reset, or a wider `surrogate=`.",
-        "feedback": "all weights of its feedback were 0, so that no error reached the neurons: if"
-        " they are those of the readout, give it other first weights, or train it too; or take"
-        " `RandomFeedback`.",
-    }
-
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises an error if hyperparameters make no sense."""
-        super().check(h)
-        fits = h.surrogate is None or isinstance(h.surrogate, Surrogate)
-        check_type(fits, "surrogate", h.surrogate, "a surrogate, such as `Triangular()`, or None")
-        check_source("membrane", h.membrane)
-        if is_number(h.threshold):
-            check_finite(threshold=h.threshold)
+        fits = self.surrogate is None or isinstance(self.surrogate, Surrogate)
+        should = "a surrogate, such as `Triangular()`, or None"
+        check_type(fits, "surrogate", self.surrogate, should)
+        check_source("membrane", self.membrane)
+        if is_number(self.threshold):
+            check_finite(threshold=self.threshold)
         else:
-            check_source("threshold", h.threshold)
+            check_source("threshold", self.threshold)
 
-    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if the neuron has no states, or other constants than the rule."""
-        super().check_cell(name, cell, h)
+    def of_cell(self, name: str, cell: Cell) -> Self:
+        """Returns the rule with the constants of the cell's neuron.
+
+        Raises:
+            ValueError: if the neuron has other constants than the rule, or varies its threshold.
+        """
+        found = super().of_cell(name, cell)
         constant: Any = getattr(cell.neuron, "constant_threshold", None)
-        own = h.threshold
+        own = self.threshold
         should = f"that of the neuron of cell `{name}`, {constant}"
         differ = is_number(own) and _differ(constant, own)
         check_value(not differ, "threshold", own, should, _OMIT)
         kept = {**dict(cell.neuron.named_parameters()), **dict(cell.neuron.named_buffers())}
-        found = kept.get(own) if isinstance(own, str) else None
-        if found is not None and not found.ndim:  # an attribute may get a shape later
+        value = kept.get(own) if isinstance(own, str) else None
+        if value is not None and not value.ndim:  # an attribute may get a shape later
             raise ValueError(
                 "Argument `threshold` should be a number if the neuron's is the same for all"
                 f" samples. Found that `{own}` of the `{type(cell.neuron).__name__}` of cell"
-                f" `{name}` is {found.item():g}: pass `threshold={found.item():g}` to the rule."
+                f" `{name}` is {value.item():g}: pass `threshold={value.item():g}` to the rule."
             )
+        new: dict[str, Any] = {"surrogate": Triangular()} if found.surrogate is None else {}
+        if is_number(constant) and own == "threshold":
+            new["threshold"] = constant  # needs no memory, unlike that of every step and sample
+        return dataclasses.replace(found, **new) if new else found  # type: ignore[type-var]
 
-    def complete(self, cell: Cell, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns the hyperparameters of a new cell; those that are ``None`` are the neuron's."""
-        found = super().complete(cell, given)
-        if found["surrogate"] is None:
-            found["surrogate"] = Triangular()
-        constant = getattr(cell.neuron, "constant_threshold", None)
-        if is_number(constant) and found["threshold"] == "threshold":
-            found["threshold"] = constant  # needs no memory, unlike that of every step and sample
-        return found
-
-    def states(self, h: Self) -> Mapping[str, StateSource]:
+    def states(self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""
-        if is_number(h.threshold):
-            return {"membrane": h.membrane}
-        return {"membrane": h.membrane, "threshold": h.threshold}
-
-    def _factors(self, inputs: Given, recording: Recording, h: Self) -> Mapping[str, Any]:
-        """Returns, by name, the inputs and the pseudo-derivative."""
-        derivative = potential(recording, h).derivative
-        return {**super()._factors(inputs, recording, h), "pseudo-derivative": derivative}
+        if is_number(self.threshold):
+            return {"membrane": self.membrane}
+        return {"membrane": self.membrane, "threshold": self.threshold}
 
 
-def potential(recording: Recording, h: PotentialRule) -> Potential:
+def potential(recording: Recording, rule: PotentialRule) -> Potential:
     """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative."""
     membrane = recording.activity("membrane")
     check_real("membrane", membrane.dtype)
-    if is_number(h.threshold):
-        return Potential(membrane, h.threshold, h.surrogate)
+    if is_number(rule.threshold):
+        return Potential(membrane, rule.threshold, rule.surrogate)
     threshold = recording.activity("threshold")
     check_real("threshold", threshold.dtype)
-    return Potential(membrane, threshold, h.surrogate)
+    return Potential(membrane, threshold, rule.surrogate)
 
 
 def check_real(name: str, dtype: torch.dtype) -> None:

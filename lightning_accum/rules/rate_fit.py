@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, final
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_tensors, names_in, nearest, quoted
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.state import rates_in
-from lightning_accum.rules.base import Rule
+from lightning_accum.cells.rule_trainer import RuleTrainer
+from lightning_accum.engine.rule import Rule, rates_in
 from lightning_accum.updates import Accumulator
 
 _ROUNDS, _STEP, _DONE = 60, 1e-4, 1e-7  # of the search for times: at most, difference, precision
@@ -42,7 +42,7 @@ class RateFit:
 
 
 def fit_rates(
-    rule: Rule,
+    rule: Rule | RuleTrainer,
     pre: Tensor,
     post: Tensor,
     change: Tensor,
@@ -60,9 +60,9 @@ def fit_rates(
 
     Args:
         rule: the rule, with the sign of each rate, and where each time constant begins. A rate of 0
-            stays 0.
+            stays 0. Or its trainer, for other options than the default.
         pre: ``[W, T, B, in]`` activity before the connection, in windows after each of which the
-            weights were measured; ``[T, B, in]`` for one. With ``carry`` of the rule they are
+            weights were measured; ``[T, B, in]`` for one. With ``carry`` of the trainer they are
             pieces of one stream.
         post: ``[W, T, B, out]`` activity of the neurons.
         change: ``[W, out, in]`` the change of the weights in each window.
@@ -79,17 +79,17 @@ def fit_rates(
 
     Example:
         >>> import torch
-        >>> from lightning_accum import STDP, Serial
+        >>> from lightning_accum import STDP, RuleTrainer, Serial
         >>> generator = torch.Generator().manual_seed(0)
         >>> pre, post = (torch.rand(200, 1, n, generator=generator) < 0.1 for n in (9, 5))
         >>> layer = Serial(nn.Linear(9, 5, bias=False), nn.Identity())
-        >>> secret = STDP(0.02, -0.01, tc_post=30.0, tc_pre=10.0, time_dim=0)
+        >>> secret = RuleTrainer(STDP(0.02, -0.01, tc_post=30.0, tc_pre=10.0), time_dim=0)
         >>> unit = secret.register_cell("cell", layer.cell)
         >>> unit.monitors["pre"](pre), unit.monitors["post"](post)
         (None, None)
         >>> secret()
         >>> change = unit.cell.updater.weight.update(layer.connection.weight)
-        >>> found = fit_rates(STDP(1.0, -1.0), pre, post, change, tune=["tc_post", "tc_pre"])
+        >>> found = fit_rates(RuleTrainer(STDP(1.0, -1.0)), pre, post, change, tune=["tc_post", "tc_pre"])
         >>> {name: round(value, 3) for name, value in found.values.items()}
         {'lr_post': 0.02, 'lr_pre': -0.01, 'tc_post': 30.0, 'tc_pre': 10.0}
     """
@@ -159,18 +159,19 @@ class _Problem:
             )
         self.change = given.pop("change").detach().double().flatten()
         self.weight, self.inputs = given.pop("weight", None), given
-        self.kind = type(rule)
-        self.settings = {**vars(rule.defaults), "time_dim": 0, "params": ("weight",)}
+        trainer = rule if isinstance(rule, RuleTrainer) else RuleTrainer(rule)
+        self.rule, self.options = trainer.rule, trainer.options
+        self.settings = vars(self.rule)
         rates = rates_in(self.settings)
         self.rates = {name: float(rate) for name, rate in rates.items() if rate}  # type: ignore[arg-type]
         if not self.rates:
             raise ValueError(
                 f"Argument `rule` should have a rate that is not 0, with its sign. Found {rates}."
             )
-        if rule.states(rule.defaults):
+        if states := self.rule.states():
             raise ValueError(
                 f"Argument `rule` should learn from activity alone. Found `{self.kind.__name__}`,"
-                f" which records {quoted(rule.states(rule.defaults))} of its neuron."
+                f" which records {quoted(states)} of its neuron."
             )
 
     def time(self, name: str) -> float:
@@ -230,21 +231,22 @@ class _Problem:
 
     def _changes(self, settings: Mapping[str, Any], fill: float) -> Tensor:
         """Returns the change in each window, one after the other."""
-        rule = self.kind(**{**self.settings, **settings})
-        rule.hosted = True  # so that nobody looks for what becomes of the changes
+        options: Any = {**vars(self.options), "time_dim": 0, "params": ("weight",)}
+        trainer = RuleTrainer(replace(self.rule, **settings), **options)  # type: ignore[type-var]
+        trainer.hosted = True  # so that nobody looks for what becomes of the changes
         size = self.pre.shape[-1], self.post.shape[-1]
-        options = {"bias": False, "dtype": torch.float64, "device": self.pre.device}
-        connection = nn.utils.skip_init(nn.Linear, *size, **options)  # draws no random numbers
+        made = {"bias": False, "dtype": torch.float64, "device": self.pre.device}
+        connection = nn.utils.skip_init(nn.Linear, *size, **made)  # draws no random numbers
         cell, found = Cell(connection, nn.Identity()), []
-        unit = rule.register_cell("cell", cell)
-        pending = cast(Accumulator, rule.updater_of("cell", "weight").weight)
+        unit = trainer.register_cell("cell", cell)
+        pending = cast(Accumulator, trainer.updater_of("cell", "weight").weight)
         for i in range(len(self.pre)):
             given = torch.full((), fill) if self.weight is None else self.weight[i]
             connection.weight.data.copy_(given)
             for side, activity in (("pre", self.pre), ("post", self.post)):
                 if side in unit.monitors:
                     unit.monitors[side](activity[i])
-            rule(**{name: value[i] for name, value in self.inputs.items()})
+            trainer(**{name: value[i] for name, value in self.inputs.items()})
             change = pending.update(connection.weight)
             found.append(torch.zeros(size[::-1]) if change is None else change.clone())
             pending.clear()

@@ -1,18 +1,21 @@
 """Scales terms by a reward, the third factor, at once or through an eligibility trace."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.evaluate import per_sample
+from lightning_accum.engine.products import Product
+from lightning_accum.engine.recording import given_value
+from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import decay_factor, reverse_trace
-from lightning_accum.rules.neuromodulator import given_value
 
 
 def reward_modulated(
@@ -50,25 +53,63 @@ def reward_modulated(
         ValueError: if the reward is something else, or given together with a modulator.
         KeyError: if the rule has no such modulator.
     """
-    rewards = _reward(window, reward, modulator)
-    if tc is None and not isinstance(rewards, Tensor) and rewards:  # by 0, no trace would be used
-        return [replace(term, rate=term.rate * rewards) for term in terms]
-    if not isinstance(rewards, Tensor):
-        rewards = _like(window).new_full((window.total, 1), rewards)
-    parts = ((1.0, rewards.clamp(min=0)), (-1.0, rewards.neg().clamp(min=0)))
-    found: list[Change] = []
-    if tc is None:
-        factors = list(parts)
-    else:
-        decay = decay_factor(tc, window.dt)
-        factors = [(sign, reverse_trace(size, decay) * (window.dt / tc)) for sign, size in parts]
-        first = tuple(size[0] * tc * decay for _, size in factors)
-        found.append(_Eligibility(window, terms, tc, (first[0], first[1])))
-    dims = [1] * (window.post.activity.ndim - 2)
-    for sign, size in factors:
-        size = size[window.steps].unflatten(1, (-1, *dims))
-        found += [replace(t, rate=sign * t.rate, post=t.operands[0] * size) for t in terms]
-    return found
+    if reward is not None and modulator is not None:
+        raise ValueError(
+            "Arguments `reward` and `modulator` should not both be given. Found"
+            f" `modulator = {modulator!r}` and a reward: multiply it by"
+            f" `window.modulator({modulator!r})`, and give the product as `reward`."
+        )
+    return [Modulated(tuple(terms), tc, reward, modulator)]
+
+
+@dataclass(frozen=True)
+class Modulated(Change):
+    """Terms that a reward multiplies, which is known when a window is evaluated."""
+
+    terms: tuple[Term, ...]
+    tc: float | None
+    reward: object = None
+    modulator: str | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether terms and reward are names."""
+        return self.reward is None and all(term.is_named for term in self.terms)
+
+    @property
+    def signals(self) -> set[str]:
+        """The names of the signals of all terms."""
+        return {name for term in self.terms for name in term.signals}
+
+    def expand(self, window: Window) -> list[Change]:
+        """Returns the terms times the reward of a window."""
+        tc, rewards = self.tc, _reward(window, self.reward, self.modulator)
+        if tc is None and not isinstance(rewards, Tensor) and rewards:  # by 0, no trace is used
+            return [replace(term, rate=term.rate * rewards) for term in self.terms]
+        if not isinstance(rewards, Tensor):
+            rewards = _like(window).new_full((window.total, 1), rewards)
+        parts = ((1.0, rewards.clamp(min=0)), (-1.0, rewards.neg().clamp(min=0)))
+        found: list[Change] = []
+        if tc is None:
+            factors = list(parts)
+        else:
+            decay = decay_factor(tc, window.dt)
+            factors = [(s, reverse_trace(size, decay) * (window.dt / tc)) for s, size in parts]
+            first = tuple(size[0] * tc * decay for _, size in factors)
+            found.append(_Eligibility(window, self.terms, tc, (first[0], first[1])))
+        dims = [1] * (window.post.activity.ndim - 2)
+        for sign, size in factors:
+            size = size[window.steps].unflatten(1, (-1, *dims))
+            found += [_scaled(each, window, size, sign) for each in self.terms]
+        return found
+
+
+def _scaled(term: Term, window: Window, factor: Tensor, sign: float = 1.0) -> Term:
+    """Returns a term whose postsynaptic side is multiplied by a factor of steps and samples."""
+    post = term.post if isinstance(term.post, Signal) else Signal(Activity(term.post))
+    if post.is_named:
+        post = window.with_data(post)
+    return replace(term, rate=sign * term.rate, post=post * factor)
 
 
 def eligibility_key(param: str, part: str, tc: float, place: int = 0) -> StateKey:
@@ -108,7 +149,7 @@ class _Eligibility(CustomChange):
         decay = decay_factor(self.tc, window.dt)
         ago = torch.arange(window.total - 1, -1, -1, device=activity.device)[window.steps]
         left = (decay ** ago.to(dtype) / self.tc).reshape(-1, *[1] * (activity.ndim - 1))
-        scaled = [replace(term, post=term.operands[0] * left) for term in self.terms]
+        scaled = [Product(_scaled(term, window, left), window) for term in self.terms]
         after = {}
         for key, before, new in zip(self.keys, self.before, per_sample(scaled, vjp), strict=True):
             # The first piece of a window has the eligibility decay to the end of the whole window.
@@ -122,12 +163,6 @@ class _Eligibility(CustomChange):
 
 def _reward(window: Window, reward: object, modulator: str | None) -> float | Tensor:
     """Returns the reward as a number, or as a tensor ``[total steps, B or 1]``."""
-    if reward is not None and modulator is not None:
-        raise ValueError(
-            "Arguments `reward` and `modulator` should not both be given. Found"
-            f" `modulator = {modulator!r}` and a reward: multiply it by"
-            f" `window.modulator({modulator!r})`, and give the product as `reward`."
-        )
     if modulator is not None or (reward is None and "reward" in window.levels):
         reward = window.modulator(modulator or "reward")
     elif reward is None:

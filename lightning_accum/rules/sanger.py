@@ -4,11 +4,11 @@ from typing_extensions import Self
 
 from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Term, Window
+from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.vjp import kind_of_vjp
-from lightning_accum.rules.base import RateRule
 
 
-class Sanger(RateRule):
+class Sanger(Rule):
     r"""Applies Oja's rule to several neurons, each to the input that earlier ones do not explain.
 
     .. math::
@@ -18,17 +18,16 @@ class Sanger(RateRule):
 
     Args:
         lr: rate.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the parameter is not the matrix of a linear connection.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Sanger, Serial
+        >>> from lightning_accum import Sanger, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.constant_(layer.connection.weight, 1.0)
-        >>> rule = Sanger(lr=1.0)
+        >>> rule = RuleTrainer(Sanger(lr=1.0))
         >>> unit = rule.register_cell("pca", layer.cell)
         >>> _ = layer(torch.tensor([[1.0, 0.0]]))
         >>> rule()
@@ -41,16 +40,20 @@ class Sanger(RateRule):
         network", doi:10.1016/0893-6080(89)90044-0, eq. 3.
     """
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
+    spikes = False
+
+    lr: float
+
+    def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
         post, param = window.post.values(), window.param
-        by_earlier = Term(-h.lr, post, post, lambda x: x.tril() @ param.to(x.dtype))
-        return Term(h.lr, post, window.pre), by_earlier
+        by_earlier = Term(-self.lr, post, post, lambda x: x.tril() @ param.to(x.dtype))
+        return Term(self.lr, post, window.pre), by_earlier
 
     def check_cell(self, name: str, cell: Cell, h: Self) -> None:
         """Raises a ``ValueError`` if a parameter is not the weight of a linear connection."""
         super().check_cell(name, cell, h)
-        for param in h.params:
+        for param in self.params:
             if not kind_of_vjp(cell.connection, param).is_matrix:
                 raise ValueError(
                     f"Parameter `{param}` of cell `{name}` should be the weight of a"

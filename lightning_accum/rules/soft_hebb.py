@@ -1,13 +1,11 @@
 """Soft competition: the weights of neurons approach the input by their shares of a softmax."""
 
-from typing_extensions import Self
-
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import RateRule
+from lightning_accum.engine.rule import Rule
 
 
-class SoftHebb(RateRule):
+class SoftHebb(Rule):
     r"""Moves every neuron's weights towards the input by its share of a softmax.
 
     .. math::
@@ -21,17 +19,16 @@ class SoftHebb(RateRule):
     Args:
         lr: rate.
         temperature: :math:`\tau`, how soft the competition is; lower is harder.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if the temperature is not positive.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import SoftHebb, Serial
+        >>> from lightning_accum import SoftHebb, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = layer.connection.weight.data.copy_(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-        >>> rule = SoftHebb(lr=0.1, temperature=0.2)
+        >>> rule = RuleTrainer(SoftHebb(lr=0.1, temperature=0.2))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for _ in range(100):
         ...     _ = layer(torch.eye(2))
@@ -45,17 +42,19 @@ class SoftHebb(RateRule):
         winner-take-all networks", doi:10.1088/2634-4386/aca710, eq. 2.
     """
 
+    spikes = False
+
+    lr: float
     temperature: float = 1.0
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        fits = is_number(h.temperature) and 0 < h.temperature < float("inf")
-        check_value(fits, "temperature", h.temperature, "a positive, finite number")
+        fits = is_number(self.temperature) and 0 < self.temperature < float("inf")
+        check_value(fits, "temperature", self.temperature, "a positive, finite number")
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
+    def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns the input by each neuron's share, less what the neuron has learned of it."""
         drive = window.post.values()
-        share = (drive / h.temperature).softmax(window.post.unit_dim)
-        decay = window.decay(-h.lr, share * drive)
-        return Term(h.lr, share, window.pre), decay
+        share = (drive / self.temperature).softmax(window.post.unit_dim)
+        decay = window.decay(-self.lr, share * drive)
+        return Term(self.lr, share, window.pre), decay

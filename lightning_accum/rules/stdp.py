@@ -1,53 +1,23 @@
 """Pair-based spike-timing-dependent plasticity."""
 
+from dataclasses import field
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from lightning_accum._checks import check_choice, check_value
-from lightning_accum.cells.independent_trainer import field
+from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
-from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import TraceMode, decay_factor
-from lightning_accum.rules.base import Rule
-from lightning_accum.sparse.neurons import PairSTDP
 
 Pairing: TypeAlias = Literal["symmetric", "presynaptic", "reduced"]  # which spikes are nearest
 
 
-class PairRule(Rule):
-    """Base of rules on pairs of spikes; the arguments are those of STDP."""
-
-    lr_post: float
-    lr_pre: float
-    tc_post: float = 20.0
-    tc_pre: float = 20.0
-    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
-
-    def pairs(self, window: Window, h: Self) -> tuple[Term, Term]:
-        """Returns a term for the spikes of each side, times the trace of the other side."""
-        return (
-            Term(h.lr_post, window.post, window.pre.trace(h.tc_pre, h.trace_mode)),
-            Term(h.lr_pre, window.post.trace(h.tc_post, h.trace_mode), window.pre),
-        )
-
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns the rates and decays of one step."""
-        share = reduction(h.batch_reduction).share(batch)
-        if share is None or h.lr_post == h.lr_pre == 0:  # then nothing is applied
-            return None
-        decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
-        rates = share * h.lr_post, share * h.lr_pre
-        return PairSTDP(*rates, *decays, nearest=h.trace_mode == "nearest")
-
-
-class STDP(PairRule):
+class STDP(Rule):
     r"""Pair-based spike-timing-dependent plasticity.
 
     .. math::
@@ -69,7 +39,6 @@ class STDP(PairRule):
             latest and the next postsynaptic one. ``"reduced"`` symmetric: each spike, and the
             latest one of the other side, if no other spike of this synapse lies between the two.
             The last two keep two values for each sample and synapse, and visit all in each step.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if ``pairing`` is not ``"symmetric"``, and ``trace_mode`` not ``"nearest"``, or
@@ -77,10 +46,10 @@ class STDP(PairRule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import STDP, Serial
+        >>> from lightning_accum import STDP, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> stdp = STDP(lr_post=0.1, lr_pre=-0.1, tc_post=20.0, tc_pre=20.0)
+        >>> stdp = RuleTrainer(STDP(lr_post=0.1, lr_pre=-0.1, tc_post=20.0, tc_pre=20.0))
         >>> unit = stdp.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 1.0):
         ...     _ = layer(torch.tensor([[spike]]))
@@ -95,25 +64,32 @@ class STDP(PairRule):
         doi:10.1007/s00422-008-0233-1, eq. 4, and fig. 7 for the pairings.
     """
 
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     pairing: Pairing = field(default="symmetric", kw_only=True)
 
-    _fixed_terms = True
-
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises an error if hyperparameters make no sense."""
-        super().check(h)
-        check_choice("pairing", h.pairing, get_args(Pairing))
-        fits = h.pairing == "symmetric" or h.trace_mode == "nearest"
-        should = f"'nearest' for `pairing = {h.pairing!r}`, which says which spikes are nearest"
-        check_value(fits, "trace_mode", h.trace_mode, should)
+        check_choice("pairing", self.pairing, get_args(Pairing))
+        fits = self.pairing == "symmetric" or self.trace_mode == "nearest"
+        should = f"'nearest' for `pairing = {self.pairing!r}`, which says which spikes are nearest"
+        check_value(fits, "trace_mode", self.trace_mode, should)
 
-    def terms(self, window: Window, h: Self) -> tuple[Change, ...]:
+    def terms(self, window: Window) -> tuple[Change, ...]:
         """Returns a term for the spikes of each side."""
-        return self.pairs(window, h) if h.pairing == "symmetric" else (_SinglePairs(window, h),)
+        return pairs(self, window) if self.pairing == "symmetric" else (_SinglePairs(window, self),)
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns the rates and decays of one step."""
-        return super().loop_constants(h, batch) if h.pairing == "symmetric" else None
+
+def pairs(rule: Any, window: Window) -> tuple[Term, Term]:
+    """Returns a term for the spikes of each side, times the trace of the other side."""
+    mode = rule.trace_mode
+    return (
+        Term(rule.lr_post, window.post, window.pre.trace(rule.tc_pre, mode)),
+        Term(rule.lr_pre, window.post.trace(rule.tc_post, mode), window.pre),
+    )
 
 
 class _SinglePairs(CustomChange):
@@ -121,23 +97,23 @@ class _SinglePairs(CustomChange):
 
     follows_pieces = True
 
-    def __init__(self, window: Window, h: STDP) -> None:
+    def __init__(self, window: Window, rule: STDP) -> None:
         super().__init__(window.post.activity.shape[1])
         plain = window.vjp.is_matrix and window.vjp.reads_input and window.pre.activity.ndim == 3
         should = f"'symmetric' for `{window.name}` of shape {list(window.param.shape)}, as others"
         should += " need a matrix [out, in] with an entry for each synapse"
-        check_value(plain, "pairing", h.pairing, should)
-        self.window, self.h = window, h
-        self.decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
+        check_value(plain, "pairing", rule.pairing, should)
+        self.window, self.rule = window, rule
+        self.decays = decay_factor(rule.tc_pre, window.dt), decay_factor(rule.tc_post, window.dt)
         self.keys = [
-            StateKey("sample", f"{window.name} {side} trace of {h.pairing} pairs", decay)
+            StateKey("sample", f"{window.name} {side} trace of {rule.pairing} pairs", decay)
             for side, decay in zip(("pre", "post"), self.decays, strict=True)
         ]
 
     @cached_property
     def sums(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The pairs that each side completes, and both traces at the end, of each synapse."""
-        window, reduced = self.window, self.h.pairing == "reduced"
+        window, reduced = self.window, self.self.pairing == "reduced"
         param = window.param.detach()
         zeros = param.new_zeros(4, self.size, *param.shape, dtype=window.post.dtype)
         up, down, x, y = zeros.unbind(0)
@@ -156,14 +132,14 @@ class _SinglePairs(CustomChange):
             y = y.where(pre == 0, 0.0) if reduced else y
         return up, down, x, y
 
-    def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
+    def parts(self, samples: slice, vjp: Any) -> Parts:
         """Returns each sum as the part that its rate selects."""
         found: list[Tensor | None] = [None, None]
-        for rate, total in zip((self.h.lr_post, self.h.lr_pre), self.sums, strict=False):
+        for rate, total in zip((self.self.lr_post, self.self.lr_pre), self.sums, strict=False):
             if rate:
                 found[rate < 0] = added(abs(rate) * total[samples].sum(0), found[rate < 0])
         return found[0], found[1]
 
-    def carry(self, vjp: WeightVJP) -> dict[StateKey, Tensor]:
+    def carry(self, vjp: Any) -> dict[StateKey, Tensor]:
         """Returns both traces of every synapse at the end."""
         return dict(zip(self.keys, self.sums[2:], strict=True))

@@ -1,14 +1,20 @@
 """S-TLLR: deep spiking networks learn from a gradient, and from the timing of both sides."""
 
-from torch import Tensor
-from typing_extensions import Self
+from dataclasses import field
 
-from lightning_accum._checks import is_number
-from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Term, Window
+from lightning_accum.engine.recording import Prepared, Recording
 from lightning_accum.functional.spikes import FastSigmoid, Surrogate
 from lightning_accum.rules.ottt import GradientRule
-from lightning_accum.rules.potential_rule import check_real
+from lightning_accum.rules.potential_rule import potential
+from lightning_accum.sparse.eprop import Potential
+
+
+class Derivative(Prepared):
+    """The potentials of a window, which give the pseudo-derivative."""
+
+    def __init__(self, potential: Potential) -> None:
+        self.potential, self.factors = potential, {"pseudo-derivative": potential.derivative}
 
 
 class STLLR(GradientRule):
@@ -35,7 +41,6 @@ class STLLR(GradientRule):
             activation.
         membrane, threshold, graded_input: as for :class:`EProp`.
         batch_reduction: as for :class:`OTTT`.
-        **options: those of :class:`Rule`.
 
     Raises:
         TypeError: if the surrogate is of another type.
@@ -43,11 +48,11 @@ class STLLR(GradientRule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import STLLR, Serial
+        >>> from lightning_accum import STLLR, Serial, RuleTrainer
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
         >>> readout = torch.nn.Linear(4, 2)
-        >>> rule = STLLR(lr_post=0.01, lr_pre=-0.01, time_dim=0)
+        >>> rule = RuleTrainer(STLLR(lr_post=0.01, lr_pre=-0.01), time_dim=0)
         >>> unit = rule.register_cell("hidden", layer.cell)
         >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
         >>> rule()
@@ -65,19 +70,16 @@ class STLLR(GradientRule):
     tc_pre: float = 3.5
     surrogate: Surrogate = field(default=FastSigmoid(100.0), kw_only=True)
 
-    _states_in_terms = True
-    _traces = 2
+    def prepare(self, recording: Recording) -> Derivative:
+        """Returns the pseudo-derivative of every step, sample and neuron."""
+        return Derivative(potential(recording, self))
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
+    def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns the gradient times the causal product, and times the other one."""
-        membrane = window.state("membrane")
-        check_real("membrane", membrane.dtype)
-        own = h.threshold
-        limit: Tensor | float = own if is_number(own) else window.state("threshold").values()
-        derivative = h.surrogate.derivative(membrane.values() - limit)
-        psi = membrane.derived("derivative", derivative)
+        derivative = window.prepared.potential.part(window.steps).derivative()
+        psi = window.state("membrane").derived("derivative", derivative)
         gradient = window.state("gradient").values()
         return (
-            Term(-h.lr_post, gradient * derivative, window.pre.trace(h.tc_pre)),
-            Term(-h.lr_pre, gradient * psi.trace(h.tc_post).before(), window.pre),
+            Term(-self.lr_post, gradient * derivative, window.pre.trace(self.tc_pre)),
+            Term(-self.lr_pre, gradient * psi.trace(self.tc_post).before().values(), window.pre),
         )

@@ -1,13 +1,10 @@
 """Triplet-based spike-timing-dependent plasticity."""
 
-from typing_extensions import Self
+from dataclasses import field
 
-from lightning_accum.cells.independent_trainer import field
 from lightning_accum.engine import Term, Window
-from lightning_accum.functional.reductions import reduction
-from lightning_accum.functional.traces import TraceMode, decay_factor
-from lightning_accum.rules.base import Rule
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.engine.rule import Rule
+from lightning_accum.functional.traces import TraceMode
 
 
 class TripletSTDP(Rule):
@@ -32,14 +29,13 @@ class TripletSTDP(Rule):
         tc_post_fast, tc_post_slow: time constants of the two postsynaptic traces, in ms.
         tc_pre_fast, tc_pre_slow: time constants of the two presynaptic traces, in ms.
         trace_mode: ``"cumulative"``, every spike counts, or ``"nearest"``, the nearest.
-        **options: those of :class:`Rule`.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Serial, TripletSTDP
+        >>> from lightning_accum import Serial, TripletSTDP, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0)
+        >>> rule = RuleTrainer(TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 1.0):
         ...     _ = layer(torch.tensor([[spike]]))
@@ -63,28 +59,15 @@ class TripletSTDP(Rule):
     tc_pre_slow: float = 101.0
     trace_mode: TraceMode = field(default="cumulative", kw_only=True)
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, ...]:
+    def terms(self, window: Window) -> tuple[Term, ...]:
         """Returns a pair and a triplet term for the spikes of each side."""
-        pre, post, mode = window.pre, window.post, h.trace_mode
-        r1, o1 = pre.trace(h.tc_pre_fast, mode), post.trace(h.tc_post_fast, mode)
-        r2 = pre.trace(h.tc_pre_slow, mode).before()
-        o2 = post.trace(h.tc_post_slow, mode).before()
+        pre, post, mode = window.pre, window.post, self.trace_mode
+        r1, o1 = pre.trace(self.tc_pre_fast, mode), post.trace(self.tc_post_fast, mode)
+        r2 = pre.trace(self.tc_pre_slow, mode).before()
+        o2 = post.trace(self.tc_post_slow, mode).before()
         return (
-            Term(h.lr_post_pair, post, r1),
-            Term(h.lr_post_triplet, post * o2, r1),
-            Term(h.lr_pre_pair, o1, pre),
-            Term(h.lr_pre_triplet, o1, pre * r2),
+            Term(self.lr_post_pair, post, r1),
+            Term(self.lr_post_triplet, post * o2, r1),
+            Term(self.lr_pre_pair, o1, pre),
+            Term(self.lr_pre_triplet, o1, pre * r2),
         )
-
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns the rates and decays of one step."""
-        share = reduction(h.batch_reduction).share(batch)
-        rates = h.lr_post_pair, h.lr_pre_pair, h.lr_post_triplet, h.lr_pre_triplet
-        if share is None or not any(rates):  # then nothing is applied
-            return None
-        times = h.tc_pre_fast, h.tc_post_fast, h.tc_pre_slow, h.tc_post_slow
-        post, pre, triplet_post, triplet_pre = (share * rate for rate in rates)
-        fast_pre, fast_post, slow_pre, slow_post = (decay_factor(tc, h.dt) for tc in times)
-        pairs = PairSTDP(post, pre, fast_pre, fast_post, nearest=h.trace_mode == "nearest")
-        pairs = pairs._replace(triplet_post=triplet_post, triplet_pre=triplet_pre)
-        return pairs._replace(slow_pre=slow_pre, slow_post=slow_post)

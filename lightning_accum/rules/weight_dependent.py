@@ -1,20 +1,16 @@
 """Pair-based spike-timing-dependent plasticity whose size depends on the weight."""
 
-from dataclasses import replace
-from functools import partial
-
-import torch
-from typing_extensions import Self
+from dataclasses import field, replace
 
 from lightning_accum._checks import check_finite, check_value
 from lightning_accum.engine import Term, Window
+from lightning_accum.engine.rule import Rule
 from lightning_accum.functional.bounds import Room
-from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.rules.stdp import PairRule
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.functional.traces import TraceMode
+from lightning_accum.rules.stdp import pairs
 
 
-class WeightDependentSTDP(PairRule):
+class WeightDependentSTDP(Rule):
     r"""Pair STDP that potentiates weak synapses more, and depresses strong synapses more.
 
     With :math:`u = (w - w_\text{min}) / (w_\text{max} - w_\text{min})`, a term whose rate is
@@ -35,17 +31,16 @@ class WeightDependentSTDP(PairRule):
         power_neg: :math:`\mu_-`, of depression.
         w_min: lower limit of the weights.
         w_max: upper limit of the weights.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if a power is negative or the limits are not in order.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Serial, WeightDependentSTDP
+        >>> from lightning_accum import Serial, WeightDependentSTDP, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0)
+        >>> rule = RuleTrainer(WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))
         >>> rule()
@@ -57,40 +52,27 @@ class WeightDependentSTDP(PairRule):
         Rotter & Sompolinsky 2003, doi:10.1523/JNEUROSCI.23-09-03697.2003.
     """
 
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     power_pos: float = 1.0
     power_neg: float = 1.0
     w_min: float = 0.0
     w_max: float = 1.0
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        powers = {"power_pos": h.power_pos, "power_neg": h.power_neg}
-        check_finite(**powers, w_min=h.w_min, w_max=h.w_max)
+        powers = {"power_pos": self.power_pos, "power_neg": self.power_neg}
+        check_finite(**powers, w_min=self.w_min, w_max=self.w_max)
         for name, power in powers.items():
             check_value(power >= 0, name, power, "a power of at least 0")
-        check_value(h.w_min < h.w_max, "w_min", h.w_min, f"below `w_max = {h.w_max}`")
+        check_value(self.w_min < self.w_max, "w_min", self.w_min, f"below `w_max = {self.w_max}`")
 
-    def weight_range(self, name: str) -> tuple[float | None, float | None]:
-        """Returns ``w_min`` and ``w_max`` of a cell."""
-        h = self.state_of(name).hyperparameters
-        return h.w_min, h.w_max
-
-    def terms(self, window: Window, h: Self) -> list[Term]:
-        """Returns the terms of pair STDP, scaled by how much room the weight has."""
-        param = window.param.to(at_least_float32(window.param.dtype))
-        share = ((param - h.w_min) / (h.w_max - h.w_min)).clamp_(0.0, 1.0)
-        factors = {True: (1.0 - share) ** h.power_pos, False: share**h.power_neg}
-        return [
-            replace(term, transform=partial(torch.mul, factors[term.rate > 0]))
-            for term in self.pairs(window, h)
-        ]
-
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
-        """Returns the rates and decays of one step, and the room that the weight has."""
-        pairs, width = super().loop_constants(h, batch), h.w_max - h.w_min
-        rise, fall = (
-            Room(limit, width, power, most=1.0) if power else None
-            for limit, power in ((h.w_max, h.power_pos), (h.w_min, h.power_neg))
-        )
-        return None if pairs is None else pairs._replace(rise=rise, fall=fall)
+    def terms(self, window: Window) -> list[Term]:
+        """Returns the terms of pair STDP, times the room that the weight has."""
+        width = self.w_max - self.w_min
+        sides = (self.w_max, self.power_pos), (self.w_min, self.power_neg)
+        up, down = (Room(limit, width, power, 1.0) if power else None for limit, power in sides)
+        return [replace(each, room=up if each.rate > 0 else down) for each in pairs(self, window)]

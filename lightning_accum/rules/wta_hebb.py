@@ -3,14 +3,13 @@
 import warnings
 
 import torch
-from typing_extensions import Self
 
 from lightning_accum._checks import check_value
 from lightning_accum.engine import Term, Window
-from lightning_accum.rules.base import RateRule
+from lightning_accum.engine.rule import Rule
 
 
-class WTAHebb(RateRule):
+class WTAHebb(Rule):
     r"""Moves the winners' weights towards the input: competitive learning.
 
     .. math::
@@ -26,17 +25,16 @@ class WTAHebb(RateRule):
         winners: number of winners :math:`k`, less than that of neurons, or all win; also if no
             neuron is driven. Among equals the first wins if ``winners`` is 1, otherwise any of
             them.
-        **options: those of :class:`Rule`.
 
     Raises:
         ValueError: if there are fewer neurons than winners.
 
     Example:
         >>> import torch
-        >>> from lightning_accum import WTAHebb, Serial
+        >>> from lightning_accum import WTAHebb, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = layer.connection.weight.data.copy_(torch.eye(2))
-        >>> rule = WTAHebb(lr=0.5)
+        >>> rule = RuleTrainer(WTAHebb(lr=0.5))
         >>> unit = rule.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[0.6, 0.8]]))  # the second neuron wins
         >>> rule()
@@ -50,32 +48,32 @@ class WTAHebb(RateRule):
         doi:10.1207/s15516709cog0901_5.
     """
 
+    spikes = False
+
+    lr: float
     winners: int = 1
-    _told = False  # that there are no losers
 
-    def check(self, h: Self) -> None:
+    def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        super().check(h)
-        fits = isinstance(h.winners, int) and h.winners > 0
-        check_value(fits, "winners", h.winners, "a positive number of neurons")
+        fits = isinstance(self.winners, int) and self.winners > 0
+        check_value(fits, "winners", self.winners, "a positive number of neurons")
 
-    def terms(self, window: Window, h: Self) -> tuple[Term, Term]:
+    def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns the input of the winners, less their weights."""
         post, dim = window.post.values(), window.post.unit_dim
         should = f"at most the number of neurons, {post.shape[dim]}"
-        check_value(post.shape[dim] >= h.winners, "winners", h.winners, should)
-        if post.shape[dim] == h.winners and not self._told:
-            self._told = True
+        check_value(post.shape[dim] >= self.winners, "winners", self.winners, should)
+        if post.shape[dim] == self.winners:
             warnings.warn(
                 "Argument `winners` should be less than the number of neurons, for any to lose."
-                f" Found `winners = {h.winners}` of {post.shape[dim]} neurons, so that all learn"
+                f" Found `winners = {self.winners}` of {post.shape[dim]} neurons, so that all learn"
                 " the same: pass fewer winners, or take a rule without competition, such as `Oja`.",
                 UserWarning,
                 stacklevel=2,
             )
-        one = h.winners == 1
-        best = post.argmax(dim, keepdim=True) if one else post.topk(h.winners, dim).indices
+        one = self.winners == 1
+        best = post.argmax(dim, keepdim=True) if one else post.topk(self.winners, dim).indices
         highest = post.gather(dim, best)  # NaN, if any output is NaN, stays visible in the change
         won = torch.zeros_like(post).scatter_(dim, best, highest.masked_fill(~highest.isnan(), 1.0))
-        decay = window.decay(-h.lr, won)
-        return Term(h.lr, won, window.pre), decay
+        decay = window.decay(-self.lr, won)
+        return Term(self.lr, won, window.pre), decay

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from watching import hooks
 
-from lightning_accum import STDP, CellSpec
+from lightning_accum import STDP, CellSpec, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF
 
@@ -99,13 +99,13 @@ class Noting(STDP):
         super().__init__(**{**RULE, "time_dim": 0, **options})
         self.windows = []
 
-    def terms(self, window, h):
+    def terms(self, window):
         self.windows.append(window.pre.activity.clone())
-        return super().terms(window, h)
+        return super().terms(window)
 
 
 def callback(rule=None, **options):
-    rule = STDP(**RULE, time_dim=0) if rule is None else rule
+    rule = RuleTrainer(STDP(**RULE), time_dim=0) if rule is None else rule
     return CellTrainerCallback(rule, **{"cells": {"enc": CellSpec("fc", "lif")}, **options})
 
 

@@ -192,7 +192,9 @@ def readout():
 def by_eprop(feedback, **options):
     def make():
         out, neuron = readout(), lann.SurrogateLIF(2, beta=0.5)
-        return learner(la.EProp(0.3, feedback(out), **options), neuron=neuron, readout=out)
+        return learner(
+            la.RuleTrainer(la.EProp(0.3, feedback(out), **options)), neuron=neuron, readout=out
+        )
 
     return make
 
@@ -306,26 +308,33 @@ PAIRS = la.STDP, la.MSTDP, la.MSTDPET, la.WeightDependentSTDP
 RULES = {
     **{rule.__name__: lambda rule=rule: learner(rule(0.3)) for rule in RATES},
     **{rule.__name__: lambda rule=rule: learner(rule(0.3, -0.1)) for rule in PAIRS},
-    "Homeostasis": lambda: learner(la.Homeostasis(0.3, 100.0)),
-    "KernelSTDP": lambda: learner(la.KernelSTDP(functional.GaussianKernel(0.3))),
-    "DelayAdjustedSTDP": lambda: learner(la.DelayAdjustedSTDP(0.3, -0.1), delays=True),
+    "Homeostasis": lambda: learner(la.RuleTrainer(la.Homeostasis(0.3, 100.0))),
+    "KernelSTDP": lambda: learner(la.RuleTrainer(la.KernelSTDP(functional.GaussianKernel(0.3)))),
+    "DelayAdjustedSTDP": lambda: learner(
+        la.RuleTrainer(la.DelayAdjustedSTDP(0.3, -0.1)), delays=True
+    ),
     "DelayAdjustedKernelSTDP": lambda: learner(
-        la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3)), delays=True
+        la.RuleTrainer(la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3))), delays=True
     ),
     "Neuromodulator": lambda: learner(
-        la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0))
+        la.RuleTrainer(la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0)))
     ),
-    "TripletSTDP": lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)),
-    "InhibitorySTDP": lambda: learner(la.InhibitorySTDP(0.3)),
+    "TripletSTDP": lambda: learner(la.RuleTrainer(la.TripletSTDP(0.3, 0.2, -0.1, -0.2))),
+    "InhibitorySTDP": lambda: learner(la.RuleTrainer(la.InhibitorySTDP(0.3))),
     "Clopath": lambda: learner(
-        la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
+        la.RuleTrainer(la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5)),
+        neuron=lann.SurrogateLIF(2, beta=0.5),
     ),
-    "DeltaRule": lambda: learner(la.DeltaRule(0.3), neuron=lann.LeakyIntegrator(2)),
+    "DeltaRule": lambda: learner(la.RuleTrainer(la.DeltaRule(0.3)), neuron=lann.LeakyIntegrator(2)),
     "EProp": by_eprop(
         lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, regularization=0.1
     ),
-    "OTTT": lambda: learner(la.OTTT(0.3), neuron=lann.SurrogateLIF(2, gradient="step")),
-    "STLLR": lambda: learner(la.STLLR(0.3, 0.2), neuron=lann.SurrogateLIF(2, gradient="step")),
+    "OTTT": lambda: learner(
+        la.RuleTrainer(la.OTTT(0.3)), neuron=lann.SurrogateLIF(2, gradient="step")
+    ),
+    "STLLR": lambda: learner(
+        la.RuleTrainer(la.STLLR(0.3, 0.2)), neuron=lann.SurrogateLIF(2, gradient="step")
+    ),
 }
 SEQUENCE = (5, 2, 3)
 CASES = {

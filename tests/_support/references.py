@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import lightning_accum as la
+from lightning_accum import RuleTrainer
 from lightning_accum.functional import ExponentialKernel
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
@@ -52,7 +53,7 @@ class Coincidences(la.Hebb):
 class Mixed(la.Rule):
     """Terms of every kind."""
 
-    def terms(self, window, h):
+    def terms(self, window):
         trace = window.pre.trace(5.0)
         return (
             la.Term(0.5, window.post, window.pre),
@@ -169,37 +170,41 @@ class Case(NamedTuple):
 
 BOTH = ("cumulative", "nearest")
 RULES = {
-    "STDP": Case(lambda **o: la.STDP(**PAIR, **o), pair, modes=BOTH),
+    "STDP": Case(lambda **o: la.RuleTrainer(la.STDP(**PAIR, **o)), pair, modes=BOTH),
     "WeightDependentSTDP": Case(
-        lambda **o: la.WeightDependentSTDP(
+        lambda **o: la.RuleTrainer(la.WeightDependentSTDP(
             **PAIR, power_pos=0.4, power_neg=2.0, w_min=-0.5, w_max=1.0, **o
-        ),
+        )),
         weight_dependent, modes=BOTH,
     ),
-    "InhibitorySTDP": Case(lambda **o: la.InhibitorySTDP(0.3, 30.0, 12.0, **o), inhibitory),
-    "TripletSTDP": Case(lambda **o: la.TripletSTDP(**TRIPLET, **o), triplet, modes=BOTH),
-    "MSTDP": Case(lambda **o: la.MSTDP(**PAIR, **o), reward, modes=BOTH, rewarded=True),
+    "InhibitorySTDP": Case(lambda **o: la.RuleTrainer(la.InhibitorySTDP(0.3, 30.0, 12.0, **o)), inhibitory),
+    "TripletSTDP": Case(lambda **o: la.RuleTrainer(la.TripletSTDP(**TRIPLET, **o)), triplet, modes=BOTH),
+    "MSTDP": Case(lambda **o: la.RuleTrainer(la.MSTDP(**PAIR, **o)), reward, modes=BOTH, rewarded=True),
     "MSTDPET": Case(
-        lambda **o: la.MSTDPET(**PAIR, tc_eligibility=TAU, **o),
+        lambda **o: la.RuleTrainer(la.MSTDPET(**PAIR, tc_eligibility=TAU, **o)),
         pair, modes=BOTH, rewarded=True, eligible=True,
     ),
-    "KernelSTDP": Case(lambda **o: la.KernelSTDP(ExponentialKernel(*PAIR.values()), **o), kernel),
-    "Homeostasis": Case(lambda **o: la.Homeostasis(0.3, 200.0, **o), homeostasis),
-    "Hebb": Case(lambda **o: la.Hebb(0.3, **o), hebb, spikes=False),
-    "AntiHebb": Case(lambda **o: la.AntiHebb(0.3, **o), anti, spikes=False),
-    "Covariance": Case(lambda **o: la.Covariance(0.3, 7.0, **o), covariance, spikes=False),
-    "BCM": Case(lambda **o: la.BCM(0.3, 7.0, **o), bcm, spikes=False),
-    "Oja": Case(lambda **o: la.Oja(0.3, **o), oja, spikes=False),
-    "WTAHebb": Case(lambda **o: la.WTAHebb(0.3, **o), wta, spikes=False),
-    "SoftHebb": Case(lambda **o: la.SoftHebb(0.3, 0.7, **o), soft, spikes=False),
+    "KernelSTDP": Case(lambda **o: la.RuleTrainer(la.KernelSTDP(ExponentialKernel(*PAIR.values()), **o)), kernel),
+    "Homeostasis": Case(lambda **o: la.RuleTrainer(la.Homeostasis(0.3, 200.0, **o)), homeostasis),
+    "Hebb": Case(lambda **o: la.RuleTrainer(la.Hebb(0.3, **o)), hebb, spikes=False),
+    "AntiHebb": Case(lambda **o: la.RuleTrainer(la.AntiHebb(0.3, **o)), anti, spikes=False),
+    "Covariance": Case(lambda **o: la.RuleTrainer(la.Covariance(0.3, 7.0, **o)), covariance, spikes=False),
+    "BCM": Case(lambda **o: la.RuleTrainer(la.BCM(0.3, 7.0, **o)), bcm, spikes=False),
+    "Oja": Case(lambda **o: la.RuleTrainer(la.Oja(0.3, **o)), oja, spikes=False),
+    "WTAHebb": Case(lambda **o: la.RuleTrainer(la.WTAHebb(0.3, **o)), wta, spikes=False),
+    "SoftHebb": Case(lambda **o: la.RuleTrainer(la.SoftHebb(0.3, 0.7, **o)), soft, spikes=False),
 }  # fmt: skip
 VARIANTS = {
     "STDP, one sign": Case(
-        lambda **o: la.STDP(**{**PAIR, "lr_pre": 0.2}, **o), partial(pair, lr_pre=0.2), modes=BOTH
+        lambda **o: la.RuleTrainer(la.STDP(**{**PAIR, "lr_pre": 0.2}, **o)),
+        partial(pair, lr_pre=0.2),
+        modes=BOTH,
     ),
-    "STDP, graded": Case(lambda **o: Graded(**PAIR, **o), pair, spikes=False, modes=BOTH),
+    "STDP, graded": Case(
+        lambda **o: RuleTrainer(Graded(**PAIR, **o)), pair, spikes=False, modes=BOTH
+    ),
     "mixed": Case(Mixed, mixed),
-    "coincidences": Case(lambda **o: Coincidences(0.3, **o), hebb),
+    "coincidences": Case(lambda **o: RuleTrainer(Coincidences(0.3, **o)), hebb),
 }
 
 

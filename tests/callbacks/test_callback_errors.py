@@ -11,7 +11,15 @@ from test_three_ways import AutomaticHead
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from lightning_accum import STDP, CellSpec, CellTrainer, Clopath, NonFiniteUpdateError, get_updater
+from lightning_accum import (
+    STDP,
+    CellSpec,
+    CellTrainer,
+    Clopath,
+    NonFiniteUpdateError,
+    RuleTrainer,
+    get_updater,
+)
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.engine.terms import Term
@@ -32,7 +40,7 @@ from lightning_accum.optim import UpdateOptimizer
     ],
 )
 def test_a_wrong_cell(spec, error, message, tmp_path):
-    net, rule = cb.Net(), STDP(**cb.RULE, time_dim=0)
+    net, rule = cb.Net(), RuleTrainer(STDP(**cb.RULE), time_dim=0)
     with pytest.raises(error, match=message):
         cb.trainer(tmp_path, cb.callback(rule, cells={"enc": spec})).fit(net, cb.loader(2))
     assert cb.clean(net)
@@ -57,7 +65,11 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
         ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
         ({"lr_scheduler": 0.5}, TypeError, "`lr_scheduler` should be a callable"),
         ({"lr_scheduler": StepLR, "lr_interval": "step"}, ValueError, "`lr_interval` should be"),
-        ({"rule": STDP(0.1, -0.1, carry=False), "carry": True}, ValueError, "for a `STDP`"),
+        (
+            {"rule": RuleTrainer(STDP(0.1, -0.1), carry=False), "carry": True},
+            ValueError,
+            "for a `STDP`",
+        ),
     ],
 )
 def test_a_wrong_argument(options, error, message):
@@ -72,15 +84,15 @@ class Poisoned(STDP):
         super().__init__(**cb.RULE, time_dim=0)
         self.calls, self.called = calls, 0
 
-    def terms(self, window, h):
+    def terms(self, window):
         self.called += 1
         if self.called in self.calls:
             return [Term(1.0, window.post.values() * torch.nan, window.pre)]
-        return super().terms(window, h)
+        return super().terms(window)
 
 
 def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path):
-    net, use = cb.Net(), cb.callback(Poisoned({2}), nonfinite="raise")
+    net, use = cb.Net(), cb.callback(RuleTrainer(Poisoned({2})), nonfinite="raise")
     first, *_ = cb.loader(3)
     with pytest.raises(NonFiniteUpdateError, match=r"weight.*cell enc.*NaN or Inf"):
         cb.trainer(tmp_path, use).fit(net, cb.loader(3))
@@ -90,7 +102,7 @@ def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path):
 
 
 def test_nan_is_skipped_and_counted_for_each_fit(tmp_path):
-    net, use = cb.Net(), cb.callback(Poisoned({2, 3}))
+    net, use = cb.Net(), cb.callback(RuleTrainer(Poisoned({2, 3})))
     batches = list(cb.loader(4))
     run = cb.trainer(tmp_path, use)
     told = "NaN or Inf in 2 of 4 updates of `weight` of cell `enc`, which were dropped"
@@ -104,7 +116,9 @@ def test_nan_is_skipped_and_counted_for_each_fit(tmp_path):
 def test_nan_may_be_ignored(tmp_path):
     net = cb.Net()
     with cb.warning_of("Found NaN or Inf in `enc.weight`, which came"):
-        cb.trainer(tmp_path, cb.callback(Poisoned({2}), nonfinite="ignore")).fit(net, cb.loader(3))
+        cb.trainer(tmp_path, cb.callback(RuleTrainer(Poisoned({2})), nonfinite="ignore")).fit(
+            net, cb.loader(3)
+        )
     assert torch.isnan(net.fc.weight).any()
     assert cb.hooks(net) == 0
 
@@ -181,7 +195,7 @@ def test_a_fit_that_cannot_be(case, tmp_path):
 def test_two_of_a_name_are_told_by_lightning(tmp_path):
     with pytest.raises(RuntimeError, match="state_key"):
         cb.trainer(tmp_path, cb.callback(), cb.callback())
-    rule = STDP(**cb.RULE, time_dim=0)
+    rule = RuleTrainer(STDP(**cb.RULE), time_dim=0)
     assert CellTrainerCallback(rule, name="one").state_key != cb.callback(name="two").state_key
 
 
@@ -195,7 +209,7 @@ def test_a_callback_that_is_added_during_a_fit(hook, tmp_path):
 
 # ---------------------------------------------------------------------- one rule, one callback
 def test_a_rule_of_two_callbacks(tmp_path):
-    rule, net = STDP(**cb.RULE, time_dim=0), cb.Net()
+    rule, net = RuleTrainer(STDP(**cb.RULE), time_dim=0), cb.Net()
     before = copy.deepcopy(net.state_dict())
     one, two = cb.callback(rule), cb.callback(rule, name="two")
     with pytest.raises(ValueError, match=r"Found the same STDP in `STDP,enc` and `two`"):
@@ -279,7 +293,7 @@ def test_a_parameter_that_is_computed_from_then_on_is_told(tmp_path):
 def test_a_cell_that_cannot_be_registered_leaves_nothing():
     """The neuron has no membrane potential, which is noticed when the cell is there already."""
     model = nn.Sequential(nn.Linear(2, 1), nn.ReLU())
-    rule = Clopath(0.1, -0.1, 0.0, 0.5)
+    rule = RuleTrainer(Clopath(0.1, -0.1, 0.0, 0.5))
     host = CellHost(rule, {"enc": CellSpec("0", "1")})
     with pytest.raises((AttributeError, ValueError), match="membrane"):
         host.bind(model)

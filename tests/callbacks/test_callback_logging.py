@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from test_update_monitor import expected_of
 
-from lightning_accum import STDP, CellSpec, attach_updater, get_updater
+from lightning_accum import STDP, CellSpec, RuleTrainer, attach_updater, get_updater
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.callbacks._measurements import Before
 from lightning_accum.optim import UpdateOptimizer
@@ -195,7 +195,7 @@ class Seen(STDP):
 
 
 def combined_in(net, path, every=1, log=True, **options):
-    rule = Seen(**cb.RULE, time_dim=0)
+    rule = RuleTrainer(Seen(**cb.RULE), time_dim=0)
     learns = cb.callback(rule, apply_every_n_batches=every, log=log)
     cb.trainer(path, learns, logger=CSVLogger(path), **options).fit(net, cb.loader(6))
     assert get_updater(net.fc) is None or get_updater(net.fc).weight.keep_parts is not False
@@ -235,7 +235,7 @@ def test_parts_are_kept_where_something_needs_each(prepare, every, tmp_path):
 
 
 def test_a_step_of_fabric_combines_and_what_it_leaves_pending_has_parts():
-    net, rule = cb.Net(), Seen(**cb.RULE, time_dim=0)
+    net, rule = cb.Net(), RuleTrainer(Seen(**cb.RULE), time_dim=0)
     learner = FabricCellTrainer(rule, {"enc": CellSpec("fc", "lif")})
     learner.setup(net)
     (x, _), *_ = cb.loader()
@@ -257,7 +257,7 @@ def test_a_batch_that_is_evaluated_by_hand_has_the_same_statistics(every, tmp_pa
 
     found = []
     for kind in (cb.Net, ByHand):
-        rule = STDP(**cb.RULE, time_dim=0)
+        rule = RuleTrainer(STDP(**cb.RULE), time_dim=0)
         fits = cb.trainer(
             tmp_path, cb.callback(rule), logger=CSVLogger(tmp_path), log_every_n_steps=every
         )

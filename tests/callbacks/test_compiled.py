@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import CellSpec, Hebb
+from lightning_accum import CellSpec, Hebb, RuleTrainer
 from lightning_accum.nn import LIF
 
 
@@ -81,7 +81,7 @@ def test_a_smaller_last_batch(tmp_path):
     for x, _ in list(data) * 2:
         pre = x.transpose(0, 1).flatten(0, 1)
         weight += 0.01 * (pre @ weight.T).tanh().T @ pre / len(x)
-    rule = Hebb(0.01, time_dim=0)
+    rule = RuleTrainer(Hebb(0.01), time_dim=0)
     cb.trainer(tmp_path, cb.callback(rule), max_epochs=2).fit(
         net, data, cb.loader(1, last=3, seed=9)
     )

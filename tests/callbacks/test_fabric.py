@@ -9,7 +9,7 @@ import torch
 from lightning.fabric import Fabric
 from test_resume import Streaming
 
-from lightning_accum import MSTDP, STDP, CellSpec, Clamp, TripletSTDP, attach_updater
+from lightning_accum import MSTDP, STDP, CellSpec, Clamp, RuleTrainer, TripletSTDP, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 
 CELLS = {"enc": CellSpec("fc", "lif")}
@@ -20,7 +20,7 @@ def data():
 
 
 def rule():
-    return STDP(**cb.RULE, time_dim=0)
+    return RuleTrainer(STDP(**cb.RULE), time_dim=0)
 
 
 def set_up(model, use=None, **options):
@@ -112,7 +112,7 @@ def test_a_batch_that_fails_takes_nothing_from_a_stream():
 
 
 def test_a_reward_comes_with_the_step():
-    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05, time_dim=0))
+    learner = set_up(model := cb.Net(), RuleTrainer(MSTDP(0.1, -0.05), time_dim=0))
     with learner.batch():
         model(data()[0])
     learner.step(reward=0.0)
@@ -130,7 +130,7 @@ def test_a_reward_comes_with_the_step():
 
 @pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
 def test_an_input_without_a_batch_is_rejected(call):
-    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05, time_dim=0), health=False)
+    learner = set_up(model := cb.Net(), RuleTrainer(MSTDP(0.1, -0.05), time_dim=0), health=False)
     with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
         getattr(learner, call)(reward=1.0)
     with learner.batch():
@@ -196,7 +196,7 @@ def test_a_state_of_another_rule_is_told():
     saved = set_up(model := cb.Net())
     state = saved.state_dict()
     saved.release()
-    other = set_up(model, TripletSTDP(0.1, 0.1, -0.1, -0.1, time_dim=0))
+    other = set_up(model, RuleTrainer(TripletSTDP(0.1, 0.1, -0.1, -0.1), time_dim=0))
     with pytest.warns(UserWarning, match="state of a `STDP`, of which a `TripletSTDP` takes only"):
         other.load_state_dict(state)
     other.release()

@@ -110,9 +110,9 @@ class CutShort(cb.Net):
 
 
 class Phased(cb.Noting):
-    def terms(self, window, h):
+    def terms(self, window):
         assert window.inputs["phase"] == 1.0
-        return super().terms(window, h)
+        return super().terms(window)
 
 
 class Chooses(cb.Net):
@@ -319,9 +319,9 @@ class Checkpointed(AutomaticHead):
 class Rewarded(cb.Noting):
     """Scales its change by a reward."""
 
-    def terms(self, window, h):
+    def terms(self, window):
         reward = float(window.inputs["reward"])
-        return [Term(t.rate * reward, t.post, t.pre) for t in super().terms(window, h)]
+        return [Term(t.rate * reward, t.post, t.pre) for t in super().terms(window)]
 
 
 FITS |= {

@@ -28,7 +28,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 from torch import nn
 
-from lightning_accum import STDP, Cell, CellSpec
+from lightning_accum import STDP, Cell, CellSpec, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks.pictures import fields_of, raster
 from lightning_accum.plot.fields import mosaic
@@ -156,7 +156,7 @@ class Deep(Net):
 
 def test_two_callbacks_and_the_most_neurons(tmp_path):
     second = CellTrainerCallback(
-        STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end", params=("weight", "bias"))}
+        STDP(**RULE), {"out": CellSpec("out", "end", params=("weight", "bias"))}, time_dim=0
     )
     pictures = UpdatePictures(1, most=3)
     found = fit(Deep(), tmp_path, callback(), second, pictures, batches=1)
@@ -172,7 +172,7 @@ def test_two_callbacks_and_the_most_neurons(tmp_path):
 
 def test_one_that_does_not_log_is_left_out(tmp_path):
     second = CellTrainerCallback(
-        STDP(**RULE, time_dim=0), {"out": CellSpec("out", "end")}, log=False
+        STDP(**RULE), {"out": CellSpec("out", "end")}, log=False, time_dim=0
     )
     found = fit(Deep(), tmp_path, callback(), second, UpdatePictures(1), batches=1)
     assert set(found.Tags()["images"]) == IMAGES
@@ -219,7 +219,7 @@ def test_hyperparameters_beside_the_modules_own(tmp_path):
             self.save_hyperparameters()
 
     specs = {"enc": CellSpec("fc", "lif", overrides={"lr_post": 0.5})}
-    use = CellTrainerCallback(STDP(**RULE, time_dim=0), specs)
+    use = CellTrainerCallback(STDP(**RULE), specs, time_dim=0)
     run = trainer(tmp_path, use, UpdatePictures(), logger=TensorBoardLogger(tmp_path, name=""))
     net = Own()
     run.fit(net, loader(1))
@@ -241,7 +241,7 @@ def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path):
 
 
 def test_hyperparameters_of_cells_registered_by_hand(tmp_path):
-    net, rule = Net(), STDP(**RULE, time_dim=0)
+    net, rule = Net(), RuleTrainer(STDP(**RULE), time_dim=0)
     rule.register_cell("mine", Cell(net.fc, net.lif), lr_pre=-0.25)
     found = hparams_of(fit(net, tmp_path, callback(rule, cells=None), UpdatePictures()))
     assert (found["mine/rule"], found["mine/lr_pre"]) == ("STDP", -0.25)

@@ -141,7 +141,7 @@ def test_many_small_products_are_not_lost(tmp_path):
     net = Rates()
     nn.init.constant_(net.fc.weight, 0.25)
     own = CellTrainerCallback(
-        Hebb(1e-3, time_dim=0, batch_reduction="sum"), cells={"enc": CellSpec("fc", "lif")}
+        Hebb(1e-3), cells={"enc": CellSpec("fc", "lif")}, time_dim=0, batch_reduction="sum"
     )
     data = DataLoader([(torch.full((40, 100, 6), 0.5),)], batch_size=None)
     cb.trainer(tmp_path, own, precision="bf16-mixed").fit(net, data)
@@ -213,7 +213,11 @@ class Hidden(pl.LightningModule):
     ],
 )
 def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
-    rule = la.STDP(0.1, -0.1, time_dim=0) if as_gradients else la.OTTT(0.1, time_dim=0)
+    rule = (
+        la.RuleTrainer(la.STDP(0.1, -0.1), time_dim=0)
+        if as_gradients
+        else la.RuleTrainer(la.OTTT(0.1), time_dim=0)
+    )
     learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")})
     scaled = pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     data = (torch.rand(8, 5, 4) < 0.5).float()

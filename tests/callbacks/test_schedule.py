@@ -14,7 +14,7 @@ from test_resume import Streaming
 from test_three_ways import AutomaticHead
 from torch.optim import lr_scheduler as lrs
 
-from lightning_accum import STDP, CellSpec, LocalLearningWarning
+from lightning_accum import STDP, CellSpec, LocalLearningWarning, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
@@ -26,7 +26,7 @@ def test_a_group_is_bounded_as_one_change(tmp_path):
     parts = [cb.parts_by_hand(net, x) for x, _ in data]
     pos, neg = (sum(side) for side in zip(*parts, strict=True))
     weight = net.fc.weight.detach().clone()
-    rule = STDP(**cb.RULE, time_dim=0)
+    rule = RuleTrainer(STDP(**cb.RULE), time_dim=0)
 
     def bound(_, __):
         cell, _state = rule.get_cell("enc")
@@ -76,7 +76,7 @@ class Called(cb.Net):
 
 @pytest.mark.parametrize("carry", [True, False])
 def test_a_rule_that_is_called_in_each_step(carry, tmp_path, caplog):
-    rule, data = STDP(**cb.RULE, carry=carry), cb.loader(3)
+    rule, data = RuleTrainer(STDP(**cb.RULE), carry=carry), cb.loader(3)
     net, expected = Called(rule), cb.fit_by_hand(cb.Net(), list(data))[-1]
     with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
         use = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")})
@@ -89,7 +89,7 @@ def test_a_rule_keeps_its_own_parameters(tmp_path):
     net = cb.Net()
     net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
     torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
-    use = cb.callback(STDP(**cb.RULE, time_dim=0, params=("weight", "bias")))
+    use = cb.callback(RuleTrainer(STDP(**cb.RULE), time_dim=0, params=("weight", "bias")))
     cb.trainer(tmp_path, use).fit(net, cb.loader(2))
     assert use.host.updaters["enc"].names == ("weight", "bias")
 
@@ -122,7 +122,7 @@ def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(
     for every in (1, 100):
         net = Stepwise()
         net.lif = LIF(4)
-        use = cb.callback(STDP(**cb.RULE), log=every == 1)
+        use = cb.callback(RuleTrainer(STDP(**cb.RULE)), log=every == 1)
         with pytest.raises(ValueError, match=r"Found 0\.5 before the connection of cell `enc`"):
             cb.trainer(tmp_path, use, log_every_n_steps=every).fit(net, cb.loader(5))
 

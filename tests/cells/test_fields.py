@@ -13,6 +13,7 @@ from torch import nn
 from turns import turns
 
 import lightning_accum as la
+from lightning_accum import RuleTrainer
 from lightning_accum.cells import field
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class First(la.Rule):
     unknown: NotImported | None = None
     spikes = False
 
-    def terms(self, window, h):
-        return la.Term(h.lr, window.post, self.gate(window.pre.values()))
+    def terms(self, window):
+        return la.Term(self.lr, window.post, self.gate(window.pre.values()))
 
 
 class Second(First):
@@ -65,7 +66,7 @@ def test_the_signature_of_a_constructor():
 
 
 def test_fields_are_read_from_the_rule_and_are_hyperparameters():
-    rule = Second(0.1, 2.0, params=["bias"])
+    rule = RuleTrainer(Second(0.1, 2.0), params=["bias"])
     assert (rule.lr, rule.tc, rule.power, rule.dt) == (0.1, 2.0, 1, 1.0)
     h = vars(rule.defaults)
     assert list(h)[:4] == ["lr", "tc", "unknown", "power"]
@@ -79,7 +80,11 @@ def test_fields_are_read_from_the_rule_and_are_hyperparameters():
 
 
 def test_a_module_belongs_to_the_rule():
-    rule, other, given = First(0.1), First(0.1, gate=None), First(0.1, gate=nn.ReLU())
+    rule, other, given = (
+        RuleTrainer(First(0.1)),
+        RuleTrainer(First(0.1, gate=None)),
+        RuleTrainer(First(0.1, gate=nn.ReLU())),
+    )
     assert dict(rule.named_children())["gate"] is rule.gate is not other.gate
     assert isinstance(other.gate, nn.Identity)
     assert isinstance(given.gate, nn.ReLU)
@@ -91,7 +96,7 @@ def test_a_module_belongs_to_the_rule():
 
 
 def test_a_constructor_of_ones_own():
-    rule = Wrapped(4)
+    rule = RuleTrainer(Wrapped(4))
     assert (rule.size, rule.lr, rule.power, rule.tc, rule.calls) == (4, 0.25, 4, 5.0, 0)
     assert list(inspect.signature(Wrapped).parameters) == ["size"]
     assert list(inspect.signature(type("Sub", (Wrapped,), {})).parameters) == ["size"]
@@ -99,9 +104,9 @@ def test_a_constructor_of_ones_own():
 
 def test_arguments_that_do_not_fit():
     with pytest.raises(TypeError, match=r"First\(\): missing a required argument: 'lr'"):
-        First()
+        RuleTrainer(First())
     with pytest.raises(TypeError, match=r"First\(\): too many positional arguments"):
-        First(0.1, None, None, None, 1.0)
+        RuleTrainer(First(0.1, None, None, None, 1.0))
 
 
 @turns("name", ["forward", "spikes", "training", "defaults"])
@@ -117,11 +122,11 @@ def test_a_hyperparameter_without_annotation_says_how_to_list_it():
         spikes = False
         gain = 0.1
 
-        def terms(self, window, h):
-            return la.Term(h.gain, window.post, window.pre)
+        def terms(self, window):
+            return la.Term(self.gain, window.post, window.pre)
 
     layer = la.Serial(nn.Linear(2, 2), nn.Identity())
-    rule = Forgot()
+    rule = RuleTrainer(Forgot())
     rule.register_cell("c", layer.cell)
     layer(torch.ones(1, 2))
     with pytest.raises(AttributeError, match=r"Found `gain`: list it in the class, as `lr: float"):

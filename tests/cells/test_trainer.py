@@ -70,7 +70,7 @@ def test_monitors_of_modules_that_are_gone_or_elsewhere_are_not_shared():
 
 def test_a_copy_is_bound_anew_and_goes_on():
     model = layer(4, 2)
-    rule, reference = (la.STDP(0.3, -0.2, trace_mode="nearest") for _ in range(2))
+    rule, reference = (la.RuleTrainer(la.STDP(0.3, -0.2, trace_mode="nearest")) for _ in range(2))
     rule.register_cell("cell", model.cell)
     show(model, PRE[:2], POST[:2])
     rule()
@@ -94,20 +94,20 @@ def test_a_copy_is_bound_anew_and_goes_on():
 
 def test_a_copy_is_bound_anew_with_other_hyperparameters():
     model = layer(4, 2)
-    rule = la.STDP(0.3, -0.2)
+    rule = la.RuleTrainer(la.STDP(0.3, -0.2))
     rule.register_cell("cell", model.cell)
     twin, other = copy.deepcopy(rule), layer(4, 2)
     twin.register_cell("cell", other.cell, time_dim=0, lr_post=0.6)
     show(other, PRE, POST, time_dim=0)
     twin()
     found = other.cell.updater.weight.update(other.connection.weight)
-    expected = learned(la.STDP(0.6, -0.2), PRE, POST)
+    expected = learned(la.RuleTrainer(la.STDP(0.6, -0.2)), PRE, POST)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 # -------------------------------------------------------------------------------- registering
 def test_hyperparameters_per_cell_are_checked_when_registered():
-    rule, model = la.STDP(0.3, -0.2), layer(4, 2)
+    rule, model = la.RuleTrainer(la.STDP(0.3, -0.2)), layer(4, 2)
     for overrides, error, message in (
         ({"tc_pre": 0.0}, ValueError, "`tc_pre = 0.0`"),
         ({"trace_mode": "last"}, ValueError, "`trace_mode = 'last'`"),
@@ -147,7 +147,7 @@ def test_units():
 
 # -------------------------------------------------------------------------------- running
 def test_the_recording_gate():
-    model, rule = layer(4, 2), la.STDP(0.3, -0.2)
+    model, rule = layer(4, 2), la.RuleTrainer(la.STDP(0.3, -0.2))
     unit = rule.register_cell("cell", model.cell)
     assert rule.recording
     rule.recording = False
@@ -161,7 +161,7 @@ def test_the_recording_gate():
 
 
 def test_traces_never_narrow():
-    model, rule = layer(4, 2), la.STDP(0.3, -0.2)
+    model, rule = layer(4, 2), la.RuleTrainer(la.STDP(0.3, -0.2))
     unit = rule.register_cell("cell", model.cell)
     show(model, PRE, POST)
     rule()
@@ -174,14 +174,16 @@ def test_traces_never_narrow():
 
 def test_one_process_alone_may_reduce_its_batch_in_any_way():
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    host = CellHost(la.Hebb(0.1, batch_reduction="amax"), {"c": la.CellSpec("0", "1")})
+    host = CellHost(
+        la.RuleTrainer(la.Hebb(0.1), batch_reduction="amax"), {"c": la.CellSpec("0", "1")}
+    )
     host.bind(net)
     host.release()
 
 
 def test_another_updater_gets_the_parameters_that_a_rule_trains():
     layer = la.Serial(nn.Linear(3, 2), nn.Identity())
-    rule = la.STDP(0.1, -0.1, params=("weight", "bias"))
+    rule = la.RuleTrainer(la.STDP(0.1, -0.1), params=("weight", "bias"))
     rule.register_cell("enc", layer.cell)
     own = la.Updater(layer.connection, "weight")
     rule.use_updater("enc", own)
@@ -319,7 +321,10 @@ def folded(x):
     ],
 )  # fmt: skip
 def test_sides_that_differ(connection, time_dim, show, words):
-    pair, rule = la.Cell(connection(), Relay()), la.STDP(0.1, -0.1, time_dim=time_dim)
+    pair, rule = (
+        la.Cell(connection(), Relay()),
+        la.RuleTrainer(la.STDP(0.1, -0.1), time_dim=time_dim),
+    )
     rule.register_cell("enc", pair)
     show(pair.connection, pair.neuron)
     with pytest.raises(ValueError, match=words):

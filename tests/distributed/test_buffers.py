@@ -32,7 +32,7 @@ class Model(Net):
 
 def fit(rank, ranks, steps, names, wrapped):
     model = Model(steps, wrapped)
-    rule = la.STDP(0.06, -0.04, time_dim=0)
+    rule = la.RuleTrainer(la.STDP(0.06, -0.04), time_dim=0)
     generator = torch.Generator().manual_seed(0)
     data = (torch.rand(6, 5, 8, 6, generator=generator) < 0.4).double()
     mine = data[:, :, torch.arange(8).tensor_split(ranks)[rank]]

@@ -20,23 +20,27 @@ PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
 # rounded otherwise becomes another spike some hundred steps later.
 OWN_WAYS = ("BCM", "Covariance", "200 steps")
 RULES = {
-    "STDP": lambda **o: la.STDP(**PAIR, **o),
-    "STDP, nearest": lambda **o: la.STDP(**PAIR, trace_mode="nearest", **o),
-    "TripletSTDP": lambda **o: la.TripletSTDP(0.3, 0.2, -0.2, -0.1, **o),
-    "MSTDP": lambda **o: la.MSTDP(**PAIR, **o),
-    "MSTDPET": lambda **o: la.MSTDPET(**PAIR, **o),
-    "MSTDPET, released": lambda **o: la.MSTDPET(**PAIR, reward=la.Neuromodulator(9.0, 0.5), **o),
-    "KernelSTDP": lambda **o: la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1), **o),
-    "DelayAdjustedSTDP": lambda **o: la.DelayAdjustedSTDP(0.3, -0.2, **{**o, "params": ["weight"]}),
-    "Homeostasis": lambda **o: la.Homeostasis(0.1, 200.0, **o),
-    "Hebb": lambda **o: la.Hebb(0.05, **o),
-    "AntiHebb": lambda **o: la.AntiHebb(0.05, **o),
-    "Covariance": lambda **o: la.Covariance(0.05, **o),
-    "Oja": lambda **o: la.Oja(0.05, **o),
-    "Sanger": lambda **o: la.Sanger(0.05, **{**o, "params": ["weight"]}),
-    "BCM": lambda **o: la.BCM(0.05, **o),
-    "WTAHebb": lambda **o: la.WTAHebb(0.05, **o),
-    "SoftHebb": lambda **o: la.SoftHebb(0.05, **o),
+    "STDP": lambda **o: la.RuleTrainer(la.STDP(**PAIR, **o)),
+    "STDP, nearest": lambda **o: la.RuleTrainer(la.STDP(**PAIR, trace_mode="nearest", **o)),
+    "TripletSTDP": lambda **o: la.RuleTrainer(la.TripletSTDP(0.3, 0.2, -0.2, -0.1, **o)),
+    "MSTDP": lambda **o: la.RuleTrainer(la.MSTDP(**PAIR, **o)),
+    "MSTDPET": lambda **o: la.RuleTrainer(la.MSTDPET(**PAIR, **o)),
+    "MSTDPET, released": lambda **o: la.RuleTrainer(
+        la.MSTDPET(**PAIR, reward=la.Neuromodulator(9.0, 0.5), **o)
+    ),
+    "KernelSTDP": lambda **o: la.RuleTrainer(la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1), **o)),
+    "DelayAdjustedSTDP": lambda **o: la.RuleTrainer(
+        la.DelayAdjustedSTDP(0.3, -0.2, **{**o, "params": ["weight"]})
+    ),
+    "Homeostasis": lambda **o: la.RuleTrainer(la.Homeostasis(0.1, 200.0, **o)),
+    "Hebb": lambda **o: la.RuleTrainer(la.Hebb(0.05, **o)),
+    "AntiHebb": lambda **o: la.RuleTrainer(la.AntiHebb(0.05, **o)),
+    "Covariance": lambda **o: la.RuleTrainer(la.Covariance(0.05, **o)),
+    "Oja": lambda **o: la.RuleTrainer(la.Oja(0.05, **o)),
+    "Sanger": lambda **o: la.RuleTrainer(la.Sanger(0.05, **{**o, "params": ["weight"]})),
+    "BCM": lambda **o: la.RuleTrainer(la.BCM(0.05, **o)),
+    "WTAHebb": lambda **o: la.RuleTrainer(la.WTAHebb(0.05, **o)),
+    "SoftHebb": lambda **o: la.RuleTrainer(la.SoftHebb(0.05, **o)),
 }
 
 
@@ -122,7 +126,13 @@ def runs():
     yield "hybrid", RULES["STDP"](time_dim=0), "hybrid", 1, 2
     yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1, 2
     for kind in ("automatic", "automatic, stepped"):
-        yield kind, la.STDP(0.1, -0.2, time_dim=0, params=["weight", "bias"]), kind, 1, 2
+        yield (
+            kind,
+            la.RuleTrainer(la.STDP(0.1, -0.2), time_dim=0, params=["weight", "bias"]),
+            kind,
+            1,
+            2,
+        )
     for kind in ("automatic, sparse", "automatic, sparse, stepped"):
         yield kind, RULES["STDP"](time_dim=0, params=["weight", "bias"]), kind, 1, 2
     for every in (1, 2):
@@ -139,7 +149,12 @@ def main(rank, ranks, folder):
     }
     if ranks > 1:
         try:
-            fit(la.STDP(**PAIR, time_dim=0, batch_reduction="amax"), "local", rank, ranks)
+            fit(
+                la.RuleTrainer(la.STDP(**PAIR), time_dim=0, batch_reduction="amax"),
+                "local",
+                rank,
+                ranks,
+            )
         except ValueError as error:
             (folder / f"refused by {rank}").write_text(str(error))
     return found

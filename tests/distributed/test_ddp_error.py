@@ -120,8 +120,10 @@ class Deep(pl.LightningModule):
 def deep(rank, ranks):
     """The weights after a fit by OTTT, in which every process has as many samples."""
     learner = CellTrainerCallback(
-        la.OTTT(5.0, time_dim=0, params=("weight", "bias")),
+        la.OTTT(5.0),
         cells={str(i): la.CellSpec(f"fcs.{i}", f"lifs.{i}") for i in range(2)},
+        time_dim=0,
+        params=("weight", "bias"),
     )
     model = Deep()
     trainer(ranks, learner).fit(model, DataLoader(labelled(rank, ranks)[:2], batch_size=None))

@@ -70,7 +70,7 @@ def fit(name, rank, ranks):
     start = {key: param.detach().clone() for key, param in model.named_parameters()}
     if rank:  # the first process' weights count
         nn.init.zeros_(model.fc.weight)
-    rule = la.STDP(0.06, -0.04, time_dim=0, params=["weight", "bias"])
+    rule = la.RuleTrainer(la.STDP(0.06, -0.04), time_dim=0, params=["weight", "bias"])
     learns = CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})
     probe = OnlineProbe("lif", 2, time_dim=0, labels=lambda batch: (batch[1] > 0).long())
     monitors = [] if FITS[name][1] else [UpdateMonitor("parameter")]

@@ -171,7 +171,9 @@ def parallel_otherwise():
     net = Net()
     parallelize_module(net, init_device_mesh("cpu", (2,)), {"fc": ColwiseParallel()})
     try:
-        CellHost(la.STDP(0.1, -0.1, time_dim=0), {"enc": la.CellSpec("fc", "lif")}).bind(net)
+        CellHost(
+            la.RuleTrainer(la.STDP(0.1, -0.1), time_dim=0), {"enc": la.CellSpec("fc", "lif")}
+        ).bind(net)
     except ValueError as error:
         return str(error)
     return ""
@@ -189,7 +191,7 @@ def main(rank, ranks, folder):
         found[name] |= {"steps": trainer.global_step, "logged": trainer.logged_metrics}
 
     def stdp():
-        return la.STDP(0.06, -0.06, time_dim=0, params=["weight", "bias"])
+        return la.RuleTrainer(la.STDP(0.06, -0.06), time_dim=0, params=["weight", "bias"])
 
     for head in HEADS:
         model = Model(ranks, head, own=head == "Noam")
@@ -200,7 +202,7 @@ def main(rank, ranks, folder):
     fit(model, stdp(), rank, folder, more=[UpdatePictures(1, {"enc": (1, 5)})], **pictures)
     for name, own in (("alone", True), ("of the whole", False)):
         model = Model(ranks, own=own)
-        oja = la.Oja(0.05, time_dim=0, batch_reduction="sum")  # looks at the weight
+        oja = la.RuleTrainer(la.Oja(0.05), time_dim=0, batch_reduction="sum")  # looks at the weight
         keep(name, model, fit(model, oja, rank, folder, every=3))
     for name, in_one_file in (("one file", True), ("distributed", False)):
         pair = [Model(ranks, "AdaBelief", in_one_file=in_one_file) for _ in range(2)]

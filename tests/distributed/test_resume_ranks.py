@@ -57,12 +57,12 @@ class Model(pl.LightningModule):
 
 
 def stdp(how):
-    return la.STDP(0.03, -0.02, time_dim=0, batch_reduction=how)
+    return la.RuleTrainer(la.STDP(0.03, -0.02), time_dim=0, batch_reduction=how)
 
 
 def modulated(how):
     dopamine = la.Neuromodulator(20.0, baseline=0.1)
-    return la.MSTDPET(0.3, -0.2, time_dim=0, batch_reduction=how, reward=dopamine)
+    return la.RuleTrainer(la.MSTDPET(0.3, -0.2, reward=dopamine), time_dim=0, batch_reduction=how)
 
 
 def fit(path, rank, ranks, resume, noise, make=stdp):

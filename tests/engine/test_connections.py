@@ -10,7 +10,7 @@ from references import PAIR
 from torch import nn
 from turns import turns
 
-from lightning_accum import STDP, Cell, Rule, Term, get_updater
+from lightning_accum import STDP, Cell, Rule, RuleTrainer, Term, get_updater
 
 
 class Squared(OneToOne):
@@ -20,7 +20,7 @@ class Squared(OneToOne):
 
 def test_an_embedding_learns_at_its_indices():
     table, neuron = nn.Embedding(5, 3).double(), Fed()
-    rule = STDP(1.0, 0.0, tc_pre=10.0)
+    rule = RuleTrainer(STDP(1.0, 0.0, tc_pre=10.0))
     rule.register_cell("words", Cell(table, neuron))
     for word, spikes in ((2, [1.0, 0.0, 0.0]), (4, [0.0, 1.0, 0.0])):
         neuron.food.append(torch.tensor([spikes]))
@@ -41,7 +41,7 @@ class Dropped(nn.Linear):
 
 def test_evaluating_one_rule_shows_nothing_to_another():
     conv, neuron = nn.Conv2d(1, 2, 3, padding="same"), Fed()
-    rules = [STDP(**PAIR, params=("weight", "bias")) for _ in range(2)]
+    rules = [RuleTrainer(STDP(**PAIR), params=("weight", "bias")) for _ in range(2)]
     units = [rule.register_cell("enc", Cell(conv, neuron)) for rule in rules]
     neuron.food.append(torch.ones(1, 2, 3, 3))
     neuron(conv(torch.ones(1, 1, 3, 3)))
@@ -101,7 +101,7 @@ FIRED = torch.tensor([[True, False, True], [False, True, True]])
 def evaluate(module, pre=SPIKES, post=FIRED):
     """Evaluates a rule on the first parameter, after one step."""
     neuron, (name, _) = Fed(), next(module.named_parameters())
-    rule = STDP(1.0, -1.0, params=(name,))
+    rule = RuleTrainer(STDP(1.0, -1.0), params=(name,))
     rule.register_cell("enc", Cell(module, neuron))
     neuron.food.append(post)
     neuron(module(pre))
@@ -144,8 +144,8 @@ def test_what_is_refused(make, pre, post, words):
 
 def test_a_trace_of_a_trace_is_refused():
     class Twice(Rule):
-        def terms(self, window, h):
+        def terms(self, window):
             return [Term(1.0, window.post, window.pre.trace(5.0).trace(5.0))]
 
     with pytest.raises(ValueError, match="Found one of a trace"):
-        learned(Twice(), raster(4, 2, 3), raster(4, 2, 2))
+        learned(RuleTrainer(Twice()), raster(4, 2, 3), raster(4, 2, 2))

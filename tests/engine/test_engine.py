@@ -8,7 +8,7 @@ from references import RULES
 from torch import nn
 from turns import turns
 
-from lightning_accum import BCM, STDP, Cell, EProp, Rule, Serial, Term, get_updater
+from lightning_accum import BCM, STDP, Cell, EProp, Rule, RuleTrainer, Serial, Term, get_updater
 from lightning_accum import nn as layers
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.engine.state import StateKey
@@ -17,7 +17,7 @@ from lightning_accum.engine.state import StateKey
 @turns("reduction", ["mean", torch.amax])
 def test_mixed_precision_does_not_narrow_the_sums(reduction):
     pre, post = raster(9, 4, 5, seed=5), raster(9, 4, 3, seed=6)
-    rule = STDP(0.3, -0.2, batch_reduction=reduction)
+    rule = RuleTrainer(STDP(0.3, -0.2), batch_reduction=reduction)
     plain = learned(rule, pre, post, torch.float32)
     model = layer(5, 3, torch.float32)
     cell = rule.register_cell("auto", model.cell).cell
@@ -33,10 +33,10 @@ def test_both_sides_are_weighted_by_sample(path):
     pre, post, both = raster(6, 3, 5, seed=1), raster(6, 3, 4, seed=2), torch.rand(2, 6, 3, 1)
 
     class Weighted(Rule):
-        def terms(self, window, h):
+        def terms(self, window):
             return [Term(1.0, window.post * both[0], window.pre * both[1])]
 
-    found = learned(Weighted(backend=path, batch_reduction="sum"), pre, post)
+    found = learned(RuleTrainer(Weighted(), backend=path, batch_reduction="sum"), pre, post)
     expected = torch.einsum("tbo,tbi->oi", post * both[0], pre * both[1])
     torch.testing.assert_close(found, expected)
 
@@ -48,10 +48,10 @@ def test_a_rules_own_tensors_are_only_read(path):
     copies = first.clone(), second.clone()
 
     class Twice(Rule):
-        def terms(self, window, h):
+        def terms(self, window):
             return [Term(0.5, first, window.pre), Term(2.0, second, window.pre)]
 
-    rule, model = Twice(backend=path, batch_reduction="sum"), layer(4, 3)
+    rule, model = RuleTrainer(Twice(), backend=path, batch_reduction="sum"), layer(4, 3)
     rule.register_cell("cell", model.cell)
     pre = raster(5, 2, 4)
     show(model, pre, raster(5, 2, 3))
@@ -68,7 +68,7 @@ def test_applied_at_every_step_by_one_product(mode, kind):
     pre, post = raster(30, 4, 60, density=0.2), raster(30, 4, 50, density=0.2, seed=1)
     fc, neuron = nn.Linear(60, 50, bias=False), nn.Identity()
     nn.init.zeros_(fc.weight)
-    rule = STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode)
+    rule = RuleTrainer(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode))
     updater = rule.register_cell("cell", Cell(fc, neuron)).cell.updater
     for x, y in zip(pre.to(kind), post.to(kind), strict=True):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
@@ -76,21 +76,21 @@ def test_applied_at_every_step_by_one_product(mode, kind):
             rule()
         assert updater.weight.deferred
         rule.update()
-    expected = learned(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode), pre, post)
+    expected = learned(RuleTrainer(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode)), pre, post)
     torch.testing.assert_close(fc.weight.detach().double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_rates_of_zero_learn_nothing():
-    assert learned(STDP(0.0, 0.0), raster(4, 2, 3), raster(4, 2, 2)) is None
+    assert learned(RuleTrainer(STDP(0.0, 0.0)), raster(4, 2, 3), raster(4, 2, 2)) is None
 
 
 def test_a_trace_passes_on_because_it_is_used_not_because_it_was_made():
     class Half(Rule):
-        def terms(self, window, h):
+        def terms(self, window):
             window.pre.trace(5.0)  # made, and left alone
             return [Term(1.0, window.post, window.pre.trace(9.0))]
 
-    rule, model = Half(), layer(3, 2)
+    rule, model = RuleTrainer(Half()), layer(3, 2)
     unit = rule.register_cell("cell", model.cell)
     show(model, raster(4, 1, 3), raster(4, 1, 2))
     rule()
@@ -102,8 +102,8 @@ def test_a_trace_passes_on_because_it_is_used_not_because_it_was_made():
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
-        (lambda tc: STDP(0.1, -0.1, tc_pre=tc), "pre cumulative trace"),
-        (lambda tc: BCM(0.1, tc_threshold=tc), "post average"),
+        (lambda tc: RuleTrainer(STDP(0.1, -0.1, tc_pre=tc)), "pre cumulative trace"),
+        (lambda tc: RuleTrainer(BCM(0.1, tc_threshold=tc)), "post average"),
     ],
 )
 def test_a_time_constant_that_changed_on_resuming_is_noticed(make, kind, recwarn):
@@ -166,12 +166,12 @@ def pick_spikes(out):
 
 def test_a_picker_says_where_the_activity_is():
     fc, neuron = nn.Linear(3, 2), Pair()
-    rule = STDP(1.0, 0.0, picker=pick_spikes)
+    rule = RuleTrainer(STDP(1.0, 0.0), picker=pick_spikes)
     rule.register_cell("cell", Cell(fc, neuron))
     neuron(fc(torch.ones(1, 3)))
     rule()
     with pytest.raises(TypeError, match=r"`picker` should be a callable .* Found `str`"):
-        STDP(1.0, 0.0, picker="spikes")
+        RuleTrainer(STDP(1.0, 0.0), picker="spikes")
 
 
 def test_each_piece_has_its_own_events(monkeypatch):
@@ -181,7 +181,7 @@ def test_each_piece_has_its_own_events(monkeypatch):
     for elements in (1 << 23, 8 * 1100 * 15):
         monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
         fc, neuron = layers.Linear(1000, 100, bias=False), nn.Identity()
-        rule = STDP(1.0, -1.0, time_dim=0)
+        rule = RuleTrainer(STDP(1.0, -1.0), time_dim=0)
         rule.register_cell("cell", Cell(fc, neuron))
         fc(spikes), neuron(post)
         assert rule.get_monitor("cell", "pre").reducer.events() is not None  # found by the layer
@@ -194,13 +194,13 @@ def test_each_piece_has_its_own_events(monkeypatch):
 
 def test_states_that_only_the_preparation_reads_take_no_room_in_a_piece(monkeypatch):
     model = Serial(layers.Linear(3, 4), layers.SurrogateLIF(4, beta=0.5, time_dim=0))
-    rule = EProp(0.1, time_dim=0, carry=False)
+    rule = RuleTrainer(EProp(0.1), time_dim=0, carry=False)
     rule.register_cell("cell", model.cell)
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 5 * 2 * (3 + 4))
     seen = []
     terms = rule.terms
     monkeypatch.setattr(
-        rule, "terms", lambda window, h: (seen.append(window.steps), terms(window, h))[1]
+        rule, "terms", lambda window, h: (seen.append(window.steps), terms(window))[1]
     )
     model((torch.rand(10, 2, 3) < 0.5).float())
     rule(error=torch.randn(10, 2, 4))

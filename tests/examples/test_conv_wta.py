@@ -9,7 +9,7 @@ import softhebb_stack as stack
 import torch
 from torch.nn.functional import normalize, one_hot, unfold
 
-from lightning_accum import Cell, DeltaRule
+from lightning_accum import Cell, DeltaRule, RuleTrainer
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def naive_change(layer, times, digit):
 
 def test_the_rule_changes_weights_as_in_the_paper(seen, layer):
     layer.lif.inhibition = s2.FirstOfEachDigit()
-    rule = DeltaRule(1.0, batch_reduction="sum", time_dim=0)
+    rule = RuleTrainer(DeltaRule(1.0), batch_reduction="sum", time_dim=0)
     unit = rule.register_cell("cell", Cell(layer.fc, layer.lif))
     times, labels = seen[0][:4], seen[1][:4]
     rule(**layer.training_step((times, labels), 0))

@@ -9,7 +9,7 @@ import torch
 from _forked import Forked
 from matplotlib.image import imread
 
-from lightning_accum import STDP, Serial
+from lightning_accum import STDP, RuleTrainer, Serial
 from lightning_accum.nn import LIF, Linear
 
 transforms = pytest.importorskip("tonic.transforms", reason="tonic is not installed")
@@ -39,7 +39,10 @@ def frames_of_two_events():
 @pytest.mark.parametrize("cut", [False, True])
 def test_counts_are_refused_and_spikes_are_not(cut):
     counts = frames_of_two_events()
-    layer, rule = Serial(Linear(4, 1, bias=False), LIF(1, time_dim=0)), STDP(0.1, -0.05, time_dim=0)
+    layer, rule = (
+        Serial(Linear(4, 1, bias=False), LIF(1, time_dim=0)),
+        RuleTrainer(STDP(0.1, -0.05), time_dim=0),
+    )
     torch.nn.init.ones_(layer.connection.weight)
     before = layer.connection.weight.detach().clone()
     rule.register_cell("layer", layer.cell)

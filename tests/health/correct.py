@@ -12,7 +12,16 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import lightning_accum as la
-from lightning_accum import MSTDPET, STDP, Cell, CellSpec, Clamp, Normalize, attach_updater
+from lightning_accum import (
+    MSTDPET,
+    STDP,
+    Cell,
+    CellSpec,
+    Clamp,
+    Normalize,
+    RuleTrainer,
+    attach_updater,
+)
 from lightning_accum import nn as lann
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.functional import GaussianKernel
@@ -91,7 +100,7 @@ correct("rewards of mean 0 for potentiation only", rule=p.of(MSTDPET, 0.01, 0.0)
 correct("a rare reward", rule=p.mstdp, inputs=("reward",),
     step=p.rewarded(lambda i: float(i % 16 == 5)), epochs=4)
 correct("a neuromodulator that lasts from trial to trial", inputs=("reward",), carry=True,
-    rule=lambda net: MSTDPET(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0, -0.05)),
+    rule=lambda net: RuleTrainer(MSTDPET(0.01, -0.008, reward=la.Neuromodulator(20.0, -0.05)), time_dim=0),
     step=p.rewarded(lambda i: float(i % 4 == 1)))
 
 
@@ -294,7 +303,7 @@ correct("updates every few steps", alone=lambda: online(update_every=5), hosts=(
 
 def online(update_every):
     layer = la.Serial(p.dense(kind=la.nn.Linear), LIF(p.OUTPUTS))
-    rule = STDP(0.001, -0.0008)
+    rule = RuleTrainer(STDP(0.001, -0.0008))
     rule.register_cell("enc", layer.cell)
     for x in p.spikes():
         layer.neuron.reset()
@@ -343,7 +352,7 @@ correct("weights of two values, with large rates", rule=p.pairs(0.1, -0.12),
 
 def converge(net, rule):
     """Begins where an earlier training ended."""
-    other = STDP(0.05, -0.04, time_dim=0)
+    other = RuleTrainer(STDP(0.05, -0.04), time_dim=0)
     updater = attach_updater(net.fc, "weight")
     updater.register_constraint(Normalize(1.0))
     other.register_cell("enc", Cell(net.fc, net.lif))
@@ -370,7 +379,7 @@ def cycle(rate, *factors):
 
     return {
         "net": lambda: p.Net(nn.Identity()),
-        "rule": lambda net: la.Hebb(rate),
+        "rule": lambda net: la.RuleTrainer(la.Hebb(rate)),
         "data": lambda: [p.spikes(1)[0][:, 0]] * 3,
         "prepare": p.weights(0.25),
         "step": step,
@@ -578,7 +587,7 @@ in_callback("no logs and no summary")(lambda: p.fit(p.Lit(), p.learner(log=False
 @in_loop("a rule that is looked at")
 def looked_at():
     """A rule that is made, and never used."""
-    repr(STDP(0.01, -0.008)), repr(p.registered()), repr(p.learner())
+    repr(RuleTrainer(STDP(0.01, -0.008))), repr(p.registered()), repr(p.learner())
 
 
 @in_loop("a network that runs while a rule records it")
@@ -637,7 +646,7 @@ correct("changes that are read, applied and dropped", **BY_HAND, update=False,
     on={"updated": apply_and_drop})
 correct("one update of all batches", **BY_HAND, every=24)
 correct("trials of steps", **BY_HAND, net=p.lif(time_dim=None), inputs=("reward",),
-    rule=lambda net: MSTDPET(0.01, -0.008), step=p.rewarded(lambda i: (-1.0) ** i, p.stepwise))
+    rule=lambda net: RuleTrainer(MSTDPET(0.01, -0.008)), step=p.rewarded(lambda i: (-1.0) ** i, p.stepwise))
 correct("a rule that is called in tests too", **BY_HAND,
     on={"batch": half_of_the_time, "end": lambda net, rule, i: (net.eval(), rule.eval())})
 correct("an update that is dropped", **BY_HAND, rule=p.mstdp,
@@ -685,18 +694,18 @@ advise("a reward that is always the same", "`reward`", "was 1", rule=p.mstdp, in
 advise("a reward that is never negative", "`reward`", "below 0", rule=p.mstdp, inputs=("reward",),
     step=p.rewarded(lambda i: float(i % 2)), epochs=8)
 advise("negative outputs under BCM", "`enc`", "negative",
-    net=lambda: p.Net(nn.Identity(), fc=p.dense(-1.0, 0.5)), rule=lambda net: la.BCM(1e-4),
+    net=lambda: p.Net(nn.Identity(), fc=p.dense(-1.0, 0.5)), rule=lambda net: la.RuleTrainer(la.BCM(1e-4)),
     step=run_rates, data=lambda: list(torch.rand(40, 16, p.INPUTS)))
 advise("weights beyond the range of the rule", "enc", "range",
     rule=p.of(la.WeightDependentSTDP, 0.002, -0.002, w_min=0.3, w_max=1.0))
 advise("neurons that never won", "`enc`", "never won", net=lambda: p.Net(nn.Identity()),
-    rule=lambda net: la.WTAHebb(0.01),
+    rule=lambda net: la.RuleTrainer(la.WTAHebb(0.01)),
     prepare=lambda net, rule: nn.init.zeros_(net.fc.weight[1:].detach()), step=run_rates,
     data=lambda: list(torch.rand(8, p.BATCH, p.INPUTS)))
 advise("neurons that are all alike", "`enc`", "same weights", "`WinnerTakeAll`",
     prepare=p.weights(0.2))
 advise("neurons of another library that are all alike", "`enc`", "same weights",
-    "with `Competition`", net=lambda: p.Net(nn.Identity()), rule=lambda net: la.Hebb(0.001),
+    "with `Competition`", net=lambda: p.Net(nn.Identity()), rule=lambda net: la.RuleTrainer(la.Hebb(0.001)),
     step=run_rates, data=lambda: list(torch.rand(8, p.BATCH, p.INPUTS)), prepare=p.weights(0.2))
 advise("delays that stay in their step", "delay", "step", net=lambda: p.delayed(delay=2.0),
     rule=p.of(la.DelayAdjustedSTDP, 1e-4, -1e-4, params=["delay"]), prepare=delays_clamped)

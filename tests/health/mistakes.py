@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum import STDP, Cell, CellSpec, Clamp, attach_updater
+from lightning_accum import STDP, Cell, CellSpec, Clamp, RuleTrainer, attach_updater
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
@@ -103,7 +103,7 @@ mistake("weights become NaN", "finite", "enc", "nan",
 def silent(steps, calls):
     """Learns online from inputs that are too weak."""
     layer = la.Serial(p.dense(high=0.001), LIF(p.OUTPUTS))
-    rule = STDP(0.01, -0.008)
+    rule = RuleTrainer(STDP(0.01, -0.008))
     rule.register_cell("enc", layer.cell)
     for x in torch.cat(p.spikes(20, batch=1), 1)[:, : steps * calls].split(steps, 1):
         learn_online(rule, layer, x.transpose(0, 1))
@@ -121,7 +121,7 @@ mistake("Normalize keeps the weights below the threshold", "active", "`enc`", "f
 mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=p.mstdp,
     inputs=("reward",), step=p.rewarded(lambda i: torch.zeros(p.BATCH)))
 mistake("nothing releases the neuromodulator", "active", "`enc`", "`reward`", "always 0",
-    rule=lambda net: la.MSTDP(0.01, -0.008, time_dim=0, reward=la.Neuromodulator(20.0)))
+    rule=lambda net: la.RuleTrainer(la.MSTDP(0.01, -0.008, reward=la.Neuromodulator(20.0)), time_dim=0))
 
 
 def blind(net, x, i):
@@ -254,12 +254,12 @@ class Wrong(la.Rule):
         super().__init__(time_dim=0)
         self.empty = empty
 
-    def terms(self, window, h):
+    def terms(self, window):
         post, pre = (side.values().flatten(0, 1) for side in (window.post, window.pre))
         return [] if self.empty else 0.01 * post.T @ pre
 
 
-mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: Wrong(empty=True))
+mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: RuleTrainer(Wrong(empty=True)))
 
 
 # ====================================================================== lasting
@@ -384,7 +384,7 @@ def constrained_export():
 
 in_fit("another number of batches than between the steps of the module's own optimizer", "error",
     "apply_every_n_batches")(lambda: p.fit(own(), p.learner(apply_every_n_batches=3)))
-mistake("terms that are a tensor", "error", "terms", rule=lambda net: Wrong(empty=False))
+mistake("terms that are a tensor", "error", "terms", rule=lambda net: RuleTrainer(Wrong(empty=False)))
 mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1",
     net=lambda: p.Net(nn.Identity()))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum import MSTDP, STDP, Cell, CellSpec, attach_updater
+from lightning_accum import MSTDP, STDP, Cell, CellSpec, RuleTrainer, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF, DelayedLinear, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
@@ -111,7 +111,7 @@ def of(kind, *args, **options):
 
 def stdp(net=None):
     """Returns STDP of sequences."""
-    return STDP(0.01, -0.008, time_dim=0)
+    return RuleTrainer(STDP(0.01, -0.008), time_dim=0)
 
 
 pairs = partial(of, STDP)
@@ -148,7 +148,7 @@ def erring(net, x, i):
 
 def eprop(net, **options):
     feedback = options.pop("feedback", None) or SymmetricFeedback(net.readout)
-    return la.EProp(0.05, feedback, tc_readout=20.0, time_dim=0, **options)
+    return la.RuleTrainer(la.EProp(0.05, feedback, tc_readout=20.0, **options), time_dim=0)
 
 
 def nothing(net, rule):

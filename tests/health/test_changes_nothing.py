@@ -16,7 +16,7 @@ from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, fit, learner, 
 from values import differences
 
 import lightning_accum as la
-from lightning_accum import STDP, Cell, Serial
+from lightning_accum import STDP, Cell, RuleTrainer, Serial
 from lightning_accum._events import SILENT
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF, Linear
@@ -151,7 +151,10 @@ def test_a_check_that_raises_is_logged_once_and_left_out(host, monkeypatch, capl
 
 
 def by_hand():
-    layer, rule = Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0)), STDP(0.1, -0.1, time_dim=0)
+    layer, rule = (
+        Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0)),
+        RuleTrainer(STDP(0.1, -0.1), time_dim=0),
+    )
     rule.register_cell("enc", layer.cell)
     return layer, rule
 
@@ -190,7 +193,7 @@ def test_a_rule_in_a_callback_is_not_watched_by_hand():
 def test_two_rules_of_a_connection_are_both_told():
     def program():
         layer, rule = by_hand()
-        other = la.Homeostasis(1e-12, target=50.0, time_dim=0)
+        other = la.RuleTrainer(la.Homeostasis(1e-12, target_rate=50.0), time_dim=0)
         other.register_cell("rate", Cell(layer.connection, layer.neuron))
         for _ in range(16):
             layer.neuron.reset()

@@ -11,7 +11,7 @@ from callback_helpers import trainer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, Cell, CellSpec
+from lightning_accum import STDP, Cell, CellSpec, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import Competition
 
@@ -143,7 +143,7 @@ def net(request):
 
 
 def rule(net):
-    stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=net.time_dim)
+    stdp = RuleTrainer(STDP(LR_POST, LR_PRE, TC_POST, TC_PRE), time_dim=net.time_dim)
     stdp.register_cell("cell", Cell(net.connection, net.neuron))
     return stdp
 
@@ -191,7 +191,7 @@ def test_batches_after_a_reset_are_new_samples(net):
 def test_learns_under_a_lightning_trainer(net):
     learner = Learner(net)
     before = net.connection.weight.detach().clone()
-    stdp = STDP(LR_POST, LR_PRE, TC_POST, TC_PRE, time_dim=net.time_dim)
+    stdp = RuleTrainer(STDP(LR_POST, LR_PRE, TC_POST, TC_PRE), time_dim=net.time_dim)
     spec = CellSpec("net.connection", "net.neuron")
     run = trainer(None, CellTrainerCallback(stdp, cells={"cell": spec}), max_epochs=2)
     samples = raster(4, batch=2 * BATCH + 1).transpose(0, 1)  # and the last batch is of one
@@ -217,7 +217,7 @@ def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once():
         torch.manual_seed(0)
         fc, spikes = torch.nn.Linear(6, 3, bias=False), torch.nn.Identity()
         learner = learning.STDPLearner(fc, spikes, tau_pre=20.0, tau_post=20.0)
-        own = STDP(0.1, -0.1)
+        own = RuleTrainer(STDP(0.1, -0.1))
         if beside:
             own.register_cell("enc", Cell(fc, spikes))
         for _ in range(3):
@@ -238,7 +238,7 @@ def test_spikingjellys_convolution_learns_as_the_plain_one():
     for conv in (layer.Conv2d(1, 2, (1, 3), bias=False), nn.Conv2d(1, 2, (1, 3), bias=False)):
         conv.double().load_state_dict({"weight": weight})
         lif = neurons.LIFNode(tau=2.0)
-        stdp = STDP(0.02, -0.015)
+        stdp = RuleTrainer(STDP(0.02, -0.015))
         unit = stdp.register_cell("cell", Cell(conv, lif))
         for x in pre:
             lif(conv(x))

@@ -8,7 +8,7 @@ from eprop_reference import eprop
 from test_foreign import BATCH, INPUTS, JELLY, OUTPUTS, STEPS, Net, Stateless, jelly, raster
 from torch import nn
 
-from lightning_accum import Cell, EProp, get_updater
+from lightning_accum import Cell, EProp, RuleTrainer, get_updater
 from lightning_accum.functional import FastSigmoid, Triangular
 
 DECAY = 0.9
@@ -49,10 +49,9 @@ def test_it_is_the_loop_over_what_was_returned(name, surrogate, calls):
     net, seen = make(pytest.importorskip(library, reason=f"{library} cannot be imported")), []
     fc, neuron = net.connection, net.neuron
     nn.init.uniform_(fc.weight, -most / 4, most)
-    rule = EProp(
-        0.2, tc_mem=TC_MEM, tc_readout=12.0, surrogate=surrogate, time_dim=net.time_dim,
-        membrane=membrane, threshold=1.0,
-    )  # fmt: skip
+    rule = RuleTrainer(EProp(
+        0.2, tc_mem=TC_MEM, tc_readout=12.0, surrogate=surrogate,
+        membrane=membrane, threshold=1.0), time_dim=net.time_dim)  # fmt: skip
     rule.register_cell("cell", Cell(fc, neuron))
 
     def see(_, given, out):
@@ -82,7 +81,7 @@ def test_it_is_the_loop_over_what_was_returned(name, surrogate, calls):
 def test_the_last_potential_of_a_sequence_is_not_that_of_every_step():
     library = pytest.importorskip("norse.torch", reason="Norse is not installed")
     fc, neuron = nn.Linear(INPUTS, OUTPUTS), library.LIF()
-    rule = EProp(0.2, tc_mem=TC_MEM, membrane=state_v, threshold=1.0, time_dim=0)
+    rule = RuleTrainer(EProp(0.2, tc_mem=TC_MEM, membrane=state_v, threshold=1.0), time_dim=0)
     rule.register_cell("cell", Cell(fc, neuron))
     neuron(fc(raster(0).float()))
     with pytest.raises(ValueError, match=r"Signal `membrane` of cell `cell` should be recorded as"):
@@ -92,6 +91,6 @@ def test_the_last_potential_of_a_sequence_is_not_that_of_every_step():
 
 def test_snntorchs_beta_is_not_taken_for_an_adaptation():
     library = pytest.importorskip("snntorch", reason="snnTorch is not installed")
-    rule = EProp(0.2, tc_mem=TC_MEM, membrane=second, threshold=1.0)
+    rule = RuleTrainer(EProp(0.2, tc_mem=TC_MEM, membrane=second, threshold=1.0))
     unit = rule.register_cell("cell", Cell(nn.Linear(INPUTS, OUTPUTS), library.Leaky(beta=DECAY)))
     assert unit.state.hyperparameters.beta is None

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lightning_accum import DelayAdjustedSTDP, Serial
+from lightning_accum import DelayAdjustedSTDP, RuleTrainer, Serial
 from lightning_accum.nn import LIF, DelayedLinear
 
 exact = {"rtol": 1e-12, "atol": 1e-12}
@@ -103,7 +103,7 @@ def test_a_spike_is_shifted_once():
     """The neuron answers as the spike arrives: no time lies between, and the change is the rate."""
     layer = Serial(connection(1, 1, 5.0, delay=3.0, time_dim=None), LIF(1, v_threshold=0.5))
     nn.init.ones_(layer.connection.weight)
-    rule = DelayAdjustedSTDP(0.25, -0.5, tc_post=5.0, tc_pre=5.0)
+    rule = RuleTrainer(DelayAdjustedSTDP(0.25, -0.5, tc_post=5.0, tc_pre=5.0))
     unit = rule.register_cell("cell", layer.cell)
     answers = [layer(torch.tensor([[x]]).double()).item() for x in (1, 0, 0, 0, 0)]
     assert answers == [0, 0, 0, 1, 0]

@@ -96,7 +96,7 @@ def median(values, dim):
 @pytest.mark.parametrize("reduction", [None, median, "mean"])
 def test_what_belongs_to_a_synapse_stays_with_it(reduction):
     sparse, neuron = connection(), Fed()
-    rule = la.MSTDPET(0.3, -0.2)
+    rule = la.RuleTrainer(la.MSTDPET(0.3, -0.2))
     updater = rule.register_cell("cell", la.Cell(sparse, neuron)).cell.updater
     updater.weight.reduction(reduction)
     for seed in (0, 5):
@@ -203,7 +203,7 @@ def test_a_fit_that_is_resumed_ends_as_one_that_went_on(tmp_path):
         for epochs in (1, 3) if resumes else (3,):
             module = Lit()
             learns = CellTrainerCallback(
-                la.STDP(0.1, -0.1, time_dim=0), cells={"enc": la.CellSpec("fc", "lif")}
+                la.STDP(0.1, -0.1), cells={"enc": la.CellSpec("fc", "lif")}, time_dim=0
             )
             run = trainer(tmp_path, learns, UpdateMonitor(), max_epochs=epochs)
             run.fit(module, data, ckpt_path=path if epochs == 3 and resumes else None)

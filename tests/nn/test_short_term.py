@@ -63,11 +63,13 @@ def test_gradients_are_the_equations_derivative_within_a_call():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **o: la.STDP(0.1, -0.05, **o),
-        lambda **o: la.STDP(0.1, -0.05, trace_mode="nearest", pairing="reduced", **o),
-        lambda **o: la.TripletSTDP(0.1, 0.1, -0.1, -0.1, **o),
-        lambda **o: la.KernelSTDP(GaussianKernel(0.3), **o),
-        lambda **o: la.InhibitorySTDP(0.1, **o),
+        lambda **o: la.RuleTrainer(la.STDP(0.1, -0.05, **o)),
+        lambda **o: la.RuleTrainer(
+            la.STDP(0.1, -0.05, trace_mode="nearest", pairing="reduced", **o)
+        ),
+        lambda **o: la.RuleTrainer(la.TripletSTDP(0.1, 0.1, -0.1, -0.1, **o)),
+        lambda **o: la.RuleTrainer(la.KernelSTDP(GaussianKernel(0.3), **o)),
+        lambda **o: la.RuleTrainer(la.InhibitorySTDP(0.1, **o)),
     ],
 )
 def test_rules_on_spikes_learn_from_the_times_of_what_is_released(make, time_dim):
@@ -92,7 +94,7 @@ def test_rules_with_an_error_learn_from_how_much_is_released():
     plasticity = ShortTermPlasticity.depressing(3, time_dim=0)
     neurons = SurrogateLIF(4, surrogate=Triangular(), gradient="time", time_dim=0)
     layer = la.Serial(nn.Linear(3, 4, bias=False).double(), neurons)
-    rule = la.EProp(1.0, graded_input=True, time_dim=0, batch_reduction="sum")
+    rule = la.RuleTrainer(la.EProp(1.0), graded_input=True, time_dim=0, batch_reduction="sum")
     unit = rule.register_cell("cell", layer.cell)
     nn.init.uniform_(layer.connection.weight, 0.0, 6.0)
     spikes = layer(plasticity(raster()))
@@ -106,7 +108,7 @@ def test_rules_with_an_error_learn_from_how_much_is_released():
 
 def test_a_rule_on_spikes_says_what_to_pass():
     layer = la.Serial(nn.Linear(3, 2), LIF(2))
-    rule = la.STDP(0.1, -0.1)
+    rule = la.RuleTrainer(la.STDP(0.1, -0.1))
     rule.register_cell("cell", layer.cell)
     with pytest.raises(ValueError, match=r"ShortTermPlasticity`, pass `graded_input=True`"):
         layer(ShortTermPlasticity(3)(torch.ones(1, 3)))

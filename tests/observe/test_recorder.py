@@ -12,7 +12,7 @@ import torch
 from turns import turns
 from values import by_pickle
 
-from lightning_accum import STDP, Cell, EProp, get_updater
+from lightning_accum import STDP, Cell, EProp, RuleTrainer, get_updater
 from lightning_accum.nn import LIF, Linear, SurrogateLIF
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.recorder import SpikeCheck
@@ -156,7 +156,7 @@ def test_a_held_sequence_takes_no_memory_and_is_let_go():
 
 def test_a_held_state_that_was_changed_in_place_is_refused():
     fc, lif = Linear(3, 4), SurrogateLIF(4, time_dim=0)
-    rule = EProp(0.1, time_dim=0)
+    rule = RuleTrainer(EProp(0.1), time_dim=0)
     rule.register_cell("cell", Cell(fc, lif))
     lif(fc(torch.ones(5, 2, 3)))
     lif.membrane.zero_()
@@ -178,8 +178,12 @@ def test_rasters_whose_events_are_found_may_change_and_are_not_copied(density, p
     for reused in (True, False):
         fc, lif = Linear(300, 40, bias=False), LIF(40, time_dim=0)
         torch.nn.init.constant_(fc.weight, 0.5)
-        rule, cell, same = STDP(0.1, -0.05, time_dim=0), Cell(fc, lif), rasters[0][0].clone()
-        other = STDP(0.2, -0.1, time_dim=0)
+        rule, cell, same = (
+            RuleTrainer(STDP(0.1, -0.05), time_dim=0),
+            Cell(fc, lif),
+            rasters[0][0].clone(),
+        )
+        other = RuleTrainer(STDP(0.2, -0.1), time_dim=0)
         for each in (rule, other):
             each.register_cell("c", cell)
         kept = [monitor.reducer for _, monitor in rule.named_monitors_of("c")]

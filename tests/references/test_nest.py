@@ -14,6 +14,7 @@ from rasters import layer, show
 from torch import nn
 
 import lightning_accum as la
+from lightning_accum import RuleTrainer
 from lightning_accum import nn as layers
 from lightning_accum.functional import Triangular
 from lightning_accum.rules import Feedback
@@ -31,11 +32,13 @@ class PowerLaw(la.Rule):
     tc_pre: float
     power: float
 
-    def terms(self, window, h):
-        grown = window.param**h.power
+    def terms(self, window):
+        grown = window.param**self.power
         return (
-            la.Term(h.lr_post, window.post, window.pre.trace(h.tc_pre), lambda x: x * grown),
-            la.Term(h.lr_pre, window.post.trace(h.tc_post), window.pre, lambda x: x * window.param),
+            la.Term(self.lr_post, window.post, window.pre.trace(self.tc_pre), lambda x: x * grown),
+            la.Term(
+                self.lr_pre, window.post.trace(self.tc_post), window.pre, lambda x: x * window.param
+            ),
         )
 
 
@@ -50,22 +53,21 @@ def pair(case):
 def weight_dependent(case):
     powers = {f"power_{sign}": case["settings"][f"mu_{name}"]
               for sign, name in (("pos", "plus"), ("neg", "minus"))}  # fmt: skip
-    return la.WeightDependentSTDP(**pair(case), **powers, dt=case["dt"])
+    return la.RuleTrainer(la.WeightDependentSTDP(**pair(case), **powers), dt=case["dt"])
 
 
 def triplet(case):
     s = case["settings"]
-    return la.TripletSTDP(
-        s["Aplus"], s["Aplus_triplet"], -s["Aminus"], -s["Aminus_triplet"], dt=case["dt"],
+    return la.RuleTrainer(la.TripletSTDP(
+        s["Aplus"], s["Aplus_triplet"], -s["Aminus"], -s["Aminus_triplet"],
         tc_post_fast=case["tau_minus"], tc_post_slow=case["tau_minus_triplet"],
-        tc_pre_fast=case["tau_plus"], tc_pre_slow=s["tau_plus_triplet"],
-    )  # fmt: skip
+        tc_pre_fast=case["tau_plus"], tc_pre_slow=s["tau_plus_triplet"]), dt=case["dt"])  # fmt: skip
 
 
 def inhibitory(case):
     s = case["settings"]
     target = s["alpha"] / (2 * s["tau"]) * 1000.0
-    return la.InhibitorySTDP(s["eta"], target, s["tau"], dt=case["dt"])
+    return la.RuleTrainer(la.InhibitorySTDP(s["eta"], target, s["tau"]), dt=case["dt"])
 
 
 def modulated(case):
@@ -77,12 +79,14 @@ def modulated(case):
         s["tau_n"], -s["b"] * s["tau_c"] * alone, s["tau_c"] / s["tau_n"] * product
     )
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"], "tc_eligibility": s["tau_c"]}
-    return la.MSTDPET(s["A_plus"], -s["A_minus"], **taus, reward=dopamine, dt=dt)
+    return la.RuleTrainer(la.MSTDPET(s["A_plus"], -s["A_minus"], **taus, reward=dopamine), dt=dt)
 
 
 def nearest(pairing):
     def make(case):
-        return la.STDP(**pair(case), trace_mode="nearest", pairing=pairing, dt=case["dt"])
+        return la.RuleTrainer(
+            la.STDP(**pair(case), trace_mode="nearest", pairing=pairing), dt=case["dt"]
+        )
 
     return make
 
@@ -93,8 +97,8 @@ RULES = {
     "stdp_nn_symm_synapse": nearest("symmetric"),
     "stdp_nn_pre_centered_synapse": nearest("presynaptic"),
     "stdp_nn_restr_synapse": nearest("reduced"),
-    "stdp_pl_synapse_hom": lambda case: PowerLaw(
-        **pair(case), power=case["settings"]["mu"], dt=case["dt"]
+    "stdp_pl_synapse_hom": lambda case: RuleTrainer(
+        PowerLaw(**pair(case), power=case["settings"]["mu"]), dt=case["dt"]
     ),
     "vogels_sprekeler_synapse": inhibitory,
     "stdp_dopamine_synapse": modulated,
@@ -187,10 +191,10 @@ def test_a_network_learns_by_eprop_as_in_nest(name):
     # NEST's low-passes are averages.
     share, out_share = (1 - math.exp(-1 / case[tau]) for tau in ("tau_m", "tau_readout"))
     options = {"time_dim": 0, "carry": False, "graded_input": True}
-    eprop = la.EProp(
-        case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options
+    eprop = la.RuleTrainer(
+        la.EProp(case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options)
     )
-    delta = la.DeltaRule(case["eta"], **options)
+    delta = la.RuleTrainer(la.DeltaRule(case["eta"], **options))
     eprop.register_cell("hidden", model.cell)
     delta.register_cell("output", output.cell)
     losses, fired = [], 0.0
@@ -218,13 +222,11 @@ def test_voltages_change_weights_as_in_nest_but_for_the_step():
         potential = tensor([case["V_m"]]).T.unsqueeze(1) - case["rest"]
         model = layer(1, 1)
         model.neuron.u = potential
-        rule = la.Clopath(
-            case["A_LTP"], -case["A_LTD"], dt=case["dt"],
+        rule = la.RuleTrainer(la.Clopath(
+            case["A_LTP"], -case["A_LTD"],
             theta_neg=case["theta_minus"] - case["rest"],
             theta_pos=case["theta_plus"] - case["rest"], tc_pre=case["tau_x"], membrane="u",
-            tc_potential_pre=case["tau_u_bar_minus"], tc_potential_post=case["tau_u_bar_plus"],
-            time_dim=0,
-        )  # fmt: skip
+            tc_potential_pre=case["tau_u_bar_minus"], tc_potential_post=case["tau_u_bar_plus"]), dt=case["dt"], time_dim=0)  # fmt: skip
         rule.register_cell("cell", model.cell)
         show(model, raster([case["pre"]], len(potential)), torch.zeros_like(potential), 0)
         rule()
@@ -236,9 +238,9 @@ def test_voltages_change_weights_as_in_nest_but_for_the_step():
 
 
 RATES = {
-    "Oja": lambda lr, tau: la.Oja(lr),
-    "BCM": lambda lr, tau: la.BCM(lr, tc_threshold=tau),
-    "SoftHebb": lambda lr, tau: la.SoftHebb(lr),
+    "Oja": lambda lr, tau: la.RuleTrainer(la.Oja(lr)),
+    "BCM": lambda lr, tau: la.RuleTrainer(la.BCM(lr, tc_threshold=tau)),
+    "SoftHebb": lambda lr, tau: la.RuleTrainer(la.SoftHebb(lr)),
 }
 
 
@@ -262,7 +264,10 @@ def test_rewards_change_weights_as_brians_equations():
     case = NEST["MSTDP"]
     pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
-    rule, model = la.MSTDP(case["lr_post"], case["lr_pre"], **taus), layer(4, post.shape[-1])
+    rule, model = (
+        la.RuleTrainer(la.MSTDP(case["lr_post"], case["lr_pre"], **taus)),
+        layer(4, post.shape[-1]),
+    )
     rule.register_cell("cell", model.cell)
     show(model, pre, post)
     rule(reward=torch.tensor(case["reward"], dtype=torch.float64).unsqueeze(1))

@@ -28,7 +28,7 @@ def losses(make, gradient, reads):
     cells = [*zip(fcs, neurons, strict=False)]
     if reads:
         nn.init.zeros_(fcs[2].weight)
-        rules.append(la.DeltaRule(0.3, time_dim=0, batch_reduction="sum"))
+        rules.append(la.RuleTrainer(la.DeltaRule(0.3), time_dim=0, batch_reduction="sum"))
         cells.append((fcs[2], output))
     for rule, cell in zip(rules, cells, strict=True):
         rule.register_cell("cell", Cell(*cell))
@@ -53,10 +53,10 @@ def losses(make, gradient, reads):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda i: la.OTTT(5.0, time_dim=0),
-        lambda i: la.OTTT(1.0, tc_next=10.0, time_dim=0),
-        lambda i: la.STLLR(5.0, -1.0, tc_pre=10.0, surrogate=WIDE, time_dim=0),
-        lambda i: la.STLLR(5.0, 1.0, tc_pre=10.0, surrogate=WIDE, time_dim=0),
+        lambda i: la.RuleTrainer(la.OTTT(5.0), time_dim=0),
+        lambda i: la.RuleTrainer(la.OTTT(1.0, tc_next=10.0), time_dim=0),
+        lambda i: la.RuleTrainer(la.STLLR(5.0, -1.0, tc_pre=10.0, surrogate=WIDE), time_dim=0),
+        lambda i: la.RuleTrainer(la.STLLR(5.0, 1.0, tc_pre=10.0, surrogate=WIDE), time_dim=0),
     ],
     ids=("OTTT", "OTPE", "S-TLLR, opposite signs", "S-TLLR, same signs"),
 )
@@ -68,8 +68,8 @@ def test_hidden_layers_learn_by_gradients_under_a_readout_that_stays(make):
 
 def test_hidden_layers_learn_by_direct_feedback_of_the_error():
     def make(lr):
-        return lambda i: la.EProp(
-            lr, RandomFeedback(3, 30, seed=i), time_dim=0, batch_reduction="sum"
+        return lambda i: la.RuleTrainer(
+            la.EProp(lr, RandomFeedback(3, 30, seed=i)), time_dim=0, batch_reduction="sum"
         )
 
     still, learned = (losses(make(lr), "none", reads=True) for lr in (0.0, 3.0))

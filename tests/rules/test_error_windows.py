@@ -191,9 +191,9 @@ def test_eligibility_of_every_synapse(memory):
         if carry and kind in SHARED:
             continue  # see `test_eligibility_of_shared_weights_is_not_carried`
         module, params, pre, u, error = setting(kind)
-        rule = la.EProp(
-            0.3, carry=carry, batch_reduction="sum", params=params, **EPROP, **constants
-        )  # fmt: skip
+        rule = la.RuleTrainer(la.EProp(
+            0.3, **EPROP, **constants
+        ), carry=carry, batch_reduction="sum", params=params)  # fmt: skip
         learn(rule, module, pre, u, error, calls)
         traced, ones = low_passed(rule, pre, u, (calls, carry), 8.0)
         for param in params:
@@ -225,7 +225,7 @@ def test_eligibility_of_shared_weights_is_not_carried():
     cases["gain"] = OneGain(), ("gain",), (torch.randn(STEPS, BATCH, 4) > 0).double(), u, given
     for module, names, pre, u, error in cases.values():
         for name, memory in itertools.product(names, ("readout", "ALIF")):
-            rule = la.EProp(0.3, params=name, **EPROP, **MEMORIES[memory])
+            rule = la.RuleTrainer(la.EProp(0.3, **EPROP, **MEMORIES[memory]), params=name)
             cell = Cell(module, Given(u))
             rule.register_cell("cell", cell)
             for x in pre:
@@ -260,7 +260,7 @@ def test_what_is_pending_does_not_stand_in_work_memory():
         torch.manual_seed(0)
         fc = Linear(50, 40)
         lif = SurrogateLIF(40, beta=0.3, time_dim=0, spike_dtype=torch.bool)
-        rule = la.EProp(0.1, tc_readout=9.0, time_dim=0, carry=carry)
+        rule = la.RuleTrainer(la.EProp(0.1, tc_readout=9.0), time_dim=0, carry=carry)
         rule.register_cell("cell", Cell(fc, lif))
         lif(fc(torch.rand(steps, 1, 50) < 0.3))
         rule(error=torch.randn(steps, 1, 40))

@@ -147,7 +147,9 @@ def test_updates_of_synapses_are_those_of_a_masked_dense_layer(time_dim, backend
     sparse.weight.data.copy_(dense.weight.T[mask.T])
     start = dense.weight.detach().clone()
     for fc in (dense, sparse):
-        rule = la.STDP(**PAIR, time_dim=time_dim, backend=backend, batch_reduction=reduction)
+        rule = la.RuleTrainer(
+            la.STDP(**PAIR), time_dim=time_dim, backend=backend, batch_reduction=reduction
+        )
         unit = rule.register_cell("cell", Cell(fc, nn.Identity()))
         updater = unit.cell.updater
         if fc is dense:
@@ -166,7 +168,7 @@ def test_updates_of_synapses_are_those_of_a_masked_dense_layer(time_dim, backend
 
 
 def test_choices_of_pairs_take_no_synapses():
-    rule = la.STDP(**PAIR, trace_mode="nearest", pairing="reduced")
+    rule = la.RuleTrainer(la.STDP(**PAIR, trace_mode="nearest", pairing="reduced"))
     unit = rule.register_cell("cell", Cell(SparseLinear(4, 3, 0.5), nn.Identity()))
     unit.monitors["pre"](torch.ones(1, 4)), unit.monitors["post"](torch.ones(1, 3))
     with pytest.raises(ValueError, match=r"a matrix \[out, in\]"):

@@ -10,7 +10,15 @@ import torch
 from rasters import layer, raster, show
 
 import lightning_accum as la
-from lightning_accum import MSTDP, MSTDPET, Neuromodulator, Term, get_updater, learn_online
+from lightning_accum import (
+    MSTDP,
+    MSTDPET,
+    Neuromodulator,
+    RuleTrainer,
+    Term,
+    get_updater,
+    learn_online,
+)
 from lightning_accum.rules import reward_modulated
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
@@ -24,7 +32,7 @@ class Both(la.Rule):
     dopamine: Neuromodulator = DOPAMINE
     serotonin: Neuromodulator = SEROTONIN
 
-    def terms(self, window, h):
+    def terms(self, window):
         up = [Term(0.3, window.post, window.pre.trace(12.0))]
         down = [Term(-0.2, window.post.trace(8.0), window.pre)]
         product = window.modulator("dopamine") * window.modulator("serotonin")
@@ -66,9 +74,11 @@ def naive(pre, post, released, kind, rests):
 
 
 RULES = {
-    "Both": lambda **o: Both(dt=DT, **o),
-    "MSTDP": lambda **o: MSTDP(**PAIR, dt=DT, reward=DOPAMINE, **o),
-    "MSTDPET": lambda **o: MSTDPET(**PAIR, dt=DT, tc_eligibility=TAU, reward=DOPAMINE, **o),
+    "Both": lambda **o: RuleTrainer(Both(**o), dt=DT),
+    "MSTDP": lambda **o: RuleTrainer(MSTDP(**PAIR, reward=DOPAMINE, **o), dt=DT),
+    "MSTDPET": lambda **o: RuleTrainer(
+        MSTDPET(**PAIR, tc_eligibility=TAU, reward=DOPAMINE, **o), dt=DT
+    ),
 }
 
 
@@ -121,7 +131,7 @@ def change(rule, *calls):
 def test_a_call_releases_in_the_last_step_of_its_window():
     per_sample, steps = torch.tensor([1.0, -2.0]), torch.zeros(STEPS, BATCH)
     steps[-1] = per_sample
-    rewarded = MSTDPET(**PAIR, reward=Neuromodulator(30.0))
+    rewarded = RuleTrainer(MSTDPET(**PAIR, reward=Neuromodulator(30.0)))
     calls = [[{"reward": each}, {}] for each in (per_sample, steps, per_sample.long())]
     once, stepwise, whole = (change(copy.deepcopy(rewarded), *each) for each in calls)
     assert once.any()
@@ -133,8 +143,8 @@ def test_a_call_releases_in_the_last_step_of_its_window():
 
 
 def test_a_baseline_multiplies_where_nothing_is_released():
-    resting = change(MSTDP(**PAIR, reward=Neuromodulator(30.0, baseline=0.5)), {}, {})
-    torch.testing.assert_close(resting, change(MSTDP(**PAIR), *[{"reward": 0.5}] * 2))
+    resting = change(RuleTrainer(MSTDP(**PAIR, reward=Neuromodulator(30.0, baseline=0.5))), {}, {})
+    torch.testing.assert_close(resting, change(RuleTrainer(MSTDP(**PAIR)), *[{"reward": 0.5}] * 2))
 
 
 def test_learns_online_from_what_is_released():
@@ -142,7 +152,7 @@ def test_learns_online_from_what_is_released():
     for online in (True, False):
         torch.manual_seed(0)
         model = la.Serial(torch.nn.Linear(3, 2, bias=False), la.nn.LIF(2, v_threshold=0.1))
-        rule = Both()
+        rule = RuleTrainer(Both())
         rule.register_cell("cell", model.cell)
         if online:
             learn_online(rule, model, inputs, dopamine=released)
@@ -160,18 +170,38 @@ class Unread(la.Rule):
     dopamine: Neuromodulator = DOPAMINE
     read: str | None = None
 
-    def terms(self, window, h):
+    def terms(self, window):
         terms = [Term(0.3, window.post, window.pre)]
-        return terms if h.read is None else reward_modulated(window, terms, 1.0, modulator=h.read)
+        return (
+            terms
+            if self.read is None
+            else reward_modulated(window, terms, 1.0, modulator=self.read)
+        )
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Unread(dopamine=1.0), TypeError, r"`dopamine` should .* Found `float`: give"),
-        (lambda: change(Both(), {"dopamine": torch.ones(3)}), ValueError, "`dopamine` should be a"),
-        (lambda: change(Both(), {"dopamine": "much"}), ValueError, r"torch.as_tensor\(dopamine\)"),
-        (lambda: change(Unread(read="dopamine"), {}), ValueError, "should not both be given"),
+        (
+            lambda: RuleTrainer(Unread(dopamine=1.0)),
+            TypeError,
+            r"`dopamine` should .* Found `float`: give",
+        ),
+        (
+            lambda: change(RuleTrainer(Both()), {"dopamine": torch.ones(3)}),
+            ValueError,
+            "`dopamine` should be a",
+        ),
+        (
+            lambda: change(RuleTrainer(Both()), {"dopamine": "much"}),
+            ValueError,
+            r"torch.as_tensor\(dopamine\)",
+        ),
+        (
+            lambda: change(RuleTrainer(Unread(read="dopamine")), {}),
+            ValueError,
+            "should not both be given",
+        ),
     ],
 )
 def test_refuses_what_makes_no_sense(make, error, message):
@@ -180,10 +210,10 @@ def test_refuses_what_makes_no_sense(make, error, message):
 
 
 def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_named():
-    rule = Unread()
+    rule = RuleTrainer(Unread())
     change(rule, {"dopamine": 1.0})
     assert rule.unread == ["dopamine"]
-    both = Both()
+    both = RuleTrainer(Both())
     change(both, {"dopamine": 1.0, "serotonine": 2.0})
     assert both.unread == ["serotonine"]
 
@@ -191,17 +221,17 @@ def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_nam
 class Misnamed(la.Rule):
     dopamine: Neuromodulator = DOPAMINE
 
-    def terms(self, window, h):
+    def terms(self, window):
         return reward_modulated(window, [Term(0.1, window.post, window.pre)], modulator="dopa")
 
 
 def test_a_name_that_is_not_a_modulator_is_refused():
     with pytest.raises(KeyError, match=r"among \['dopamine'\]"):
-        change(Misnamed(), {})
+        change(RuleTrainer(Misnamed()), {})
 
 
 def test_what_is_eligible_belongs_to_its_samples():
-    model, rule = layer(3, 2), MSTDPET(**PAIR)
+    model, rule = layer(3, 2), RuleTrainer(MSTDPET(**PAIR))
     rule.register_cell("cell", model.cell)
     show(model, raster(4, 2, 3), raster(4, 2, 2))
     rule(reward=0.0)

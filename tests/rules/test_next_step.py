@@ -69,17 +69,17 @@ class Net:
 
 
 def stdp(backend, **options):
-    return la.STDP(0.1, -0.07, 20.0, 10.0, backend=backend, **options)
+    return la.RuleTrainer(la.STDP(0.1, -0.07, 20.0, 10.0, **options), backend=backend)
 
 
 RULES = {
     "STDP": stdp,
     "STDP, nearest": lambda backend: stdp(backend, trace_mode="nearest"),
     "STDP, sum": lambda backend: stdp(backend, batch_reduction="sum"),
-    "STDP, one sign": lambda backend: la.STDP(0.1, 0.07, backend=backend),
-    "STDP, one term": lambda backend: la.STDP(0.1, 0.0, backend=backend),
-    "Hebb": lambda backend: la.Hebb(0.1, backend=backend),
-    "anti-Hebb": lambda backend: la.AntiHebb(0.1, backend=backend),
+    "STDP, one sign": lambda backend: la.RuleTrainer(la.STDP(0.1, 0.07), backend=backend),
+    "STDP, one term": lambda backend: la.RuleTrainer(la.STDP(0.1, 0.0), backend=backend),
+    "Hebb": lambda backend: la.RuleTrainer(la.Hebb(0.1), backend=backend),
+    "anti-Hebb": lambda backend: la.RuleTrainer(la.AntiHebb(0.1), backend=backend),
 }
 
 
@@ -111,7 +111,7 @@ def test_what_is_pending_stays_as_it_is_while_steps_go_on():
 def two_rules(net):
     other = Net(stdp(net.rule.backend))
     other.layers = net.layers
-    other.rule = la.STDP(0.02, 0.03, backend=net.rule.backend)
+    other.rule = la.RuleTrainer(la.STDP(0.02, 0.03), backend=net.rule.backend)
     other.rule.register_cell("cell0", la.Cell(*net.layers[0]))
     net.other = other.rule
     for _ in range(3):
@@ -284,9 +284,9 @@ def test_a_rule_with_terms_of_its_own_is_asked_for_them_in_every_window(kind, ra
     class Faster(kind):
         asked = 0
 
-        def terms(self, window, h):
+        def terms(self, window):
             self.asked += 1
-            return [*super().terms(window, h)]
+            return [*super().terms(window)]
 
     net = Net(Faster(*rates))
     net.learn(STEPS)

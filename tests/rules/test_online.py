@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from turns import turns
 
 import lightning_accum as la
+from lightning_accum import RuleTrainer
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import online_learning
@@ -72,7 +73,7 @@ def rewards(kind, form, steps, batch):
 
 
 def learner_of(layer, **options):
-    rule = la.STDP(**{"lr_post": 0.02, "lr_pre": -0.01, "tc_pre": 10.0, **options})
+    rule = la.RuleTrainer(la.STDP(**{"lr_post": 0.02, "lr_pre": -0.01, "tc_pre": 10.0, **options}))
     rule.register_cell("cell", layer.cell)
     return rule
 
@@ -224,7 +225,7 @@ def constraint(made):
 
 
 def hebb(layer):
-    rule = la.Hebb(0.01)
+    rule = la.RuleTrainer(la.Hebb(0.01))
     rule.register_cell("cell", layer.cell)
     return rule
 
@@ -310,7 +311,7 @@ def test_updates_come_after_every_few_steps_each_with_its_own_reward(kind, every
 
 @pytest.mark.parametrize("reward", [None, float("nan"), torch.ones(3), "good"])
 def test_a_reward_that_does_not_fit_is_refused_as_step_by_step(compiled, reward):
-    layer, rule = layer_of(5, LIF(3), 3), la.MSTDP(0.02, -0.01)
+    layer, rule = layer_of(5, LIF(3), 3), la.RuleTrainer(la.MSTDP(0.02, -0.01))
     rule.register_cell("cell", layer.cell)
     with pytest.raises((ValueError, la.NonFiniteUpdateError)):
         learn_online(rule, layer, raster(10, 2, 5, 0.9).double(), reward=reward)
@@ -326,7 +327,10 @@ def test_a_rule_in_evaluation_mode_is_told():
 
 
 def test_a_rule_of_a_callback_is_rejected():
-    rule, model = la.STDP(0.1, -0.1), nn.ModuleDict({"layer": layer_of(5, LIF(3), 3)})
+    rule, model = (
+        la.RuleTrainer(la.STDP(0.1, -0.1)),
+        nn.ModuleDict({"layer": layer_of(5, LIF(3), 3)}),
+    )
     host = CellHost(rule, {"cell": la.CellSpec("layer.connection", "layer.neuron")})
     host.bind(model)
     with pytest.raises(ValueError, match=r"`STDP` should learn online by itself.*in a callback"):
@@ -335,21 +339,21 @@ def test_a_rule_of_a_callback_is_rejected():
 
 
 class Doubled(la.STDP):
-    def terms(self, window, h):
-        return [*super().terms(window, h)] * 2
+    def terms(self, window):
+        return [*super().terms(window)] * 2
 
 
 OTHERS = {"pairing": "reduced", "trace_mode": "nearest"}
 
 
 @turns("rule, connection, options, words", [
-    (la.STDP(0.1, -0.1, **OTHERS), Linear(2, 1), {}, "`pairing = 'reduced'`"),
-    (Doubled(0.02, -0.01), Linear(2, 1), {}, "no `Doubled`"),
-    (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
-    (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "`reward = Neuromod"),
-    (la.STDP(0.1, 0.1, batch_reduction="amax"), Linear(2, 1), {}, "`batch_reduction = 'amax'`"),
-    (la.STDP(0.1, 0.1), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
-    (la.STDP(0.1, 0.1), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
+    (la.RuleTrainer(la.STDP(0.1, -0.1, **OTHERS)), Linear(2, 1), {}, "`pairing = 'reduced'`"),
+    (RuleTrainer(Doubled(0.02, -0.01)), Linear(2, 1), {}, "no `Doubled`"),
+    (la.RuleTrainer(la.STDP(0.0, 0.0)), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
+    (la.RuleTrainer(la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0))), Linear(2, 1), {}, "`reward = Neuromod"),
+    (la.RuleTrainer(la.STDP(0.1, 0.1), batch_reduction="amax"), Linear(2, 1), {}, "`batch_reduction = 'amax'`"),
+    (la.RuleTrainer(la.STDP(0.1, 0.1)), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
+    (la.RuleTrainer(la.STDP(0.1, 0.1)), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
 ])  # fmt: skip
 def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words):
     layer = la.Serial(connection, LIF(1))

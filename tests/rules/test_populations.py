@@ -39,7 +39,7 @@ def network(delay=2, **neurons):
 
 
 def learner_of(made, ends=("EE",), clamp=True, **options):
-    rule = la.STDP(**{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options})
+    rule = la.RuleTrainer(la.STDP(**{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options}))
     for source, target in ends:
         cell = made.cell(source, target)
         rule.register_cell(source + target, cell)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum import Homeostasis, Sanger, WTAHebb, get_updater
+from lightning_accum import Homeostasis, RuleTrainer, Sanger, WTAHebb, get_updater
 from lightning_accum.cells import Serial
 
 
@@ -24,7 +24,7 @@ def linear(inputs, outputs):
 )
 def test_sanger_against_a_loop(steps, batch, tokens, reduce, seed):
     torch.manual_seed(seed)
-    model, rule = linear(3, 4), Sanger(0.3, batch_reduction=reduce)
+    model, rule = linear(3, 4), RuleTrainer(Sanger(0.3), batch_reduction=reduce)
     rule.register_cell("cell", model.cell)
     pre = torch.randn(steps, batch, *tokens, 3, dtype=torch.float64)
     weight = model.connection.weight.detach()
@@ -49,7 +49,7 @@ class Sometimes(la.Rule):
 
     spikes = False
 
-    def terms(self, window, h):
+    def terms(self, window):
         post = window.post.values()
         if window.inputs["look"]:
             post = window.post.average(5.0).expand_as(post)
@@ -59,7 +59,7 @@ class Sometimes(la.Rule):
 def test_an_average_is_kept_where_a_window_does_not_ask_for_it():
     found = []
     for looks in ((True, True), (True, False, True)):
-        model, rule = linear(1, 1), Sometimes()
+        model, rule = linear(1, 1), RuleTrainer(Sometimes())
         nn.init.ones_(model.connection.weight)
         rule.register_cell("cell", model.cell)
         values = (1.0, 9.0, 5.0) if len(looks) == 3 else (1.0, 5.0)
@@ -73,7 +73,7 @@ def test_an_average_is_kept_where_a_window_does_not_ask_for_it():
 
 
 def test_homeostasis_takes_whatever_comes_in():
-    model, rule = linear(2, 3), Homeostasis(0.1, 500.0)
+    model, rule = linear(2, 3), RuleTrainer(Homeostasis(0.1, 500.0))
     model.neuron = nn.Identity()
     rule.register_cell("cell", la.Cell(model.connection, model.neuron))
     model.connection(torch.tensor([[0.3, -2.0]]).double())
@@ -84,7 +84,7 @@ def test_homeostasis_takes_whatever_comes_in():
 
 
 def test_of_equals_the_first_wins():
-    model, rule = linear(2, 30), WTAHebb(1.0)
+    model, rule = linear(2, 30), RuleTrainer(WTAHebb(1.0))
     nn.init.ones_(model.connection.weight)
     rule.register_cell("cell", model.cell)
     model(torch.tensor([[2.0, 3.0]]).double())
@@ -95,7 +95,10 @@ def test_of_equals_the_first_wins():
 
 def test_competition_shows_nan_to_the_policy():
     for winners in (1, 2):
-        model, rule = Serial(nn.Linear(3, 3, bias=False), nn.Identity()), WTAHebb(0.1, winners)
+        model, rule = (
+            Serial(nn.Linear(3, 3, bias=False), nn.Identity()),
+            RuleTrainer(WTAHebb(0.1, winners)),
+        )
         unit = rule.register_cell("enc", model.cell)
         unit.monitors["pre"](torch.ones(2, 3))
         unit.monitors["post"](torch.tensor([[1.0, 2.0, 3.0], [3.0, torch.nan, 2.0]]))

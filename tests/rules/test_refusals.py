@@ -16,7 +16,16 @@ from torch import nn
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum import Cell, CellSpec, Rule, Serial, Term, attach_updater, get_updater
+from lightning_accum import (
+    Cell,
+    CellSpec,
+    Rule,
+    RuleTrainer,
+    Serial,
+    Term,
+    attach_updater,
+    get_updater,
+)
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.engine import CustomChange
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
@@ -40,14 +49,14 @@ class Own(Rule):
     make: Any = None
     lr: float = 0.1
 
-    def terms(self, window, h):
-        return h.make(window)
+    def terms(self, window):
+        return self.make(window)
 
 
 class Verdict(Own):
-    def check(self, h):
-        super().check(h)
-        return h.lr < 1
+    def check(self):
+        super().check()
+        return self.lr < 1
 
 
 class Alone(Own):
@@ -59,7 +68,7 @@ class Forgetful(Rule):
     def __init__(self):
         self.lr = 0.1
 
-    def terms(self, window, h):
+    def terms(self, window):
         return []
 
 
@@ -86,15 +95,15 @@ def fold(x):
 
 
 def eprop(feedback=None, **options):
-    return la.EProp(0.1, feedback, time_dim=0, **options)
+    return la.RuleTrainer(la.EProp(0.1, feedback, **options), time_dim=0)
 
 
 def stdp(**options):
-    return la.STDP(0.1, -0.1, **options)
+    return la.RuleTrainer(la.STDP(0.1, -0.1, **options))
 
 
 def voltage(**options):
-    return la.Clopath(1e-3, -1e-3, 0.1, 0.6, **{"time_dim": 0, **options})
+    return la.RuleTrainer(la.Clopath(1e-3, -1e-3, 0.1, 0.6, **{"time_dim": 0, **options}))
 
 
 # ---------------------------------------------------------------- what is made of arguments
@@ -116,16 +125,16 @@ REDUCE = r"should be a callable `fn\(stacked, dim\)`. Found `"
 MADE = [
     (lambda: stdp(tc_pst=1.0), "`tc_pst`: did you mean `tc_post`"),
     (lambda: stdp(tau_pre=20.0), r"Found `tau_pre`: did you mean `tc_pre`\?"),
-    (lambda: la.STDP(lr=0.1), r"Found `lr`: did you mean `lr_post` and `lr_pre`\?"),
-    (lambda: la.Oja(learning_rate=0.1), r"Found `learning_rate`: did you mean `lr`\?"),
+    (lambda: la.RuleTrainer(la.STDP(lr=0.1)), r"Found `lr`: did you mean `lr_post` and `lr_pre`\?"),
+    (lambda: la.RuleTrainer(la.Oja(learning_rate=0.1)), r"Found `learning_rate`: did you mean `lr`\?"),
     (lambda: stdp(tau=20.0), r"did you mean `tc_post` and `tc_pre`\?"),
     (lambda: stdp(pairing="reduced"), "`trace_mode` should be 'nearest' for `pairing = 'reduced'`"),
     *((lambda f=f: stdp(batch_reduction=f), REDUCE) for f in (fold, lambda: 0, lambda a, b, c: a)),
-    (lambda: la.Homeostasis(0.1, target=-1.0), "between 0 and 1000 Hz"),
-    (lambda: la.Homeostasis(0.1, target=600.0, dt=2.0), "between 0 and 500 Hz"),
-    (lambda: la.WeightDependentSTDP(0.1, 0.1, w_min=2.0), "`w_min` should be below"),
+    (lambda: la.RuleTrainer(la.Homeostasis(0.1, target_rate=-1.0)), "between 0 and 1000 Hz"),
+    (lambda: la.RuleTrainer(la.Homeostasis(0.1, target_rate=600.0), dt=2.0), "between 0 and 500 Hz"),
+    (lambda: la.RuleTrainer(la.WeightDependentSTDP(0.1, 0.1, w_min=2.0)), "`w_min` should be below"),
     *(
-        (lambda n=name: la.DelayAdjustedSTDP(0.1, -0.1, **{n: 0.1}), f"last: .* `{name}`: Inf")
+        (lambda n=name: la.RuleTrainer(la.DelayAdjustedSTDP(0.1, -0.1, **{n: 0.1})), f"last: .* `{name}`: Inf")
         for name in ("lr_pos", "lr_neg", "tc_pos", "tc_neg")
     ),
     (Verdict, r"`Verdict.check` should raise .* it returns True"),
@@ -168,7 +177,7 @@ MADE = [
      r"lambda x, dim: x.mean"),
     (lambda: stdp().defaults.lr_pots, r"Found `lr_pots`: did you mean `lr_post`\?"),
     *(
-        (lambda use=use: use(Forgetful()), r"`Forgetful.__init__` should call `super\(\).__init__")
+        (lambda use=use: use(RuleTrainer(Forgetful())), r"`Forgetful.__init__` should call `super\(\).__init__")
         for use in (
             lambda rule: rule.register_cell("c", Cell(nn.Linear(2, 2), nn.ReLU())),
             lambda rule: list(rule.cells), repr,
@@ -178,7 +187,7 @@ MADE = [
     (lambda: CellSpec("1", "0", params=("weight",)).find(nn.Sequential(nn.Linear(2, 1), nn.ReLU())),
      r"in its neuron, a Linear, and not in its .* swap"),
     *(
-        (lambda wrong=wrong: CellHost(la.Hebb(0.1), {"c": wrong}), words)
+        (lambda wrong=wrong: CellHost(la.RuleTrainer(la.Hebb(0.1)), {"c": wrong}), words)
         for wrong, words in (
             ({"connection": "0"}, r"Found \['connection'\] for `c`\."),
             ({"connection": "0", "neuron": "1", "param": ()}, "for `c`: did you mean `params`"),
@@ -251,7 +260,7 @@ def foreign(library, base):
 
 
 def adjusted():
-    return la.DelayAdjustedSTDP(0.1, -0.1)
+    return la.RuleTrainer(la.DelayAdjustedSTDP(0.1, -0.1))
 
 
 NATIVE = r"keeps none under `membrane`: take a `lightning_accum.nn.Surrog"
@@ -262,7 +271,7 @@ LIKE = "`delay` should name delays of the shape of .*`delay = 'delay'`, "
 def unsuited():
     """Rules and neurons, in some rows also connections, and what registering them says."""
     native, ottt = partial(SurrogateLIF, 5, time_dim=0), partial(la.OTTT, 0.1, time_dim=0)
-    by_hand = la.OTTT(0.1, membrane=lambda out: out, threshold=1.0)
+    by_hand = la.RuleTrainer(la.OTTT(0.1, membrane=lambda out: out, threshold=1.0))
     sequences, linear, same = LIF(5, time_dim=0), nn.Linear(3, 2, bias=False), nn.Identity()
     forgets = native(gradient="step", keep_states=False)
     yield from [
@@ -284,8 +293,8 @@ def unsuited():
              rf"Found `gradient = '{each}'`: make it as `SurrogateLIF\(\.\.\., gradient=\"step")
             for each in ("none", "time")
         ),
-        (la.Hebb(0.1), linear, r"in its neuron, a Linear, and not in its .* swap", nn.ReLU()),
-        (la.Sanger(0.1), same, r"the weight of a torch\.nn\.Linear", nn.Conv1d(1, 2, 2)),
+        (la.RuleTrainer(la.Hebb(0.1)), linear, r"in its neuron, a Linear, and not in its .* swap", nn.ReLU()),
+        (la.RuleTrainer(la.Sanger(0.1)), same, r"the weight of a torch\.nn\.Linear", nn.Conv1d(1, 2, 2)),
         (adjusted(), same, r"`delay` should name delays .*\[2, 3\]. Found `delay", linear),
         (stdp(), LIF(2), "should have no delays, .* a DelayedLinear", DelayedLinear(3, 2, 5.0)),
         (adjusted(), same, r"`dt` should be the step of the connection .* 0.5 ms",
@@ -319,7 +328,7 @@ def test_cells_that_suit_are_registered():
     voltage(membrane="voltage", time_dim=None).register_cell("c", Cell(nn.Linear(2, 1), LIF(1)))
     eprop(threshold=1.0).register_cell("c", Cell(nn.Linear(2, 1), SurrogateLIF(1, time_dim=0)))
     spec = {"connection": "0", "neuron": "1", "params": ["weight"]}
-    host = CellHost(la.Hebb(0.1), {"c": spec})
+    host = CellHost(la.RuleTrainer(la.Hebb(0.1)), {"c": spec})
     assert host.cells == {"c": CellSpec("0", "1", params="weight")}
     for fn in (torch.mean, torch.prod, lambda x, dim=0: x.mean(dim), nn.ReLU()):
         stdp(batch_reduction=fn)
@@ -332,9 +341,18 @@ def test_time_constants_below_a_step():
     dopamine = la.Neuromodulator(0.5)
     for words, make in [
         ("`tc_pre` of cell `enc`", lambda: enc(stdp(tc_pre=0.02))),
-        ("`reward.tc` of cell `enc`", lambda: enc(la.MSTDP(0.1, -0.1, reward=dopamine))),
-        ("`tc_post` of the kernel", lambda: enc(la.KernelSTDP(ExponentialKernel(0.1, -0.1, 0.02)))),
-        ("`width` of the kernel", lambda: enc(la.KernelSTDP(GaussianKernel(0.1, 0.01)))),
+        (
+            "`reward.tc` of cell `enc`",
+            lambda: enc(la.RuleTrainer(la.MSTDP(0.1, -0.1, reward=dopamine))),
+        ),
+        (
+            "`tc_post` of the kernel",
+            lambda: enc(la.RuleTrainer(la.KernelSTDP(ExponentialKernel(0.1, -0.1, 0.02)))),
+        ),
+        (
+            "`width` of the kernel",
+            lambda: enc(la.RuleTrainer(la.KernelSTDP(GaussianKernel(0.1, 0.01)))),
+        ),
         ("`tc_mem` of LIF", lambda: LIF(1, tc_mem=0.5)),
         ("`refractory` of LIF", lambda: LIF(2, refractory=0.4)),
         ("`tc_theta` of AdaptiveLIF", lambda: AdaptiveLIF(2, tc_theta=0.1)),
@@ -344,7 +362,7 @@ def test_time_constants_below_a_step():
     LIF(1, tc_mem=1.0)  # what is as long as a step is not warned of
     enc(stdp(tc_pre=1.0, tc_post=1.0))
     for kernel in (ExponentialKernel(0.1, -0.1, 1.0, 1.0), torch.sign):
-        enc(la.KernelSTDP(kernel))
+        enc(la.RuleTrainer(la.KernelSTDP(kernel)))
 
 
 # -------------------------------------------------------------------------- what is called
@@ -373,7 +391,7 @@ WRONG = {
                 r"\[3, 7, 2\]: time is its first dimension, so call `error.transpose\(0, 1\)`"),
     "too few": (eprop, error(STEPS - 1, BATCH, NEURONS), r"with 7 steps .*\[6, 3, 5\]"),
     "another batch": (eprop, error(BATCH + 1, NEURONS), r"a batch of 3\. Found \[4, 5\]"),
-    "an error less": (lambda: la.DeltaRule(0.1, time_dim=0), error(BATCH, 1),
+    "an error less": (lambda: la.RuleTrainer(la.DeltaRule(0.1), time_dim=0), error(BATCH, 1),
                       "`DeltaRule` should .* give each output its own error"),
     "reduced": (eprop, torch.ones(()), r"Found \[\]"),
     "complex": (eprop, error(BATCH, NEURONS) * 1j, r"real\. Found torch.complex"),
@@ -431,7 +449,10 @@ def test_ottt_names_the_gradient_that_it_did_not_get():
     never = r"no backward pass has reached .*: call `backward\(\)` on"
     not_in = r"of the SurrogateLIF did not require grad in 1 of {} calls\. Let the"
     for trained, calls, words in ((True, 0, never), (False, 0, not_in), (False, 1, not_in)):
-        neuron, rule = SurrogateLIF(NEURONS, gradient="step", time_dim=0), la.OTTT(0.1, time_dim=0)
+        neuron, rule = (
+            SurrogateLIF(NEURONS, gradient="step", time_dim=0),
+            la.RuleTrainer(la.OTTT(0.1), time_dim=0),
+        )
         cell = Cell(nn.Linear(INPUTS, NEURONS).requires_grad_(trained), neuron)
         rule.register_cell("hidden", cell)
         for call in range(1 + calls):
@@ -449,7 +470,7 @@ def learn(make, outputs=4):
     """Returns the change in one window of a rule with these terms."""
     torch.manual_seed(0)
     layer = Serial(nn.Linear(4, outputs, bias=False), nn.Identity())
-    rule = Own(make, time_dim=0)
+    rule = RuleTrainer(Own(make), time_dim=0)
     unit = rule.register_cell("enc", layer.cell)
     unit.monitors["pre"](torch.rand(6, 2, 4) < 0.5)
     unit.monitors["post"](torch.rand(6, 2, outputs) < 0.5)
@@ -584,7 +605,11 @@ def test_a_bound_that_does_not_fit_is_rejected_when_set():
 
 
 def test_indices_and_integers_of_a_connection():
-    for rule in (la.Oja(0.1), la.SoftHebb(0.1), la.WTAHebb(0.1)):
+    for rule in (
+        la.RuleTrainer(la.Oja(0.1)),
+        la.RuleTrainer(la.SoftHebb(0.1)),
+        la.RuleTrainer(la.WTAHebb(0.1)),
+    ):
         table, neuron = nn.Embedding(4, 3), nn.ReLU()
         rule.register_cell("c", Cell(table, neuron))
         neuron(table(torch.tensor([0, 2])))
@@ -597,7 +622,7 @@ def test_indices_and_integers_of_a_connection():
 
     found = []
     for kind in (torch.float32, torch.uint8, torch.int64):
-        fc, neuron, oja = Converts(4, 3, bias=False), nn.ReLU(), la.Oja(0.1)
+        fc, neuron, oja = Converts(4, 3, bias=False), nn.ReLU(), la.RuleTrainer(la.Oja(0.1))
         nn.init.constant_(fc.weight, 0.3)
         oja.register_cell("c", Cell(fc, neuron))
         neuron(fc(torch.arange(8).view(2, 4).to(kind)))
@@ -617,7 +642,7 @@ def test_a_cell_that_was_added_instead_of_registered():
 def test_a_bias_has_no_entry_for_each_synapse():
     layer = Serial(nn.Linear(3, 2), nn.Identity())
     layer.connection.register_buffer("delay", torch.zeros(2))
-    rule = la.DelayAdjustedSTDP(0.1, -0.1, params=["bias"])
+    rule = la.RuleTrainer(la.DelayAdjustedSTDP(0.1, -0.1), params=["bias"])
     unit = rule.register_cell("cell", layer.cell)
     unit.monitors["pre"](torch.ones(1, 3)), unit.monitors["post"](torch.ones(1, 2))
     with pytest.raises(ValueError, match=r"an entry for each synapse, shape \[2, 3\]. Found \[2\]"):
@@ -626,7 +651,7 @@ def test_a_bias_has_no_entry_for_each_synapse():
 
 def test_winners_that_are_not_fewer_than_neurons():
     layer = Serial(nn.Linear(2, 3), nn.Identity())
-    many, all_ = (la.WTAHebb(0.1, winners=winners) for winners in (4, 3))
+    many, all_ = (la.RuleTrainer(la.WTAHebb(0.1, winners=winners)) for winners in (4, 3))
     for rule in (many, all_):
         rule.register_cell("cell", layer.cell)
     layer(torch.rand(1, 2))
@@ -640,16 +665,16 @@ def test_winners_that_are_not_fewer_than_neurons():
 
 def test_arguments_of_a_call():
     class All(la.STDP):
-        def terms(self, window, h):
+        def terms(self, window):
             assert dict(window.inputs) == {"reward": 1.0, "hits": 3}
-            return super().terms(window, h)
+            return super().terms(window)
 
-    rule = All(0.1, -0.1)
+    rule = RuleTrainer(All(0.1, -0.1))
     unit = rule.register_cell("enc", Cell(nn.Linear(3, 2), nn.Identity()))
     unit.monitors["pre"](torch.ones(1, 3)), unit.monitors["post"](torch.ones(1, 2))
     rule(reward=1.0, hits=3)
     with pytest.raises(TypeError, match="positional"):
-        la.MSTDP(0.1, -0.1)(1.0)
+        la.RuleTrainer(la.MSTDP(0.1, -0.1))(1.0)
 
 
 # ----------------------------------------------------------------------------- activity

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum import attach_updater, get_updater, optim
+from lightning_accum import RuleTrainer, attach_updater, get_updater, optim
 
 
 def layer():
@@ -90,14 +90,14 @@ class Second(la.Rule):
 
     lr: float = 0.1
 
-    def terms(self, window, h):
+    def terms(self, window):
         if window.inputs.get("fail") and window.name == "bias" and window.total == 3:
             raise LookupError("on purpose")
-        return [la.Term(h.lr, window.post, window.pre)]
+        return [la.Term(self.lr, window.post, window.pre)]
 
 
 def test_whichever_term_fails_nothing_was_accumulated():
-    rule, layers = Second(params=("weight", "bias")), (layer(), layer())
+    rule, layers = RuleTrainer(Second(), params=("weight", "bias")), (layer(), layer())
     for name, each in zip("ab", layers, strict=True):
         rule.register_cell(name, each.cell)
     run(*layers)
@@ -146,7 +146,7 @@ def test_updaters_are_applied_all_or_none(through):
 
 def test_a_refused_call_is_a_call():
     """The error says what to do; the end of the rule does not add that it was never called."""
-    made, rule = layer(), la.MSTDP(0.1, -0.05)
+    made, rule = layer(), la.RuleTrainer(la.MSTDP(0.1, -0.05))
     rule.register_cell("enc", made.cell)
     made(torch.ones(2, 3))
     with pytest.raises(ValueError, match="reward"):

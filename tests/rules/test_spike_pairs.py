@@ -15,6 +15,7 @@ from lightning_accum import (
     DelayAdjustedKernelSTDP,
     DelayAdjustedSTDP,
     KernelSTDP,
+    RuleTrainer,
     get_updater,
 )
 from lightning_accum.engine.signal import Activity, Signal
@@ -87,7 +88,7 @@ def test_the_compiled_kernel_equals_the_plain_form(
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_rule_learns_the_same_by_terms_over_windows(name, monkeypatch):
     def learned(backend):
-        model, rule = layer(20, 40), KernelSTDP(KERNELS[name], backend=backend)
+        model, rule = layer(20, 40), RuleTrainer(KernelSTDP(KERNELS[name]), backend=backend)
         rule.register_cell("cell", model.cell)
         for i in range(3):
             show(model, spikes(30, 2, 20, density=0.05, seed=i).double(),
@@ -157,10 +158,10 @@ def test_against_a_loop(steps, batch, reduce, param, by_step, by_kernel, seed):
     torch.manual_seed(seed)
     model.connection.delay = nn.Parameter(4 * torch.rand(2, 3).double())
     options = {"params": [param], "batch_reduction": reduce}
-    rule = DelayAdjustedSTDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0, **options)
+    rule = RuleTrainer(DelayAdjustedSTDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0, **options))
     if by_kernel:
         kernel = ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
-        rule = DelayAdjustedKernelSTDP(kernel, **options)
+        rule = RuleTrainer(DelayAdjustedKernelSTDP(kernel, **options))
     rule.register_cell("cell", model.cell)
     calls = steps if by_step else 1
     for x, y in zip(pre.chunk(calls), post.chunk(calls), strict=True):
@@ -203,7 +204,9 @@ def test_against_inferno(param):
     fc = nn.Linear(4, 1, bias=False)
     fc.register_buffer("delay", delay)
     rates, tcs = ((-0.1, 0.1), (15.0, 20.0)) if delays else ((0.1, -0.1), (20.0, 15.0))
-    rule = DelayAdjustedSTDP(*rates, tc_post=tcs[0], tc_pre=tcs[1], params=[param], time_dim=0)
+    rule = RuleTrainer(
+        DelayAdjustedSTDP(*rates, tc_post=tcs[0], tc_pre=tcs[1]), params=[param], time_dim=0
+    )
     unit = rule.register_cell("cell", Cell(fc, nn.Identity()))
     unit.monitors["pre"](pre), unit.monitors["post"](post)
     rule()

@@ -9,7 +9,7 @@ from forms import FORMS, evaluated_in, in_forms
 from rasters import Fed, layer, learned, raster, show
 from torch import nn
 
-from lightning_accum import STDP, Cell
+from lightning_accum import STDP, Cell, RuleTrainer
 from lightning_accum.engine import accumulate
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
@@ -38,7 +38,10 @@ def test_what_ends_a_stream(mode, backend):
     first = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2)
     second = raster(5, 3, 4, seed=3), raster(5, 3, 2, seed=4)
     settings = {"trace_mode": mode, "backend": backend}
-    rule, forgets = STDP(0.3, -0.2, **settings), STDP(0.3, -0.2, carry=False, **settings)
+    rule, forgets = (
+        RuleTrainer(STDP(0.3, -0.2, **settings)),
+        RuleTrainer(STDP(0.3, -0.2, **settings), carry=False),
+    )
     at_rest = learned(rule, *second)
     assert not torch.allclose(windows(rule, first, second), at_rest)
     for found in (
@@ -56,7 +59,7 @@ def test_what_ends_a_stream(mode, backend):
 
 def test_an_empty_window_or_batch_changes_nothing():
     model = layer(3, 2)
-    rule = STDP(0.3, -0.2)
+    rule = RuleTrainer(STDP(0.3, -0.2))
     updater = rule.register_cell("cell", model.cell).cell.updater
     rule()
     show(model, raster(4, 0, 3), raster(4, 0, 2))
@@ -67,7 +70,7 @@ def test_an_empty_window_or_batch_changes_nothing():
 
 def test_a_cell_that_was_registered_anew_learns_as_a_new_one():
     pre, post, found = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2), []
-    used, fresh = STDP(0.3, -0.2), STDP(0.3, -0.2)
+    used, fresh = RuleTrainer(STDP(0.3, -0.2)), RuleTrainer(STDP(0.3, -0.2))
     learned(used, pre, post)
     for rule in (used, fresh):
         model = layer(4, 2)
@@ -82,7 +85,7 @@ def test_float32_is_close_to_float64_and_bfloat16_weights_take_the_same():
     pre, post = raster(100, 4, 20, density=0.05, seed=1), raster(100, 4, 10, density=0.05, seed=2)
     for mode, form in WAYS:
         with evaluated_in(form) as backend:
-            rule = STDP(0.3, -0.2, trace_mode=mode, backend=backend)
+            rule = RuleTrainer(STDP(0.3, -0.2, trace_mode=mode), backend=backend)
             wide = learned(rule, pre, post)
             narrow, half = (learned(rule, pre, post, d) for d in (torch.float32, torch.bfloat16))
         assert narrow.dtype == torch.float32
@@ -90,7 +93,7 @@ def test_float32_is_close_to_float64_and_bfloat16_weights_take_the_same():
         torch.testing.assert_close(half, narrow, rtol=0, atol=0)
     taken = []
     for dtype in (torch.float32, torch.bfloat16):
-        model, rule = layer(20, 10, dtype), STDP(0.3, -0.2)
+        model, rule = layer(20, 10, dtype), RuleTrainer(STDP(0.3, -0.2))
         nn.init.zeros_(model.connection.weight)
         rule.register_cell("cell", model.cell)
         show(model, pre, post)
@@ -107,7 +110,7 @@ def test_neurons_that_give_tuples_and_cells_that_share():
 
     fc, one, two = nn.Linear(3, 2).double(), Tuple(), Fed()
     pre, post = raster(6, 2, 3, seed=1), (raster(6, 2, 2, seed=2), raster(6, 2, 2, seed=3))
-    rule = STDP(0.3, -0.2, batch_reduction="sum")
+    rule = RuleTrainer(STDP(0.3, -0.2), batch_reduction="sum")
     first = rule.register_cell("one", Cell(fc, one))
     second = rule.register_cell("two", Cell(fc, two), lr_post=0.5)
     assert first.monitors["pre"] is second.monitors["pre"]
@@ -117,8 +120,8 @@ def test_neurons_that_give_tuples_and_cells_that_share():
         current = fc(x)
         one(current), two(current)
     rule()
-    expected = learned(STDP(0.3, -0.2, batch_reduction="sum"), pre, post[0])
-    expected += learned(STDP(0.5, -0.2, batch_reduction="sum"), pre, post[1])
+    expected = learned(RuleTrainer(STDP(0.3, -0.2), batch_reduction="sum"), pre, post[0])
+    expected += learned(RuleTrainer(STDP(0.5, -0.2), batch_reduction="sum"), pre, post[1])
     torch.testing.assert_close(first.cell.updater.weight.update(fc.weight), expected, **exact)
 
 
@@ -154,10 +157,8 @@ def test_pairs_of_other_schemes_spike_by_spike(pairing, cut, elements, monkeypat
         if len(cut) > 1 and name != "sum":
             continue
         model = layer(5, 4)
-        rule = STDP(
-            lr_post, -0.2, trace_mode="nearest", pairing=pairing, batch_reduction=name,
-            backend=backend, carry=len(cut) > 1,
-        )  # fmt: skip
+        rule = RuleTrainer(STDP(
+            lr_post, -0.2, trace_mode="nearest", pairing=pairing), batch_reduction=name, backend=backend, carry=len(cut) > 1)  # fmt: skip
         found = rule.register_cell("cell", model.cell).cell.updater.weight
         for x, y in zip(pre.split(cut), post.split(cut), strict=True):
             show(model, x, y)

@@ -62,9 +62,11 @@ def error_of(y):
 def test_in_one_hidden_layer_it_is_backpropagation_through_time(neuron, surrogate):
     net = Network(gradient="time", surrogate=surrogate, **neuron)
     options = {"batch_reduction": "sum", "params": ("weight", "bias"), "time_dim": 0}
-    hidden = la.EProp(1.0, SymmetricFeedback(net.readout), tc_readout=12.0, **options)
+    hidden = la.RuleTrainer(
+        la.EProp(1.0, SymmetricFeedback(net.readout), tc_readout=12.0, **options)
+    )
     hidden.register_cell("hidden", Cell(net.fc, net.lif))
-    output = la.DeltaRule(1.0, **options)
+    output = la.RuleTrainer(la.DeltaRule(1.0, **options))
     output.register_cell("output", Cell(net.readout, net.leak))
     y = net(X)
     loss = F.cross_entropy(y.flatten(0, 1), TARGET.repeat(STEPS), reduction="sum")
@@ -105,10 +107,8 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut_and_folded(
             monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 300)
         if calls == 1 and feedback_of is RandomFeedback and has_kernel(CPU, torch.float64):
             monkeypatch.setattr(_eprop_windows, "fold_in_blocks", None)  # no memory for the signal
-    rule = la.EProp(
-        0.3, feedback, tc_readout=tc_readout, regularization=0.2, batch_reduction="sum",
-        time_dim=0, carry=calls > 1, backend="plain" if way == "plain" else "auto",
-    )  # fmt: skip
+    rule = la.RuleTrainer(la.EProp(
+        0.3, feedback, tc_readout=tc_readout, regularization=0.2), batch_reduction="sum", time_dim=0, carry=calls > 1, backend="plain" if way == "plain" else "auto")  # fmt: skip
     rule.register_cell("hidden", Cell(net.fc, net.lif), params=params)
     rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
     errors = torch.randn(STEPS, BATCH, CLASSES, generator=torch.Generator().manual_seed(1)).double()
@@ -140,7 +140,7 @@ def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference():
     for time_dim, shape in ((0, error.shape), (None, error.shape), (0, (STEPS, *error.shape))):
         net = Network(**ADAPTIVE)
         net.lif.time_dim = time_dim
-        rule = la.EProp(1.0, SymmetricFeedback(net.readout), time_dim=time_dim)
+        rule = la.RuleTrainer(la.EProp(1.0, SymmetricFeedback(net.readout)), time_dim=time_dim)
         rule.register_cell("hidden", Cell(net.fc, net.lif))
         for x in [X] if time_dim == 0 else X:
             net.lif(net.fc(x))
@@ -153,7 +153,9 @@ def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference():
 def test_regularization_brings_every_rate_to_its_target():
     net = Network(surrogate=FastSigmoid(1.0))  # a triangle is zero far below the threshold
     feedback = RandomFeedback(CLASSES, NEURONS)
-    rule = la.EProp(3e-3, feedback, regularization=1.0, target_rate=250.0, time_dim=0, carry=False)
+    rule = la.RuleTrainer(
+        la.EProp(3e-3, feedback, regularization=1.0, target_rate=250.0), time_dim=0, carry=False
+    )
     rule.register_cell("hidden", Cell(net.fc, net.lif))
     rates = []
     for _ in range(150):
@@ -173,8 +175,10 @@ def test_rules_with_a_gradient_are_their_papers_sums_however_a_sequence_is_cut(
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
     net = Network(gradient="step", **neuron)
     options = {"time_dim": 0, "params": ("weight", "bias"), "carry": calls > 1}
-    otpe = la.OTTT(0.7, tc_next=12.0, **options)
-    stllr = la.STLLR(0.5, -0.3, tc_post=2.0, tc_pre=5.0, surrogate=FastSigmoid(9.0), **options)
+    otpe = la.RuleTrainer(la.OTTT(0.7, tc_next=12.0, **options))
+    stllr = la.RuleTrainer(
+        la.STLLR(0.5, -0.3, tc_post=2.0, tc_pre=5.0, surrogate=FastSigmoid(9.0), **options)
+    )
     found, seen = [], []
     for rule in (otpe, stllr):
         seen.clear()
@@ -219,7 +223,7 @@ class Counting(Surrogate):
 def test_cells_of_one_neuron_fold_a_window_once():
     Counting.seen = 0
     net = Network(recurrent=True, surrogate=Counting())
-    rule = la.EProp(0.3, RandomFeedback(CLASSES, NEURONS), time_dim=0, carry=False)
+    rule = la.RuleTrainer(la.EProp(0.3, RandomFeedback(CLASSES, NEURONS)), time_dim=0, carry=False)
     rule.register_cell("hidden", Cell(net.fc, net.lif))
     rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
     rule.events = SILENT  # which would look at the pseudo-derivative, too
@@ -236,7 +240,10 @@ def test_cells_of_one_neuron_fold_a_window_once():
 def test_only_a_threshold_that_changes_is_recorded():
     for options, recorded in (({}, False), (ADAPTIVE, True)):
         net = Network(gradient="step", **options)
-        for rule in (la.EProp(1.0, time_dim=0), la.OTTT(1.0, time_dim=0)):
+        for rule in (
+            la.RuleTrainer(la.EProp(1.0), time_dim=0),
+            la.RuleTrainer(la.OTTT(1.0), time_dim=0),
+        ):
             unit = rule.register_cell("hidden", Cell(net.fc, net.lif))
             assert ("threshold" in unit.monitors) == recorded
             assert "membrane" in unit.monitors

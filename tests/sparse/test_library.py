@@ -84,7 +84,7 @@ def test_levels_agree_with_plain_torch(fresh, monkeypatch, level, dtype):
         fc, lif = nn.Linear(70, 35, bias=False, dtype=dtype), nn.LIF(35, time_dim=0).to(dtype)
         with torch.no_grad():
             fc.weight.abs_()
-        rule = la.STDP(0.01, -0.02, time_dim=0)
+        rule = la.RuleTrainer(la.STDP(0.01, -0.02), time_dim=0)
         rule.register_cell("cell", la.Cell(fc, lif))
         spikes = lif(fc((torch.rand(20, 3, 70) < 0.1).to(dtype)))
         rule()

@@ -112,9 +112,9 @@ def picked(value):
 class Rule(PairRule):
     """Pair STDP that fails on demand."""
 
-    def terms(self, window, h):
+    def terms(self, window):
         stage("rule")
-        return self.pairs(window, h)
+        return self.pairs(window)
 
     def forget_samples(self):
         stage("exchange")  # ends with this, which is all of it in one process

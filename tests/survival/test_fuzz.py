@@ -104,7 +104,10 @@ ONLINE = []
 
 def online():
     """A rule; the layer that it learns is the last of ``ONLINE``."""
-    layer, rule = la.Serial(nn.Linear(3, 2, bias=False), lann.LIF(2)), la.STDP(0.1, -0.1)
+    layer, rule = (
+        la.Serial(nn.Linear(3, 2, bias=False), lann.LIF(2)),
+        la.RuleTrainer(la.STDP(0.1, -0.1)),
+    )
     rule.register_cell("cell", layer.cell)
     ONLINE[:] = [layer]
     return rule
@@ -213,7 +216,7 @@ GOOD = {
         (lambda: torch.clone, "move"),
         (Writer, "writer"),
         (lambda: "Something should be.", "text"),
-        (lambda: la.STDP(0.1, -0.1), "cell_trainer"),
+        (lambda: la.RuleTrainer(la.STDP(0.1, -0.1)), "cell_trainer"),
     ]
     for key in keys.split()
 }  # fmt: skip
@@ -645,7 +648,7 @@ def test_a_spec_leads_to_modules_and_parameters_alone(connection, neuron, param)
     net = Net()
     known = {path for path, _ in net.named_modules()}
     spec = la.CellSpec(connection, neuron, params=(param,))
-    rule = la.STDP(0.1, -0.1)
+    rule = la.RuleTrainer(la.STDP(0.1, -0.1))
 
     def once():
         cell = spec.find(net)

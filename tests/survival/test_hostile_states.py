@@ -150,7 +150,7 @@ def cases():
     for name, case in contract.CASES.items():
         if case.run is learn and isinstance(case.make().trainer, la.Rule):
             yield f"{name}, carried", case._replace(run=carried)
-    own = la.KernelSTDP(lambda delta: 0.1 * delta.cos())
+    own = la.RuleTrainer(la.KernelSTDP(lambda delta: 0.1 * delta.cos()))
     yield "KernelSTDP, own kernel, carried", Case(lambda: learner(copy.deepcopy(own)), carried)
     for name in optimizer_cases.OWN:
         make = functools.partial(Optimizer, optimizer_cases.CASES[name])

@@ -98,7 +98,7 @@ def fit(folder, how):
     common = {"cells": {"enc": CellSpec("fc", "lif")}, "apply_every_n_batches": 3, "carry": True}
     run = trainer(
         folder,
-        CellTrainerCallback(STDP(0.05, -0.03, time_dim=0), **common),
+        CellTrainerCallback(STDP(0.05, -0.03), **common, time_dim=0),
         CellTrainerCallback(BCM(0.01, 20.0), {"rates": CellSpec("rates", "relu")}),
         Saver(folder) if how == "KILL" else OnExceptionCheckpoint(folder, "stopped"),
         max_epochs=EPOCHS,

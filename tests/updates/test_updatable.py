@@ -183,7 +183,7 @@ def linear():
 def learned(module, weight=None):
     """Whether a rule trains the connection."""
     neuron = nn.Identity()
-    rule = la.Hebb(0.1)
+    rule = la.RuleTrainer(la.Hebb(0.1))
     rule.register_cell("cell", la.Cell(module, neuron))
     before = module.weight.detach().clone()
     neuron(module(torch.ones(2, 3)))
@@ -303,7 +303,7 @@ def test_keywords_that_nothing_takes_are_rejected_and_change_nothing(call, words
 
 
 def test_a_trainer_rejects_a_keyword_only_if_none_of_its_updaters_takes_it():
-    rule, layers, neuron = la.Hebb(0.1), [linear(), linear()], nn.Identity()
+    rule, layers, neuron = la.RuleTrainer(la.Hebb(0.1)), [linear(), linear()], nn.Identity()
     for i, fc in enumerate(layers):
         rule.register_cell(f"cell{i}", la.Cell(fc, neuron))
     updaters = [get_updater(fc) for fc in layers]

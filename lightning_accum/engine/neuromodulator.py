@@ -1,16 +1,9 @@
 """Neuromodulators: what a rule's call releases decays, and multiplies terms while it lasts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
-import torch
-from torch import Tensor
-
 from lightning_accum._checks import check_finite
-from lightning_accum.engine.recording import Recording
-from lightning_accum.engine.signal import Activity
-from lightning_accum.engine.state import Carried
 from lightning_accum.functional.traces import decay_factor
 
 
@@ -49,7 +42,7 @@ class Neuromodulator:
         >>> from lightning_accum.rules import reward_modulated
         >>> class Dopamine(Rule):
         ...     dopamine: Neuromodulator = Neuromodulator(tc=200.0)
-        ...     def terms(self, window, h):
+        ...     def terms(self, window):
         ...         terms = [Term(0.1, window.post, window.pre)]
         ...         return reward_modulated(window, terms, modulator="dopamine")
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
@@ -79,52 +72,3 @@ class Neuromodulator:
 def modulators_of(h: object) -> dict[str, Neuromodulator]:
     """Returns the neuromodulators among hyperparameters, by name."""
     return {name: each for name, each in vars(h).items() if isinstance(each, Neuromodulator)}
-
-
-def with_levels(
-    recording: Recording,
-    modulators: Mapping[str, Neuromodulator],
-    carried: Carried,
-    dtype: torch.dtype,
-) -> Recording:
-    """Returns the recording with the levels of neuromodulators, by name."""
-    post, levels, left = recording.activity("post"), {}, {}
-    for name, each in modulators.items():
-        given = recording.inputs.every.get(name)  # a term that reads the level notes it as read
-        released = post.new_zeros(post.shape[:2], dtype=dtype)
-        if given is not None:
-            given = given_value(name, given, *post.shape[:2])
-            whole = isinstance(given, Tensor) and given.ndim == 2
-            (released if whole else released[-1]).copy_(torch.as_tensor(given).detach())
-        source = Activity(released, recording.dt, carried, f"released {name}", dtype)
-        trace = source.values(decay_factor(each.tc, recording.dt), "cumulative")
-        levels[name] = each.baseline + each.gain * trace
-        left.update(source.carry())
-    return replace(recording, levels=levels, left=left)
-
-
-def given_value(name: str, value: object, steps: int, batch: int) -> float | Tensor:
-    """Returns what a call gave for a window, which should be a number, ``[B]`` or ``[T, B]``."""
-    if isinstance(value, (int, float)):
-        return float(value)
-    shape = tuple(value.shape) if isinstance(value, Tensor) else None
-    if isinstance(value, Tensor) and shape in ((), (batch,), (steps, batch)):
-        return value
-    how = "give a number for each sample of the window"
-    if value is None:
-        how = f"call the rule as `rule({name}=...)`, or give the callback `input_keys=('{name}',)`"
-    elif shape is None:
-        how = f"convert it, `torch.as_tensor({name})`"
-    elif shape == (batch, steps):
-        how = f"time is its first dimension, so call `{name}.transpose(0, 1)`"
-    elif len(shape) == 2 and shape[1] == batch:
-        how = f"give only what belongs to the window's steps ({steps}), as by"
-        how += (
-            f" `rule({name}={name}[t : t + {steps}])` in a loop, or call the rule once, after all"
-        )
-        how += " steps"
-    raise ValueError(
-        f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"
-        f" [{steps}, {batch}]. Found {type(value).__name__ if shape is None else list(shape)}:"
-        f" {how}."
-    )

@@ -1,50 +1,66 @@
 """The plan of a cell: what is the same in all calls of a rule, found once."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.recorded import delays_in
+from lightning_accum.cells.single_steps import StepPlanner
 from lightning_accum.cells.state import CellState
+from lightning_accum.engine.accumulate import named_terms
+from lightning_accum.engine.neuromodulator import modulators_of
+from lightning_accum.engine.products import Computed, check_sides
 from lightning_accum.engine.recording import Recorded, Target
-from lightning_accum.engine.terms import Change, check_sides
-from lightning_accum.engine.vjp import WeightVJP, unit_dim_of
+from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.terms import Change, listed
+from lightning_accum.engine.vjp import Synapses, WeightVJP, kind_of_vjp, unit_dim_of
+from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.observe import Monitor
-from lightning_accum.rules._single_steps import StepPlanner
-from lightning_accum.rules.neuromodulator import modulators_of
 from lightning_accum.updates import Updater
 
 Signals: TypeAlias = dict[str, Recorded]  # recorded activity by name
 Observed: TypeAlias = "tuple[CellPlan, Cell, Signals, list[Target]]"  # of a cell, to evaluate
 
 
-class CellPlan:
-    """Everything that is the same in all calls of a rule for one cell."""
+def named_terms_of(connection: nn.Module, state: CellState) -> dict[str, Sequence[Change] | None]:
+    """Returns the terms of each parameter of a cell, ``None`` if they depend on data."""
+    options = state.options
+    return named_terms(state.rule, options.dt, unit_dim_of(connection), options.params)
 
-    # It follows from the hyperparameters of the cell and the kinds of its modules, so registering
-    # the cell drops it. It does not hold the modules, which belong to the model.
+
+class CellPlan:
+    """Everything that is the same in all calls of a trainer for one cell."""
+
+    # It follows from the rule and the options of the cell and the kinds of its modules, so
+    # registering the cell drops it. It does not hold the modules, which belong to the model.
 
     def __init__(
-        self,
-        name: str,
-        state: CellState,
-        signals: Sequence[str],  # those to read
-        reads: Sequence[str],  # other tensors of the connection that the rule reads
-        connection: nn.Module,
+        self, name: str, state: CellState, signals: Sequence[str], connection: nn.Module
     ) -> None:
-        self.name, self.state, self.h = name, state, state.hyperparameters
-        self.signals, self.reads = tuple(signals), tuple(reads)
+        self.name, self.state = name, state
+        self.rule, self.options = state.rule, state.options
+        self.signals, self.reads = tuple(signals), self.rule.reads()  # those to read
+        self.prepares = type(self.rule).prepare is not Rule.prepare
         self.unit_dim = unit_dim_of(connection)
-        self.batch = reduction(self.h.batch_reduction)
-        self.modulators = modulators_of(self.h)
-        self.steps = StepPlanner(self.batch)
+        self.batch = reduction(self.options.batch_reduction)
+        self.modulators = modulators_of(self.rule)
+        self.named = named_terms_of(connection, state)
+        self.traces = 1 if None not in self.named.values() else 2
+        plain = self.options.backend == "auto" and not self.modulators and not self.prepares
+        self.steps = StepPlanner(self.batch, self.named, plain)
         self._kinds: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity
         self._checked: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self._has_checked_terms = False
+
+    def terms(self, window: Window) -> Sequence[Change]:
+        """Returns the changes of a parameter, which the rule is asked for if they need data."""
+        named = self.named[window.name]
+        return listed(self.rule.terms(window), type(self.rule).__name__) if named is None else named
 
     def read(self, cell: Cell, monitors: Mapping[str, Monitor]) -> Signals | None:
         """Reads and checks what was recorded of the cell; returns ``None`` if that is nothing."""
@@ -65,7 +81,7 @@ class CellPlan:
         """Checks that real signals were recorded of the same steps and samples."""
         activity = {signal: recorded.activity for signal, recorded in found.items()}
         sides = activity.get("pre"), activity.get("post")
-        _check_same_steps(self.name, cell, *sides, self.h.time_dim)
+        _check_same_steps(self.name, cell, *sides, self.options.time_dim)
         pre, post = activity["pre"], activity["post"]
         if pre.is_complex() or post.is_complex():
             raise TypeError(
@@ -84,19 +100,14 @@ class CellPlan:
                     f" {what}: {how}"
                 )
 
-    def targets(
-        self,
-        cell: Cell,
-        signals: Signals,
-        updater: Updater,
-        kind_of: Callable[[nn.Module, str], type[WeightVJP]],
-    ) -> list[Target]:
+    def targets(self, cell: Cell, signals: Signals, updater: Updater) -> list[Target]:
         """Returns the parameters to train, whose products are tried with the first activity."""
         found = []
-        for param in self.h.params:
+        for param in self.options.params:
             kind, place = self._kinds.get(param), f"`{param}` of cell `{self.name}`"
             if kind is None:
-                kind = kind_of(cell.connection, param)
+                by_synapse = delays_in(self.rule) is not None
+                kind = Synapses if by_synapse else kind_of_vjp(cell.connection, param)
                 sides = (signals[side].activity[0, :1] for side in ("post", "pre"))
                 kind(cell.connection, param, place).check(*sides)
                 self._kinds[param] = kind
@@ -105,11 +116,11 @@ class CellPlan:
             found.append(Target(param, tensor, vjp, accumulator))
         return found
 
-    def check_terms(self, rule: str, changes: Sequence[Sequence[Change]]) -> None:
+    def check_terms(self, changes: Sequence[Sequence[Computed]]) -> None:
         """Checks the sides of the terms that a rule returns first."""
         if not self._has_checked_terms:
             for each in changes:
-                check_sides(rule, each)
+                check_sides(type(self.rule).__name__, each)
             self._has_checked_terms = True
 
 

@@ -1,0 +1,194 @@
+"""Evaluates single steps of a cell whose terms are named, in memory that each step reuses."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from lightning_accum._events import Events
+from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.state import CellState
+from lightning_accum.engine.accumulate import dtype_of
+from lightning_accum.engine.recording import BOTH_SIDES, Target
+from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
+from lightning_accum.engine.terms import Change, Term
+from lightning_accum.functional.reductions import Reduction
+from lightning_accum.observe import Monitor, WindowRecorder
+from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
+from lightning_accum.updates import Accumulator, Updater, get_updater
+from lightning_accum.updates.part import Product, StackedProducts
+
+_AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before one is planned
+
+
+# The memory that every step writes over, and traces and products of values in it.
+InMemory: TypeAlias = tuple[StepMemory, dict[StateKey, Tensor], StackedProducts]
+
+
+class StepTerms:
+    """The terms of a weight in the form in which the kernel makes them of a single step."""
+
+    def __init__(self, terms: Sequence[Term], scale: float) -> None:
+        self._names = ["post", "pre"]
+        self._traces: dict[StateKey, StepTrace] = {}
+        places = [(self._place(term.post), self._place(term.pre)) for term in terms]
+        found = [
+            StepProduct(post, pre, term.rate * scale)
+            for (post, pre), term in zip(places, terms, strict=True)
+        ]
+        self._products = sorted(found, key=lambda each: each.rate < 0)  # those of one sign together
+
+    def _place(self, side: Any) -> int:
+        """Returns where a side is among the activity of both sides and the traces."""
+        name, decay, mode = side.source.side, side.decay, side.mode
+        if decay is None:
+            return self._names.index(name)
+        key = trace_key(name, decay, mode)
+        self._traces.setdefault(key, StepTrace(self._names.index(name), decay, mode))
+        return len(self._names) + [*self._traces].index(key)
+
+    def in_memory(self, seen: Mapping[str, Tensor], dtype: torch.dtype) -> InMemory | None:
+        """Returns the memory of further steps of this kind, if there is a kernel for them."""
+        steps = [seen[name] for name in self._names]
+        rows = [step if step.ndim == 2 else step.flatten(0, -2) for step in steps]
+        if not StepMemory.suits(rows, dtype):
+            return None
+        traces = self._traces.items()
+        memory = StepMemory(rows, [*self._traces.values()], self._products, dtype)
+        values = memory.values[len(rows) :]
+        left = {
+            key: value.view(steps[trace.place].shape)
+            for (key, trace), value in zip(traces, values, strict=True)
+        }
+        parts: tuple[list[Product], list[Product]] = [], []
+        for post, pre, rate in self._products:
+            parts[rate < 0].append((memory.values[post], memory.values[pre], abs(rate)))
+        return memory, left, StackedProducts(*parts, memory.left, memory.right)
+
+
+class NextStep:
+    """Evaluates steps in which nothing but the activity changes, without making a window."""
+
+    # The result, and what is counted, are those of the rule's ordinary call.
+
+    def __init__(
+        self,
+        cell: Cell,
+        state: CellState,
+        target: Target,
+        recorders: Mapping[str, WindowRecorder],
+        seen: Mapping[str, Tensor],
+        step: InMemory,
+    ) -> None:
+        self._connection, self._neuron = weakref.ref(cell.connection), weakref.ref(cell.neuron)
+        self._state, self._param, self.accumulator = state, target.name, target.accumulator
+        self._memory, self._traces, self._products = step
+        self._after: dict[StateKey, Tensor] | None = None
+        self._pre, self._post = recorders["pre"], recorders["post"]
+        self._seen_pre, self._seen_post = seen["pre"], seen["post"]
+        self._snapshots = state.snapshots
+        self._windows = self._seen_pre.unsqueeze(0), self._seen_post.unsqueeze(0)
+
+    def suits(self, replacement: Updater | None) -> bool:
+        """Returns whether this evaluates what was recorded; changes nothing."""
+        neuron = self._neuron()
+        if neuron is None or not self.reads_same():
+            return False
+        updater = self._updater(replacement)
+        if updater is None or self._param not in updater.names:
+            return False
+        accumulator: Accumulator = getattr(updater, self._param)
+        if accumulator is not self.accumulator or not accumulator.is_free:
+            return False
+        param = updater.target(self._param)
+        return param.is_cpu and param.dtype is self._memory.left.dtype
+
+    def apply(self, replacement: Updater | None) -> bool:
+        """Applies the change, and returns whether it is done; otherwise nothing has changed."""
+        updater = self._updater(replacement)
+        return updater is not None and updater.apply_stacked()
+
+    def _updater(self, replacement: Updater | None) -> Updater | None:
+        connection = self._connection()
+        if connection is None or replacement is not None:
+            return replacement
+        return get_updater(connection)
+
+    def reads_same(self) -> bool:
+        """Returns whether one step is recorded in the same memory, without a snapshot since."""
+        return (
+            self._pre.only_step() is self._seen_pre
+            and self._post.only_step() is self._seen_post
+            and self._state.snapshots == self._snapshots
+        )
+
+    def evaluate(self, cell: str, events: Events) -> None:
+        """Accumulates the change, in an accumulator that is free."""
+        state = self._state
+        carried = state.carried if state.carried is self._after else self._take(state.carried)
+        self._products.bound = self._memory.make()
+        self.accumulator.hold(self._products)
+        events.evaluated(cell, *self._windows, {})
+        if state.loaded:
+            state.check_loaded(carried, cell)
+        state.carried = carried
+        state.samples[self._param] = state.samples.get(self._param, 0) + len(self._seen_pre)
+
+    def _take(self, carried: Carried) -> dict[StateKey, Tensor]:
+        """Copies traces to the memory, and returns those of the memory with all other values."""
+        for place, (key, trace) in enumerate(self._traces.items()):
+            before = carried.get(key)
+            fits = before is not None and before.shape == trace.shape
+            self._memory.begin(place, before if fits else None)
+        self._after = {**of_neurons(carried), **self._traces}
+        return self._after
+
+
+class StepPlanner:
+    """Plans the next step of a cell whose trainer is called and applied after each step."""
+
+    def __init__(
+        self, batch: Reduction, named: Mapping[str, Sequence[Change] | None], suits: bool
+    ) -> None:
+        self.next: NextStep | None = None
+        changes = named.get("weight") if suits and batch.adds and len(named) == 1 else None
+        every = [change for change in changes or () if change.rate]
+        self._terms = [each for each in every if isinstance(each, Term) and each.is_pair]
+        self._suits = len(self._terms) == len(every) > 0
+        self._averages, self._in_a_row = batch.averages, 0
+
+    def note(
+        self,
+        cell: Cell,
+        state: CellState,
+        targets: Sequence[Target],
+        monitors: Mapping[str, Monitor],
+    ) -> None:
+        """Notes a step that the trainer's ordinary call has evaluated."""
+        target, known = targets[0], self.next
+        accumulator = target.accumulator
+        if not self._suits or (
+            known is not None and known.accumulator is accumulator and known.reads_same()
+        ):
+            return  # it may evaluate later steps, though it did not evaluate this one
+        self.next = None
+        self._in_a_row = self._in_a_row + 1 if accumulator.contributions == 1 else 0
+        if self._in_a_row < _AT_FIRST or not target.vjp.is_matrix:
+            return
+        found = {side: monitors[side].reducer for side in BOTH_SIDES}
+        recorders = {k: each for k, each in found.items() if isinstance(each, WindowRecorder)}
+        steps = {side: recorder.only_step() for side, recorder in recorders.items()}
+        seen = {side: step for side, step in steps.items() if step is not None}
+        if len(seen) < 2:
+            return
+        kinds = (each.dtype for each in seen.values())
+        dtype = reduce(torch.promote_types, kinds, dtype_of(targets))
+        scale = 1 / len(seen["post"]) if self._averages else 1.0
+        step = StepTerms(self._terms, scale).in_memory(seen, dtype)
+        if step is not None:
+            self.next = NextStep(cell, state, target, recorders, seen, step)
