@@ -79,9 +79,9 @@ class CellTrainerCallback(Callback):
         ValueError: if a number is out of range, or a choice is not one of its values.
 
     Example:
-        >>> from lightning_accum import STDP, RuleTrainer
+        >>> from lightning_accum import STDP
         >>> cells = {"enc": CellSpec("enc.fc", "enc.lif")}
-        >>> callback = CellTrainerCallback(RuleTrainer(STDP(lr_post=0.01, lr_pre=-0.01)), cells, time_dim=0)
+        >>> callback = CellTrainerCallback(STDP(lr_post=0.01, lr_pre=-0.01), cells, time_dim=0)
         >>> trainer = pl.Trainer(callbacks=[callback], logger=False)
     """
 

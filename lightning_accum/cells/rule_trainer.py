@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from torch import Tensor, nn
 from typing_extensions import Self
@@ -79,6 +79,10 @@ class RuleTrainer(CellTrainer):
         >>> trainer()
         >>> trainer.update()
     """
+
+    if TYPE_CHECKING:
+        # nn.Module's accepts every name, so that a checker would not find a misspelt one.
+        __getattr__: None  # type: ignore[misc, assignment]
 
     default_events: ClassVar[Callable[[RuleTrainer, str], Events] | None] = None
     """Returns what observes a trainer that is used by hand, when it gets a cell of a name."""

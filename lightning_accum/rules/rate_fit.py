@@ -139,7 +139,7 @@ def _tuned(problem: _Problem, tune: Sequence[str], logs: Tensor) -> Tensor:
 class _Problem:
     """The changes that a rule makes of activity with one rate at a time, and those to explain."""
 
-    def __init__(self, rule: Rule, given: dict[str, Tensor]) -> None:
+    def __init__(self, rule: Rule | RuleTrainer, given: dict[str, Tensor]) -> None:
         check_tensors(**given)
         if given["pre"].ndim == 3:
             given = {name: value.unsqueeze(0) for name, value in given.items()}
@@ -170,7 +170,7 @@ class _Problem:
             )
         if states := self.rule.states():
             raise ValueError(
-                f"Argument `rule` should learn from activity alone. Found `{self.kind.__name__}`,"
+                f"Argument `rule` should learn from activity alone. Found `{type(self.rule).__name__}`,"
                 f" which records {quoted(states)} of its neuron."
             )
 
@@ -179,7 +179,7 @@ class _Problem:
         known = [key for key in self.settings if key == "tc" or key.startswith("tc_")]
         if name not in known:
             raise ValueError(
-                f"Argument `tune` should name time constants of `{self.kind.__name__}`, which are"
+                f"Argument `tune` should name time constants of `{type(self.rule).__name__}`, which are"
                 f" {known}. Found `{name}`{nearest(name, known)}"
             )
         return float(self.settings[name])
@@ -191,7 +191,7 @@ class _Problem:
         if self.weight is None and not torch.equal(columns, self.columns(at, fill=0.5)):
             raise ValueError(
                 f"Argument `weight` should be the weights before each window, on which the change"
-                f" by `{self.kind.__name__}` depends. Found None."
+                f" by `{type(self.rule).__name__}` depends. Found None."
             )
         norms = columns.norm(dim=0)
         idle = [name for name, norm in zip(self.rates, norms, strict=True) if norm == 0]
