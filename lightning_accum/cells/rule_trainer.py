@@ -309,7 +309,7 @@ class RuleTrainer(CellTrainer):
         piece = pieces[0] if len(pieces) > 1 else None
         first = run.terms_of(plan.terms, recording, targets, state.carried, piece)
         plan.check_terms(first.changes)
-        how = run.Evaluation(plan.batch, options.backend)
+        how = run.Evaluation(plan.batch, options.backend, plan.forms)
 
         def finish() -> None:
             carried = run.accumulate(

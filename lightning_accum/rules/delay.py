@@ -128,7 +128,8 @@ class DelayAdjustedKernelSTDP(DelayRule):
     Example:
         >>> from lightning_accum import DelayAdjustedKernelSTDP, RuleTrainer
         >>> from lightning_accum.functional import GaussianKernel
-        >>> trainer = RuleTrainer(DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0)), params=["weight"])
+        >>> rule = DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0))
+        >>> trainer = RuleTrainer(rule, params=["weight"])
     """
 
     kernel: Kernel
