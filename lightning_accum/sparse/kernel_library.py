@@ -191,10 +191,13 @@ def kernel_for(dtype: torch.dtype) -> Kernel | None:
     return None if is_traced() else library(dtype)
 
 
+_TYPES, _STRIDED = frozenset((Tensor, torch.nn.Parameter)), torch.strided
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Returns whether C reads the memory of a tensor as torch does."""
-    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-    return plain and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+    plain = type(tensor) in _TYPES and tensor.layout is _STRIDED and tensor.is_cpu
+    return plain and tensor.is_contiguous() and not tensor.is_neg()
 
 
 def are_places(*tensors: Tensor) -> bool:
@@ -207,7 +210,7 @@ def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]
     for each, shape in tensors:
         if each is None:
             continue
-        if not is_plain(each) or each.dtype != dtype or tuple(each.shape) != tuple(shape):
+        if not is_plain(each) or each.dtype is not dtype or each.shape != tuple(shape):
             return False
     return True
 
