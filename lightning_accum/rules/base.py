@@ -327,15 +327,21 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         self._plans.pop(name, None)
         self.events.dropped(name, 0)
 
-    def rearrange(self, module: nn.Module, move: Callable[[Tensor], Tensor]) -> None:
-        """Moves what is carried for each synapse of a connection whose synapses have moved."""
+    def rearranging(
+        self, module: nn.Module, move: Callable[[Tensor], Tensor]
+    ) -> list[partial[None]]:
+        """Returns calls that move what is carried for each synapse, as a connection's move."""
+        calls = []
         for name, cell in self.registry.bound:
             if compiled_from(cell.connection) is module:
                 state = self.state_of(name)
-                state.carried = {
+                carried = {
                     key: move(value) if key.kind.startswith("weight ") else value
                     for key, value in state.carried.items()
                 }
+                # The `__setattr__` of modules is Python code, in which an interrupt may come.
+                calls.append(partial(object.__setattr__, state, "carried", carried))
+        return calls
 
     def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
         """Returns the constants of a step for the loop that learns online, ``None`` without one."""
