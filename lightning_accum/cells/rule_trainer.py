@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from torch import Tensor, nn
@@ -380,15 +381,21 @@ class RuleTrainer(CellTrainer):
         """Whether summed changes are averaged over processes, as DDP averages gradients."""
         return follows_gradient(self.rule)
 
-    def rearrange(self, module: nn.Module, move: Callable[[Tensor], Tensor]) -> None:
-        """Moves what is carried for each synapse of a connection whose synapses have moved."""
+    def rearranging(
+        self, module: nn.Module, move: Callable[[Tensor], Tensor]
+    ) -> list[partial[None]]:
+        """Returns calls that move what is carried for each synapse, as a connection's move."""
+        calls = []
         for name, cell in self.registry.bound:
             if compiled_from(cell.connection) is module:
                 state = self.state_of(name)
-                state.carried = {
+                carried = {
                     key: move(value) if key.kind.startswith("weight ") else value
                     for key, value in state.carried.items()
                 }
+                # The `__setattr__` of modules is Python code, in which an interrupt may come.
+                calls.append(partial(object.__setattr__, state, "carried", carried))
+        return calls
 
     def reduction_of(self, name: str) -> Reduction:
         """Returns how a cell reduces its batch."""
