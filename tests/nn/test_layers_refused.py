@@ -94,7 +94,9 @@ def test_arguments(kind, needed, values):
 def test_a_state_of_another_size_is_refused(make, sizes):
     small, large = map(make, sizes)
     large(torch.ones(2, *getattr(large, "size", (sizes[1],))))
-    with pytest.raises(RuntimeError, match="The state of .* numbers of shape .* Found a tensor of"):
+    with pytest.raises(
+        RuntimeError, match=r"The state of .* numbers of shape .* Found a tensor of"
+    ):
         small.set_extra_state(large.get_extra_state())
 
 
