@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from lightning_accum._checks import check_type, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
-from lightning_accum._state import MAPPING
+from lightning_accum._state import MAPPING, StateModule
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
@@ -205,6 +205,9 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any
     ) -> None:
         """Evaluates the rule, and applies updates if they are due."""
+        for module in pl_module.modules():
+            if isinstance(module, StateModule) and getattr(module, "gradient", "") != "none":
+                module.detach()  # or the graph of what is not backpropagated would grow
         fit, every = self._running, self.plan.batches_between(trainer)
         if not fit.recording.in_batch:
             return
