@@ -2,11 +2,14 @@
 
 import logging
 import re
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from lightning_accum._compat.lightning import batches_that_stepped, log_again, logs_now
@@ -57,8 +60,25 @@ def remove_lent(callback: object) -> None:
         vars(callback).pop(name, None)
 
 
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to ``sys.stderr`` as it is then: notebooks and progress bars replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 logger = logging.getLogger("lightning_accum.callbacks")
 logger.setLevel(logging.INFO)
 if not logging.getLogger().hasHandlers():
-    logger.addHandler(logging.StreamHandler())
+    logger.addHandler(_ToStderr())
     logger.propagate = False
+
+
+@rank_zero_only
+def log_summary(trainer: pl.Trainer, lines: list[str]) -> None:
+    """Logs lines at the end of a fit, for whose handlers the progress bar makes room."""
+    bar = trainer.progress_bar_callback
+    if isinstance(bar, RichProgressBar) and bar.progress is not None:
+        bar.progress.stop()  # otherwise its last redraw erases what is written now
+    logger.info("\n".join(lines))

@@ -261,7 +261,8 @@ class _MonitoredFit:
         ]
         about = f"Updates relative to the weights, in {number(steps, 'step')}:"
         head = f"{'weights of':<{wide}}  each step  largest  all steps  learning rate"
-        logs.logger.info("\n".join([about, head, *table, " ".join(_what_to_do(rows))]))
+        lines = [about, head, *table, " ".join(_what_to_do(rows))]
+        logs.log_summary(self.trainer, lines)
 
 
 class _Moved(NamedTuple):
