@@ -8,7 +8,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_type, names_in
@@ -18,7 +17,7 @@ from lightning_accum._state import MAPPING, StateModule
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
-from lightning_accum.callbacks._logging import logger, own_state, remove_lent
+from lightning_accum.callbacks._logging import log_summary, own_state, remove_lent
 from lightning_accum.callbacks._measurements import Report, Watcher
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
@@ -260,7 +259,7 @@ class CellTrainerCallback(Callback):
         if fit.summary is not None:
             applied = fit.report, self.host, fit.appliers.optimizers
             if lines := summary_lines(fit.summary, *applied, fit.health):
-                rank_zero_only(logger.info)("\n".join(lines))
+                log_summary(trainer, lines)
 
     def on_exception(self, *args: Any) -> None:
         """Leaves the model as it was; Lightning calls no ``teardown``."""
