@@ -111,8 +111,14 @@ class WeightVJP(ABC):
         module, name = self.module, self.name
         if not hooks or is_fsdp(module):
             module, name = WithoutHooks(module), f"module.{name}"
+        values = {name: param}
+        if (trained := getattr(self.module, self.name)).dtype != param.dtype:
+            # The others too, as a module computes in one dtype.
+            for own, value in (*module.named_parameters(), *module.named_buffers()):
+                if value is not trained and value.is_floating_point():
+                    values.setdefault(own, value.detach().to(param.dtype))
         with unobserved():
-            out: Any = torch.func.functional_call(module, {name: param}, inputs)
+            out: Any = torch.func.functional_call(module, values, inputs)
         return first_tensor((out,))
 
 
