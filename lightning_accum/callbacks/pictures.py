@@ -220,7 +220,8 @@ class _Painter(Watcher):
             wide = at_least_float32(after.dtype)
             delta = after.to(wide) - before.value
             connection = self._host.trainer.get_cell(before.cell)[0].connection
-            weight = torch.cat(by_output(connection, before.name, after))
+            first, *others = by_output(connection, before.name, after)
+            weight = torch.cat((first, *others)) if others else first.clone()
             self._changes[before.cell, before.name] = weight, delta
 
     def logged(self) -> None:

@@ -13,7 +13,6 @@ from torch.nn.utils.parametrize import is_parametrized
 from lightning_accum._compat.torch import own_tensor
 from lightning_accum.updates.accumulator import Accumulator
 
-
 _TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d  # [in, out, ...]
 
 

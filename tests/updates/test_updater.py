@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from turns import turns
 from torch.nn.utils import parametrizations, prune
+from turns import turns
 
 from lightning_accum import (
     Accumulator,
@@ -19,8 +19,8 @@ from lightning_accum import (
     Updater,
     attach_updater,
 )
-from lightning_accum.nn import SparseLinear
 from lightning_accum._events import SILENT, Events
+from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.attached import claim, release
 
