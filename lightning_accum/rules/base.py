@@ -18,7 +18,7 @@ from lightning_accum.cells.independent_trainer import IndependentCellTrainer, fi
 from lightning_accum.engine import accumulate as run
 from lightning_accum.engine.recording import BOTH_SIDES, Given, Recording
 from lightning_accum.engine.terms import Change, listed
-from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp
+from lightning_accum.engine.vjp import WeightVJP, kind_of_vjp, sample_dims_of
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
 from lightning_accum.observe import WindowRecorder
@@ -314,9 +314,10 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
         """Adds the monitors of a cell's signals."""
         self._plans.pop(name, None)
         follow_synapses(cell.connection, self)
+        dims = sample_dims_of(cell.connection)
         for signal in self._recorded(cell, h):
-            make = signal.constructor(name, h)
-            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h))
+            make = signal.constructor(name, h, dims)
+            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(h, dims))
         by_hand = type(self).default_events
         if by_hand is not None and not self.hosted:
             self.events = by_hand(self, name)
