@@ -186,7 +186,11 @@ def _why_apart(pre: Tensor, post: Tensor, time_dim: int | None) -> str:
             " `nn.Linear` takes, and `lightning_accum.nn.Conv1d` to `Conv3d` do."
         )
     if len(pre) == len(post):
-        return "let both see the same samples in each step."
+        batch = "give both a batch, as `x[None]`, or " if pre.ndim == post.ndim == 2 else ""
+        return (
+            f"{batch}let both see the same samples in each step, and the neuron return all"
+            " dimensions of the connection's output."
+        )
     return (
         "call each once per step (`time_dim=None`), or once per sequence (`time_dim=0`), and as"
         " often as the other."

@@ -37,19 +37,19 @@ class RecordedSignal(NamedTuple):
     picker: Picker  # finds the activity in what the monitor sees
     holds: bool = False  # whether a sequence is held itself, instead of a copy
 
-    def constructor(self, cell: str, options: Options) -> MonitorConstructor:
+    def constructor(self, cell: str, options: Options, dims: int | None) -> MonitorConstructor:
         """Returns the constructor of this signal's monitor."""
         place = "before" if self.kind is observe.InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
         own = self.spikes, options.time_dim
         recorder = observe.WindowRecorder(
-            *own, validate=self.validate, label=label, holds=self.holds
+            *own, validate=self.validate, label=label, sample_dims=dims, holds=self.holds
         )
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
-    def tags(self, options: Options) -> dict[str, Any]:
+    def tags(self, options: Options, dims: int | None) -> dict[str, Any]:
         """Returns the settings that cells should have in common to share a monitor."""
-        kept = {"spikes": self.spikes, "time_dim": options.time_dim, "dt": options.dt}
+        kept = {"spikes": self.spikes, "time_dim": options.time_dim, "dt": options.dt, "dims": dims}
         return {**kept, "picker": self.picker, "validate": self.validate}
 
 

@@ -22,6 +22,7 @@ from lightning_accum.engine import accumulate as run
 from lightning_accum.engine.feedback import Feedback
 from lightning_accum.engine.recording import Given, Prepared, Recording, with_levels
 from lightning_accum.engine.rule import OPTIONS, Rule, fields_of
+from lightning_accum.engine.vjp import sample_dims_of
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
 from lightning_accum.observe import GradientMonitor, Monitor
 from lightning_accum.observe.monitor import Picker
@@ -185,9 +186,10 @@ class RuleTrainer(CellTrainer):
         """Adds the monitors of a cell's signals."""
         self._plans.pop(name, None)
         follow_synapses(cell.connection, self)
+        own = state.options, sample_dims_of(cell.connection)
         for signal in self._recorded(cell, state):
-            make = signal.constructor(name, state.options)
-            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(state.options))
+            make = signal.constructor(name, *own)
+            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(*own))
         by_hand = type(self).default_events
         if by_hand is not None and not self.hosted:
             self.events = by_hand(self, name)

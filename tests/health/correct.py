@@ -56,6 +56,15 @@ in_loop, in_callback, in_fabric = map(alone, (p.HAND, p.CALLBACK, p.FABRIC))
 correct("STDP of sequences", advice=())
 correct("STDP of steps", net=p.lif(time_dim=None), rule=p.pairs(0.01, -0.008, time_dim=None),
     step=p.stepwise, advice=())
+
+
+def without_batch(net, x, i):
+    for each in x[0]:
+        net.lif(net.fc(each))
+
+
+correct("one sample without a batch", net=lambda: p.Net(nn.ReLU(), nn.Linear(p.INPUTS, p.OUTPUTS)),
+    step=without_batch, rule=lambda net: la.Oja(0.01), advice=())
 TRIPLETS = p.of(la.TripletSTDP, 0.0005, 0.001, -0.004, -0.001)
 correct("triplets", rule=TRIPLETS)
 correct("weight-dependent STDP", rule=p.of(la.WeightDependentSTDP, 0.002, -0.01),

@@ -203,6 +203,16 @@ def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
         assert torch.equal(learn_online(rule, made, x), expected)
 
 
+@turns("steps", [7, 100])
+def test_rates_are_too_large_if_a_weight_could_overflow_in_so_many_steps(steps):
+    # Each step changes a weight by at most the rates times a trace, which is at most the steps.
+    most = 1e-6 * torch.finfo(torch.float64).max / steps**2
+    for share, reason in ((0.49, "None"), (0.51, "overflow")):
+        made = network()
+        rule = learner_of(made, lr_post=share * most, lr_pre=-share * most)
+        assert reason in str(why_step_by_step(rule, made, currents(steps))), share
+
+
 @turns("make, error, message", [
     (lambda: la.Populations({}, {}), ValueError, "populations, at least one"),
     (lambda: la.Populations({"E": nn.ReLU()}, {}), ValueError, "a step a call.*`ReLU` for `E`"),
