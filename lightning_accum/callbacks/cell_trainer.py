@@ -218,6 +218,9 @@ class CellTrainerCallback(Callback):
         if self.plan.batch_ended(trainer.is_last_batch, every) and fit.appliers.by == "callback":
             self._apply(fit, trainer)
         fit.report.log(trainer, pl_module)
+        if trainer.is_last_batch:
+            # As Lightning's own schedulers: a fit that resumes from here begins the next epoch.
+            self.plan.passed("epoch")
 
     def _apply(self, fit: _Fit, trainer: pl.Trainer) -> None:
         """Applies what is pending in all processes by the optimizer that the callback made."""
