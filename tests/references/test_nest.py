@@ -12,6 +12,7 @@ import pytest
 import torch
 from rasters import layer, show
 from torch import nn
+from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer
@@ -191,10 +192,10 @@ def test_a_network_learns_by_eprop_as_in_nest(name):
     # NEST's low-passes are averages.
     share, out_share = (1 - math.exp(-1 / case[tau]) for tau in ("tau_m", "tau_readout"))
     options = {"time_dim": 0, "carry": False, "graded_input": True}
-    eprop = la.RuleTrainer(
-        la.EProp(case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options)
+    eprop = trainer_of(
+        la.EProp, case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options
     )
-    delta = la.RuleTrainer(la.DeltaRule(case["eta"], **options))
+    delta = trainer_of(la.DeltaRule, case["eta"], **options)
     eprop.register_cell("hidden", model.cell)
     delta.register_cell("output", output.cell)
     losses, fired = [], 0.0
