@@ -63,7 +63,7 @@ def test_a_rule_is_a_value():
         assert same == rule != other
         assert hash(same) == hash(rule)
     assert First(0.1, 5.0) != rule  # of another class
-    with pytest.raises(ValueError, match="`tc = -1.0`"):
+    with pytest.raises(ValueError, match=r"`tc = -1\.0`"):
         replace(rule, tc=-1.0)
 
 
@@ -133,7 +133,7 @@ def test_hyperparameters_are_replaced_between_windows():
     for name, error in (("lrate", TypeError), ("dt", TypeError)):
         with pytest.raises(error, match=name):
             trainer.replace("c", **{name: 0.5})
-    with pytest.raises(ValueError, match="`tc = 0.0`"):
+    with pytest.raises(ValueError, match=r"`tc = 0\.0`"):
         trainer.replace("c", tc=0.0)
     cell.neuron(cell.connection(torch.ones(1, 2)))
     with pytest.raises(ValueError, match=r"`c` should be replaced between windows. Found 1 rec"):

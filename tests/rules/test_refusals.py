@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import warnings
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -156,7 +157,7 @@ MADE = [
     (lambda: _Online()(update_every=0), "update_every"),
     (lambda: _Online()(inputs=[1.0]), "inputs"),
     (lambda: _Online()(inputs=torch.ones(5)), "inputs"),
-    (lambda: _Online()(rule=stdp()), r"rule.*register_cell"),
+    (lambda: _Online()(rule=stdp()), r"trainer.*register_cell"),
     (lambda: stdp().register_cell("c", Cell(nn.Linear(2, 2), nn.ReLU()), lr_prae=0.0),
      r"Found `lr_prae`: did you mean `lr_pre`\?"),
     (lambda: stdp().register_cell("c", Cell(nn.Linear(2, 2), nn.ReLU()), batch_reduction=fold),
@@ -255,7 +256,7 @@ def unsuited():
     sequences, linear, same = LIF(5, time_dim=0), nn.Linear(3, 2, bias=False), nn.Identity()
     forgets = native(gradient="step", keep_states=False)
     yield from [
-        (stdp(), sequences, "give the rule `time_dim=0`"),
+        (stdp(), sequences, "give the trainer `time_dim=0`"),
         (stdp(), LIF(5, dt=2.0), r"cell `c`, 2.0 ms. Found `dt = 1.0`: give"),
         (stdp(time_dim=0), foreign("snntorch", "SpikingNeuron"), "once per step"),
         (stdp(time_dim=0), foreign("norse", "SNNCell"), "`time_dim=None`"),
@@ -545,7 +546,7 @@ def test_a_rule_lists_its_arguments():
     for rule in RULES:
         every = inspect.signature(rule).parameters.values()
         given = {p.name: 0.1 for p in every if p.default is p.empty}
-        own = [p.name for p in every]
+        own = [each.name for each in fields(rule)]
         near = f"{own[0]}e", f": did you mean `{own[0]}`?"
         for name, hint in (near, ("time_dim", ", an option")):
             with pytest.raises(TypeError) as caught:
@@ -624,10 +625,13 @@ def test_winners_that_are_not_fewer_than_neurons():
     layer(torch.rand(1, 2))
     with pytest.raises(ValueError, match=r"at most the number of neurons, 3. Found `winners = 4`"):
         many()
-    with pytest.warns(UserWarning, match="Found `winners = 3` of 3 neurons"):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
         all_()
-    layer(torch.rand(1, 2))
-    all_()  # it is told once
+        layer(torch.rand(1, 2))
+        all_()
+    (once,) = told
+    assert "Found `winners = 3` of 3 neurons" in str(once.message)
 
 
 def test_arguments_of_a_call():
