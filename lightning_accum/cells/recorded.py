@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
 from lightning_accum import observe
@@ -37,19 +37,19 @@ class RecordedSignal(NamedTuple):
     picker: Picker  # finds the activity in what the monitor sees
     holds: bool = False  # whether a sequence is held itself, instead of a copy
 
-    def constructor(self, cell: str, options: Options) -> MonitorConstructor:
+    def constructor(self, cell: str, options: Options, dims: int | None) -> MonitorConstructor:
         """Returns the constructor of this signal's monitor."""
         place = "before" if self.kind is observe.InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
         own = self.spikes, options.time_dim
         recorder = observe.WindowRecorder(
-            *own, validate=self.validate, label=label, holds=self.holds
+            *own, validate=self.validate, label=label, sample_dims=dims, holds=self.holds
         )
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
-    def tags(self, options: Options) -> dict[str, Any]:
+    def tags(self, options: Options, dims: int | None) -> dict[str, Any]:
         """Returns the settings that cells should have in common to share a monitor."""
-        kept = {"spikes": self.spikes, "time_dim": options.time_dim, "dt": options.dt}
+        kept = {"spikes": self.spikes, "time_dim": options.time_dim, "dt": options.dt, "dims": dims}
         return {**kept, "picker": self.picker, "validate": self.validate}
 
 
@@ -66,8 +66,8 @@ def recorded_signals(
     picker = options.picker or first_tensor
     seen = "pre", "connection", observe.InputMonitor, spikes
     pre = RecordedSignal(*seen, checks_input, first_tensor, holds)
-    seen = "post", "neuron", observe.OutputMonitor, "post" in sides
-    post = RecordedSignal(*seen, True, picker)
+    fires = "post" in sides
+    post = RecordedSignal("post", "neuron", observe.OutputMonitor, fires, True, picker)
     return [pre, post, *(_state_of(cell, name, of) for name, of in rule.states().items())]
 
 
@@ -127,8 +127,11 @@ def check_modules(name: str, cell: Cell, rule: Rule, options: Options) -> None:
     checks.check_value(time_dim == options.time_dim, "time_dim", options.time_dim, should, how)
     # in ms, as in `lightning_accum.nn`; that of a neuron without `time_dim` may be in any unit
     steps = {"neuron": getattr(neuron, "dt", None) if hasattr(neuron, "time_dim") else None}
+    delay = delays_in(rule)
+    if delay is not None:
+        _check_delays(name, connection, delay, options.params)
     if isinstance(connection, DelayedLinear):
-        if delays_in(rule) is None:
+        if delay is None:
             raise ValueError(
                 f"The connection of cell `{name}` should have no delays, because the rule would"
                 " ignore them. Found a DelayedLinear: train it with `DelayAdjustedSTDP` or"
@@ -149,3 +152,17 @@ def check_modules(name: str, cell: Cell, rule: Rule, options: Options) -> None:
         checks.warn_below_step(dt, f"the kernel of cell `{name}`", **kernel)
     own = {state: of for state, of in rule.states().items() if state in values}
     _check_states(type(rule).__name__, name, cell, own)
+
+
+def _check_delays(name: str, connection: nn.Module, delay: str, params: Sequence[str]) -> None:
+    """Raises a ``ValueError`` if a connection has no delays of a parameter's shape."""
+    delays = getattr(connection, delay, None)
+    for param in params:
+        weight = getattr(connection, param, None)
+        if isinstance(weight, Tensor) and getattr(delays, "shape", None) != weight.shape:
+            found = list(delays.shape) if isinstance(delays, Tensor) else type(delays).__name__
+            raise ValueError(
+                f"Argument `delay` should name delays of the shape of parameter `{param}` of"
+                f" cell `{name}`, {list(weight.shape)}. Found `delay = {delay!r}`, {found}:"
+                f" give the {type(connection).__name__} such a parameter or buffer, in ms."
+            )

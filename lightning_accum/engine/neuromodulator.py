@@ -25,7 +25,7 @@ class Neuromodulator:
     read its level by :meth:`~lightning_accum.engine.Window.modulator`.
 
     Each sample has its own level, which passes from window to window as traces do: until
-    ``rule.clear()``, unless the rule has ``carry=False``. It is saved with the rule.
+    ``trainer.clear()``, unless the rule has ``carry=False``. It is saved with the rule.
 
     Args:
         tc: time constant :math:`\tau` of the decay, in ms.
@@ -38,7 +38,7 @@ class Neuromodulator:
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Neuromodulator, Rule, Serial, Term
+        >>> from lightning_accum import Neuromodulator, Rule, RuleTrainer, Serial, Term
         >>> from lightning_accum.rules import reward_modulated
         >>> class Dopamine(Rule):
         ...     dopamine: Neuromodulator = Neuromodulator(tc=200.0)
@@ -47,11 +47,11 @@ class Neuromodulator:
         ...         return reward_modulated(window, terms, modulator="dopamine")
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = Dopamine()
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(Dopamine())
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for released in (1.0, 0.0):  # a spike on both sides in each of two steps
         ...     _ = layer(torch.ones(1, 1))
-        ...     rule(dopamine=released)
+        ...     trainer(dopamine=released)
         >>> unit.cell.updater.weight.pos  # 0.1 (1 + exp(-1 / 200))
         tensor([[0.1995]])
 

@@ -1,5 +1,6 @@
 """Learning rules, and the base class of rules."""
 
+from lightning_accum.engine.feedback import Feedback
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.engine.rule import Rule
 from lightning_accum.rules.actor_critic import ActorCriticError
@@ -11,7 +12,6 @@ from lightning_accum.rules.delta import DeltaRule
 from lightning_accum.rules.eprop import EProp
 from lightning_accum.rules.feedback import (
     DirectFeedback,
-    Feedback,
     LearnedFeedback,
     RandomFeedback,
     SymmetricFeedback,

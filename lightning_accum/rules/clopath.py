@@ -53,11 +53,11 @@ class Clopath(Rule):
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), SurrogateLIF(1))
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for _ in range(3):
         ...     _ = layer(torch.ones(1, 1))
-        >>> rule()
+        >>> trainer()
         >>> bool(unit.cell.updater.weight.pos > 0)
         True
 

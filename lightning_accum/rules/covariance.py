@@ -23,10 +23,10 @@ class Covariance(Rule):
         >>> from lightning_accum import Covariance, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(Covariance(lr=1.0))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(Covariance(lr=1.0))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0], [3.0]]))  # two samples, 2 on average
-        >>> rule()
+        >>> trainer()
         >>> unit.cell.updater.weight.pos
         tensor([[1.]])
 

@@ -70,13 +70,13 @@ class DelayAdjustedSTDP(DelayRule):
         >>> from lightning_accum import DelayAdjustedSTDP, Cell, RuleTrainer
         >>> fc = torch.nn.Linear(1, 1, bias=False)
         >>> fc.delay = torch.nn.Parameter(torch.tensor([[3.0]]), requires_grad=False)
-        >>> rule = RuleTrainer(DelayAdjustedSTDP(lr_post=1.0, lr_pre=-1.0), params=["delay"])
-        >>> unit = rule.register_cell("enc", Cell(fc, torch.nn.Identity()))
+        >>> trainer = RuleTrainer(DelayAdjustedSTDP(lr_post=1.0, lr_pre=-1.0), params=["delay"])
+        >>> unit = trainer.register_cell("enc", Cell(fc, torch.nn.Identity()))
         >>> for pre, post in ((1.0, 0.0), (0.0, 1.0)):  # the answer, 1 ms after the spike
         ...     _ = unit.cell.connection(torch.tensor([[pre]]))
         ...     _ = unit.cell.neuron(torch.tensor([[post]]))
-        >>> rule()
-        >>> rule.update()
+        >>> trainer()
+        >>> trainer.update()
         >>> fc.delay.data  # it arrived 2 ms after the answer: shorter, by exp(-2 / 20)
         tensor([[2.0952]])
 
@@ -128,7 +128,8 @@ class DelayAdjustedKernelSTDP(DelayRule):
     Example:
         >>> from lightning_accum import DelayAdjustedKernelSTDP, RuleTrainer
         >>> from lightning_accum.functional import GaussianKernel
-        >>> rule = RuleTrainer(DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0)), params=["weight"])
+        >>> rule = DelayAdjustedKernelSTDP(GaussianKernel(0.1, width=5.0))
+        >>> trainer = RuleTrainer(rule, params=["weight"])
     """
 
     kernel: Kernel

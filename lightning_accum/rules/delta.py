@@ -37,10 +37,10 @@ class DeltaRule(ThirdFactorRule):
         >>> import torch
         >>> from lightning_accum import DeltaRule, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.Identity())
-        >>> rule = RuleTrainer(DeltaRule(lr=0.1))
-        >>> unit = rule.register_cell("readout", layer.cell)
+        >>> trainer = RuleTrainer(DeltaRule(lr=0.1))
+        >>> unit = trainer.register_cell("readout", layer.cell)
         >>> y = layer(torch.tensor([[1.0, 0.0]]))
-        >>> rule(error=torch.tensor([[2.0]]))
+        >>> trainer(error=torch.tensor([[2.0]]))
         >>> unit.cell.updater.weight.neg
         tensor([[0.2000, 0.0000]])
 

@@ -70,10 +70,10 @@ class EProp(PotentialRule):
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, time_dim=0))
         >>> readout = torch.nn.Linear(4, 2)
-        >>> rule = RuleTrainer(EProp(lr=0.01, feedback=SymmetricFeedback(readout)), time_dim=0)
-        >>> unit = rule.register_cell("hidden", layer.cell)
+        >>> trainer = RuleTrainer(EProp(lr=0.01, feedback=SymmetricFeedback(readout)), time_dim=0)
+        >>> unit = trainer.register_cell("hidden", layer.cell)
         >>> y = readout(layer(torch.ones(10, 1, 3)))
-        >>> rule(error=y.softmax(-1) - torch.tensor([1.0, 0.0]))
+        >>> trainer(error=y.softmax(-1) - torch.tensor([1.0, 0.0]))
         >>> unit.cell.updater.weight.neg.shape
         torch.Size([4, 3])
 

@@ -16,22 +16,22 @@ class Homeostasis(Rule):
 
     Args:
         lr: rate, the change by one spike.
-        target: target rate :math:`\rho`, in Hz.
+        target_rate: target rate :math:`\rho`, in Hz.
 
     Raises:
-        ValueError: if the target is negative or above one spike a step.
+        ValueError: if the target rate is negative or above one spike a step.
 
     Example:
         >>> import torch
         >>> from lightning_accum import Homeostasis, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 2), torch.nn.Identity())
         >>> _ = layer.connection.bias.data.copy_(torch.tensor([1.0, 0.0]))
-        >>> rule = RuleTrainer(Homeostasis(lr=0.1, target_rate=250.0), params=["bias"])
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(Homeostasis(lr=0.1, target_rate=250.0), params=["bias"])
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for _ in range(4):  # the first neuron fires in every step, the second never
         ...     _ = layer(torch.zeros(1, 1))
-        >>> rule()
-        >>> rule.update()
+        >>> trainer()
+        >>> trainer.update()
         >>> layer.connection.bias.detach()
         tensor([0.7000, 0.1000])
 
@@ -42,18 +42,18 @@ class Homeostasis(Rule):
     """
 
     lr: float
-    target: float
+    target_rate: float
 
     def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        fits = is_number(self.target) and 0 <= self.target < float("inf")
-        check_value(fits, "target", self.target, "a firing rate in Hz, at least 0")
+        fits = is_number(self.target_rate) and 0 <= self.target_rate < float("inf")
+        check_value(fits, "target_rate", self.target_rate, "a firing rate in Hz, at least 0")
 
     def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns a constant rise, and a fall with each spike."""
         most = 1000.0 / window.dt
         should = f"a rate between 0 and {most:g} Hz, one spike a step"
-        check_value(self.target <= most, "target", self.target, should)
-        rise = self.lr * self.target * window.dt / 1000.0
+        check_value(self.target_rate <= most, "target_rate", self.target_rate, should)
+        rise = self.lr * self.target_rate * window.dt / 1000.0
         ones = window.post.ones()
         return Term(rise, ones, window.one), Term(-self.lr, window.post, window.one)

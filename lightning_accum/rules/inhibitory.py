@@ -31,10 +31,10 @@ class InhibitorySTDP(Rule):
         >>> from lightning_accum import InhibitorySTDP, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0))
-        >>> unit = rule.register_cell("inhibition", layer.cell)
+        >>> trainer = RuleTrainer(InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0))
+        >>> unit = trainer.register_cell("inhibition", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))
-        >>> rule()
+        >>> trainer()
         >>> unit.cell.updater.weight.pos, unit.cell.updater.weight.neg
         (tensor([[0.2000]]), tensor([[0.0200]]))
 

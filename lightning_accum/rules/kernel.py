@@ -50,11 +50,11 @@ class KernelSTDP(Rule):
         >>> from lightning_accum.functional import GaussianKernel
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(KernelSTDP(GaussianKernel(1.0, width=2.0)))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(KernelSTDP(GaussianKernel(1.0, width=2.0)))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 1.0):
         ...     _ = layer(torch.tensor([[spike]]))
-        >>> rule()
+        >>> trainer()
         >>> unit.cell.updater.weight.pos  # the spikes of both sides come together, twice
         tensor([[2.]])
 

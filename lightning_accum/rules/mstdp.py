@@ -32,10 +32,10 @@ class MSTDP(Rule):
         >>> from lightning_accum import MSTDP, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(MSTDP(lr_post=1.0, lr_pre=0.0))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(MSTDP(lr_post=1.0, lr_pre=0.0))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> _ = layer(torch.ones(2, 1))
-        >>> rule(reward=torch.tensor([1.0, -3.0]))  # two samples, one spike pair each
+        >>> trainer(reward=torch.tensor([1.0, -3.0]))  # two samples, one spike pair each
         >>> unit.cell.updater.weight.pos, unit.cell.updater.weight.neg
         (tensor([[0.5000]]), tensor([[1.5000]]))
 
@@ -80,11 +80,11 @@ class MSTDPET(Rule):
         >>> from lightning_accum import MSTDPET, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 0.0, 0.0):
         ...     _ = layer(torch.tensor([[spike]]))
-        >>> rule(reward=torch.tensor([[0.0], [0.0], [1.0]]))  # two steps after the spikes
+        >>> trainer(reward=torch.tensor([[0.0], [0.0], [1.0]]))  # two steps after the spikes
         >>> unit.cell.updater.weight.pos  # exp(-2 / 10) / 10
         tensor([[0.0819]])
 

@@ -23,7 +23,7 @@ def learn_online(
 
     This is classical online learning: the weights that the rule has changed in one step are those
     that the next step uses. Traces pass from step to step, also from sequence to sequence, until
-    ``rule.clear()``; the neurons keep their state until they are reset.
+    ``trainer.clear()``; the neurons keep their state until they are reset.
 
     One compiled loop runs spikes through a :class:`~lightning_accum.Serial` layer of
     :class:`~lightning_accum.nn.LIF` or :class:`~lightning_accum.nn.AdaptiveLIF` neurons on the CPU
@@ -57,9 +57,9 @@ def learn_online(
         >>> from lightning_accum.nn import LIF, Linear
         >>> layer = Serial(Linear(2, 1, bias=False), LIF(1))
         >>> _ = torch.nn.init.constant_(layer.connection.weight, 0.6)
-        >>> rule = RuleTrainer(STDP(lr_post=0.1, lr_pre=-0.05))
-        >>> unit = rule.register_cell("enc", layer.cell)
-        >>> learn_online(rule, layer, torch.ones(3, 1, 2)).flatten()
+        >>> trainer = RuleTrainer(STDP(lr_post=0.1, lr_pre=-0.05))
+        >>> unit = trainer.register_cell("enc", layer.cell)
+        >>> learn_online(trainer, layer, torch.ones(3, 1, 2)).flatten()
         tensor([1., 1., 1.])
         >>> layer.connection.weight.data
         tensor([[0.8904, 0.8904]])
@@ -82,8 +82,8 @@ def learn_online(
         )
     if trainer.hosted:
         raise ValueError(
-            f"A trainer of `{trainer.title}` should learn online by itself. Found it in a callback or"
-            " a FabricCellTrainer, which evaluates and applies it at the end of each batch: leave"
+            f"A trainer of `{trainer.title}` should learn online by itself. Found it in a callback"
+            " or a FabricCellTrainer, which evaluates and applies it at the end of each batch: leave"
             " it out there, and register the layer's cell with the trainer."
         )
     if processes() > 1:
@@ -94,7 +94,7 @@ def learn_online(
         )
     if not trainer.training:
         warnings.warn(
-            f"A trainer of `{trainer.title}` should be in training mode to learn online. Found"
+            f"The trainer of `{trainer.title}` should be in training mode to learn online. Found"
             " evaluation mode, in which it records nothing: call `train()` on the rule, or the"
             " layer itself if nothing should be learned.",
             RuntimeWarning,
@@ -147,9 +147,9 @@ def why_step_by_step(
         >>> import torch
         >>> from lightning_accum import Oja, Serial, RuleTrainer
         >>> from lightning_accum.nn import LIF, Linear
-        >>> layer, rule = Serial(Linear(2, 1, bias=False), LIF(1)), RuleTrainer(Oja(0.1))
+        >>> layer, trainer = Serial(Linear(2, 1, bias=False), LIF(1)), RuleTrainer(Oja(0.1))
         >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> why_step_by_step(rule, layer, torch.ones(3, 1, 2))
+        >>> why_step_by_step(trainer, layer, torch.ones(3, 1, 2))
         'the loop knows no `Oja`'
     """
     if update_every != 1:

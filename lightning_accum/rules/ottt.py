@@ -85,10 +85,10 @@ class OTTT(GradientRule):
         >>> from lightning_accum.nn import SurrogateLIF
         >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
         >>> readout = torch.nn.Linear(4, 2)
-        >>> rule = RuleTrainer(OTTT(lr=0.01), time_dim=0)
-        >>> unit = rule.register_cell("hidden", layer.cell)
+        >>> trainer = RuleTrainer(OTTT(lr=0.01), time_dim=0)
+        >>> unit = trainer.register_cell("hidden", layer.cell)
         >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
-        >>> rule()
+        >>> trainer()
         >>> unit.cell.updater.weight.neg.shape
         torch.Size([4, 3])
 

@@ -25,7 +25,7 @@ def of_neuron(attribute: str) -> Any:
     return field(default=None, kw_only=True, metadata={"of_neuron": attribute})
 
 
-class ThirdFactorRule(Rule):
+class ThirdFactorRule(Rule, kw_only=True):
     """Base of rules some of whose hyperparameters belong to the neuron."""
 
     graded = True
@@ -43,7 +43,7 @@ class ThirdFactorRule(Rule):
             check_value(mine is None or not _differ(value, mine), own, mine, should, _OMIT)
             if mine is None and (is_number(value) or isinstance(value, Surrogate)):
                 found[own] = value
-        return dataclasses.replace(self, **found) if found else self  # type: ignore[type-var]
+        return dataclasses.replace(self, **found) if found else self
 
 
 def _constants_of(rule: Rule) -> dict[str, str]:
@@ -70,12 +70,12 @@ def _differ(value: Any, mine: Any) -> bool:
     return isinstance(value, Surrogate) and value != mine
 
 
-class PotentialRule(ThirdFactorRule):
+class PotentialRule(ThirdFactorRule, kw_only=True):
     """Base of rules that read the membrane potential; EProp describes the arguments."""
 
     surrogate: Surrogate = of_neuron("surrogate")
-    membrane: StateSource = field(default="membrane", kw_only=True)
-    threshold: StateSource | float = field(default="threshold", kw_only=True)
+    membrane: StateSource = "membrane"
+    threshold: StateSource | float = "threshold"
 
     def check(self) -> None:
         """Raises an error if hyperparameters make no sense."""
@@ -111,7 +111,7 @@ class PotentialRule(ThirdFactorRule):
         new: dict[str, Any] = {"surrogate": Triangular()} if found.surrogate is None else {}
         if is_number(constant) and own == "threshold":
             new["threshold"] = constant  # needs no memory, unlike that of every step and sample
-        return dataclasses.replace(found, **new) if new else found  # type: ignore[type-var]
+        return dataclasses.replace(found, **new) if new else found
 
     def states(self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -70,6 +71,8 @@ class Modulated(Change):
     tc: float | None
     reward: object = None
     modulator: str | None = None
+
+    rate: ClassVar[float] = 1.0
 
     @property
     def is_named(self) -> bool:

@@ -1,11 +1,7 @@
 """Hebb's rule for several neurons in order: the principal components."""
 
-from typing_extensions import Self
-
-from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.rule import Rule
-from lightning_accum.engine.vjp import kind_of_vjp
 
 
 class Sanger(Rule):
@@ -27,10 +23,10 @@ class Sanger(Rule):
         >>> from lightning_accum import Sanger, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.constant_(layer.connection.weight, 1.0)
-        >>> rule = RuleTrainer(Sanger(lr=1.0))
-        >>> unit = rule.register_cell("pca", layer.cell)
+        >>> trainer = RuleTrainer(Sanger(lr=1.0))
+        >>> unit = trainer.register_cell("pca", layer.cell)
         >>> _ = layer(torch.tensor([[1.0, 0.0]]))
-        >>> rule()
+        >>> trainer()
         >>> unit.cell.updater.weight.neg  # one neuron explains it, then both
         tensor([[1., 1.],
                 [2., 2.]])
@@ -46,17 +42,12 @@ class Sanger(Rule):
 
     def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
+        if not window.vjp.is_matrix:
+            raise ValueError(
+                f"Parameter {window.vjp.place} should be the weight of a torch.nn.Linear, whose"
+                f" outputs have an order. Found a {type(window.vjp.module).__name__}: use `Oja`,"
+                " which does not need one."
+            )
         post, param = window.post.values(), window.param
         by_earlier = Term(-self.lr, post, post, lambda x: x.tril() @ param.to(x.dtype))
         return Term(self.lr, post, window.pre), by_earlier
-
-    def check_cell(self, name: str, cell: Cell, h: Self) -> None:
-        """Raises a ``ValueError`` if a parameter is not the weight of a linear connection."""
-        super().check_cell(name, cell, h)
-        for param in self.params:
-            if not kind_of_vjp(cell.connection, param).is_matrix:
-                raise ValueError(
-                    f"Parameter `{param}` of cell `{name}` should be the weight of a"
-                    " torch.nn.Linear, whose outputs have an order. Found a"
-                    f" {type(cell.connection).__name__}: use `Oja`, which does not need one."
-                )

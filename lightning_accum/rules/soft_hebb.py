@@ -28,12 +28,12 @@ class SoftHebb(Rule):
         >>> from lightning_accum import SoftHebb, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = layer.connection.weight.data.copy_(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-        >>> rule = RuleTrainer(SoftHebb(lr=0.1, temperature=0.2))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(SoftHebb(lr=0.1, temperature=0.2))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for _ in range(100):
         ...     _ = layer(torch.eye(2))
-        ...     rule()
-        ...     rule.update()
+        ...     trainer()
+        ...     trainer.update()
         >>> layer.connection.weight.detach().norm(dim=1)
         tensor([1.0000, 1.0000])
 

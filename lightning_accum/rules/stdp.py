@@ -113,7 +113,7 @@ class _SinglePairs(CustomChange):
     @cached_property
     def sums(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The pairs that each side completes, and both traces at the end, of each synapse."""
-        window, reduced = self.window, self.self.pairing == "reduced"
+        window, reduced = self.window, self.rule.pairing == "reduced"
         param = window.param.detach()
         zeros = param.new_zeros(4, self.size, *param.shape, dtype=window.post.dtype)
         up, down, x, y = zeros.unbind(0)
@@ -135,7 +135,7 @@ class _SinglePairs(CustomChange):
     def parts(self, samples: slice, vjp: Any) -> Parts:
         """Returns each sum as the part that its rate selects."""
         found: list[Tensor | None] = [None, None]
-        for rate, total in zip((self.self.lr_post, self.self.lr_pre), self.sums, strict=False):
+        for rate, total in zip((self.rule.lr_post, self.rule.lr_pre), self.sums, strict=False):
             if rate:
                 found[rate < 0] = added(abs(rate) * total[samples].sum(0), found[rate < 0])
         return found[0], found[1]

@@ -35,11 +35,12 @@ class TripletSTDP(Rule):
         >>> from lightning_accum import Serial, TripletSTDP, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> rule = TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0)
+        >>> trainer = RuleTrainer(rule)
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 1.0):
         ...     _ = layer(torch.tensor([[spike]]))
-        >>> rule()
+        >>> trainer()
         >>> unit.cell.updater.weight.pos  # exp(-1/100) * (1 + exp(-1/20))
         tensor([[1.9318]])
 

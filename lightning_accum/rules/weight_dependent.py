@@ -40,10 +40,10 @@ class WeightDependentSTDP(Rule):
         >>> from lightning_accum import Serial, WeightDependentSTDP, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> rule = RuleTrainer(WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[1.0]]))
-        >>> rule()
+        >>> trainer()
         >>> unit.cell.updater.weight.pos  # three quarters of the room are left
         tensor([[0.0750]])
 

@@ -34,11 +34,11 @@ class WTAHebb(Rule):
         >>> from lightning_accum import WTAHebb, Serial, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
         >>> _ = layer.connection.weight.data.copy_(torch.eye(2))
-        >>> rule = RuleTrainer(WTAHebb(lr=0.5))
-        >>> unit = rule.register_cell("enc", layer.cell)
+        >>> trainer = RuleTrainer(WTAHebb(lr=0.5))
+        >>> unit = trainer.register_cell("enc", layer.cell)
         >>> _ = layer(torch.tensor([[0.6, 0.8]]))  # the second neuron wins
-        >>> rule()
-        >>> rule.update()
+        >>> trainer()
+        >>> trainer.update()
         >>> layer.connection.weight.detach()
         tensor([[1.0000, 0.0000],
                 [0.3000, 0.9000]])

@@ -315,6 +315,8 @@ def folded(x):
         (linear, None, lambda fc, neuron: (neuron(fc(ON[0])), fc(ON[0])),
          r"2 steps .* and 1 of .* as often as the other"),
         (linear, None, lambda fc, neuron: neuron(fc(ON[0])[:1]), "let both see the same samples"),
+        (lambda: nn.Linear(4, 1), None, lambda fc, neuron: neuron(fc(ON[0]).squeeze(-1)),
+         r"connection \(2, 4\) .* neuron \(1, 2\): .* return all dimensions"),
     ],
 )  # fmt: skip
 def test_sides_that_differ(connection, time_dim, show, words):
