@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Any
 
 import lightning.pytorch as pl
@@ -95,9 +96,7 @@ class Validated(Net):
 class Noting(STDP):
     """Keeps a copy of every window's input, as often as it is evaluated."""
 
-    def __init__(self, **options):
-        super().__init__(**{**RULE, "time_dim": 0, **options})
-        self.windows = []
+    windows: list = field(default_factory=list, compare=False, repr=False)
 
     def terms(self, window):
         self.windows.append(window.pre.activity.clone())

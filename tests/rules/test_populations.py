@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_online import NEURONS, step_by_step
 from torch import nn
+from trainers import trainer_of
 from turns import turns
 
 import lightning_accum as la
@@ -47,7 +48,7 @@ def network(delay=2, **neurons):
 
 
 def learner_of(made, ends=("EE",), clamp=True, **options):
-    rule = la.RuleTrainer(la.STDP(**{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options}))
+    rule = trainer_of(la.STDP, **{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options})
     for source, target in ends:
         cell = made.cell(source, target)
         rule.register_cell(source + target, cell)
@@ -66,7 +67,7 @@ def currents(steps, batch=1, seed=0):
 def naive(made, rule, inputs):
     """Spikes and the weights [out, in] from E to E, by dense matrices, from rest."""
     zeros = partial(torch.zeros, dtype=torch.float64)
-    h, (cell, _) = rule.state_of("EE").hyperparameters, rule.get_cell("EE")
+    h, (cell, _) = rule.state_of("EE").rule, rule.get_cell("EE")
     there = cell.connection.dense().detach() != 0
     matrix = {ends: made.cell(*ends).connection.dense().detach() for ends in made.delays}
     v, hold, theta, spikes = {}, {}, {}, {name: [] for name in SIZES}
