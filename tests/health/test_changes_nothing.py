@@ -77,7 +77,7 @@ def test_a_network_of_the_zoo_is_the_same_with_and_without(name, tmp_path):
 def few_batches(name, health, folder):
     """Returns what an example's first batches leave, with or without health."""
     example = importlib.import_module(name)
-    fit, make, update = pl.Trainer.fit, CellTrainerCallback.__init__, la.Rule.update
+    fit, make, update = pl.Trainer.fit, CellTrainerCallback.__init__, RuleTrainer.update
     calls = [0]
 
     def short_fit(trainer, model, *args, **kwargs):
@@ -104,9 +104,9 @@ def few_batches(name, health, folder):
             patch.setattr(owner, muted, lambda *_: None)  # for the tests that follow
         patch.setattr(pl.Trainer, "fit", short_fit)
         patch.setattr(CellTrainerCallback, "__init__", made)
-        patch.setattr(la.Rule, "update", updated)
+        patch.setattr(RuleTrainer, "update", updated)
         if not health:
-            patch.setattr(la.Rule, "default_events", staticmethod(lambda *_: SILENT))
+            patch.setattr(RuleTrainer, "default_events", staticmethod(lambda *_: SILENT))
         if hasattr(example, "load_mnist5k"):
             patch.setattr(
                 example,
@@ -151,10 +151,8 @@ def test_a_check_that_raises_is_logged_once_and_left_out(host, monkeypatch, capl
 
 
 def by_hand():
-    layer, rule = (
-        Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0)),
-        RuleTrainer(STDP(0.1, -0.1), time_dim=0),
-    )
+    layer = Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0))
+    rule = RuleTrainer(STDP(0.1, -0.1), time_dim=0)
     rule.register_cell("enc", layer.cell)
     return layer, rule
 
@@ -193,7 +191,7 @@ def test_a_rule_in_a_callback_is_not_watched_by_hand():
 def test_two_rules_of_a_connection_are_both_told():
     def program():
         layer, rule = by_hand()
-        other = la.RuleTrainer(la.Homeostasis(1e-12, target_rate=50.0), time_dim=0)
+        other = RuleTrainer(la.Homeostasis(1e-12, target_rate=50.0), time_dim=0)
         other.register_cell("rate", Cell(layer.connection, layer.neuron))
         for _ in range(16):
             layer.neuron.reset()
