@@ -306,11 +306,11 @@ class SparseLinear(Updatable, CheckedState):
         for optimizer in optimizers:
             values += optimizer.state.get(self.weight, {}).values()
         calls = [partial(self.weight.copy_, moved)]
-        for value in values:
-            if isinstance(value, Tensor) and value.shape == self.weight.shape:
-                calls.append(partial(value.copy_, move(value)))
-        for name, index in self._index(keys).items():
-            calls.append(partial(getattr(self, name).copy_, index))
+        own = (each for each in values if isinstance(each, Tensor))
+        fits = (each for each in own if each.shape == self.weight.shape)
+        calls += [partial(each.copy_, move(each)) for each in fits]
+        index = self._index(keys).items()
+        calls += [partial(getattr(self, name).copy_, found) for name, found in index]
         for follower in {self.updater, *self.followers} - {None}:  # a copy has not followed yet
             calls += follower.rearranging(self, move)
         return Replacement(keys, order >= len(kept), moved, calls)
