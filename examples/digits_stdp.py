@@ -19,6 +19,7 @@ Rates of learning and of rising thresholds are those of one image, whatever the 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 import lightning.pytorch as pl
@@ -111,7 +112,8 @@ def learn(
     pl.seed_everything(seed, verbose=False)
     model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate, weights)
     rule = learning_rule(args.lr if weights is None else 0.0, model)
-    rule = CellTrainerCallback(rule, {"input": CellSpec("fc", "lif")})
+    cells = {"input": CellSpec("fc", "lif")}
+    rule = CellTrainerCallback(rule, cells, summary=weights is None)  # of one that learns
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
         max_epochs=args.epochs,
@@ -120,6 +122,7 @@ def learn(
         callbacks=[rule, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
         log_every_n_steps=10,
         enable_model_summary=False,
+        enable_progress_bar=sys.stdout.isatty(),  # not in a file
     )
     return *fit_and_read(trainer, model, data, args.batch_size), trainer
 
