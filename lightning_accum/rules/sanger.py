@@ -54,8 +54,8 @@ class Sanger(Rule):
         """Returns the rule; raises a ``ValueError`` if the connection is not linear."""
         if not kind_of_vjp(cell.connection, "weight").is_matrix:
             raise ValueError(
-                f"The connection of cell `{name}` should have the weight of a torch.nn.Linear, whose"
-                f" outputs have an order. Found a {type(cell.connection).__name__}: use `Oja`, which"
-                " does not need one."
+                f"The connection of cell `{name}` should have the weight of a torch.nn.Linear,"
+                f" whose outputs have an order. Found a {type(cell.connection).__name__}: use"
+                " `Oja`, which does not need one."
             )
         return self
