@@ -326,7 +326,7 @@ class CellHost:
         self.trainer.check_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.check_state_dict(state["updaters"][name])
-        own = type(self.trainer).__name__
+        own = self.trainer.title
         if (saved := state["rule"]) != own and is_first():
             warnings.warn(
                 "The state that is loaded should be that of the rule that resumes. Found the state"
