@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from test_three_ways import SteppedMidway
 from torch.utils.data import TensorDataset
 
-from lightning_accum import STDP, CellSpec, RuleTrainer
+from lightning_accum import STDP, CellSpec
 
 # Lightning's own advice: on weights from before the step, on callbacks that are in a checkpoint
 # alone, on resuming within an epoch, and on saving where nothing ran.
@@ -39,7 +39,7 @@ halve = functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
 
 def two():
     """Other parts of their groups have passed when they stop."""
-    rule = RuleTrainer(STDP(**{**cb.RULE, "lr_post": 0.5}), time_dim=0)
+    rule = STDP(**{**cb.RULE, "lr_post": 0.5})
     other = cb.callback(rule, name="b", apply_every_n_batches=2, lr=0.5)
     return [cb.callback(name="a", apply_every_n_batches=4), other]
 
@@ -95,9 +95,7 @@ def test_a_checkpoint_of_other_cells_says_which(tmp_path):
     run = cb.trainer(tmp_path, cb.callback(name="rule"))
     run.fit(cb.Net(), cb.loader(1))
     run.save_checkpoint(tmp_path / "enc.ckpt")
-    use = cb.callback(
-        RuleTrainer(STDP(**cb.RULE), time_dim=0), name="rule", cells={"dec": CellSpec("fc", "lif")}
-    )
+    use = cb.callback(name="rule", cells={"dec": CellSpec("fc", "lif")})
     net = cb.Net()
     with pytest.raises(ValueError, match=r"Missing from it: \['dec'\]; not known here: \['enc'\]"):
         cb.trainer(tmp_path, use, max_epochs=2).fit(
