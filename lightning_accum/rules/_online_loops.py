@@ -21,6 +21,7 @@ from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
+from lightning_accum.observe.hooks import watching
 from lightning_accum.rules.base import Rule
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse import neurons as online
@@ -172,7 +173,7 @@ def _check_watched(rule: Rule, modules: Sequence[nn.Module], same: bool = True) 
         rule.recording
         and all(monitor.registered for monitor in own)
         and all(module.training for module in modules)
-        and sum(map(hook_count, modules)) == len(own)
+        and sum(map(watching, modules)) == len(own)
         and not any(rule.recorded_steps(name) for name, _ in rule.named_cells)
         and not (torch.is_autocast_enabled("cpu") or is_traced())
     )
