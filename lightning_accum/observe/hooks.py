@@ -41,8 +41,8 @@ class Hook:
         module = None if self.module is None else self.module()
         raise AttributeError(
             f"A `{type(module).__name__}` that a monitor watches should not be scripted, as a"
-            " monitor's hook cannot be. Found it in `torch.jit.script`: remove the hook before, with"
-            " `deregister()` of each of the rule's `monitors`; a Trainer does so after the fit."
+            " monitor's hook cannot be. Found it in `torch.jit.script`: `deregister()` each of the"
+            " rule's `monitors` before; a Trainer does so after the fit."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
