@@ -217,7 +217,10 @@ class SparseLinear(Updatable, CheckedState):
     def _check_sizes(self) -> None:
         """Raises a ``ValueError`` if the weight or a size is not that of the synapses any more."""
         sizes = len(self.starts) - 1, len(self.starts_of_outputs) - 1
-        if self.weight.shape != self.outputs.shape or (self.in_features, self.out_features) != sizes:
+        if (
+            self.weight.shape != self.outputs.shape
+            or (self.in_features, self.out_features) != sizes
+        ):
             raise ValueError(
                 "The weight of a SparseLinear should have an entry for each synapse, shape"
                 f" {list(self.outputs.shape)}, from {sizes[0]} inputs to {sizes[1]} outputs. Found"
