@@ -22,11 +22,7 @@ from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
-<<<<<<< HEAD
-=======
 from lightning_accum.observe.hooks import watching
-from lightning_accum.rules.base import Rule
->>>>>>> dims
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse import neurons as online
 from lightning_accum.sparse import recurrent
