@@ -313,9 +313,9 @@ class SparseLinear(Updatable, CheckedState):
         for optimizer in optimizers:
             values += optimizer.state.get(self.weight, {}).values()
         calls = [partial(self.weight.copy_, moved)]
-        for value in values:
-            if isinstance(value, Tensor) and value.shape == self.weight.shape:
-                calls.append(partial(value.copy_, move(value)))
+        own = (each for each in values if isinstance(each, Tensor))
+        fits = (each for each in own if each.shape == self.weight.shape)
+        calls += [partial(each.copy_, move(each)) for each in fits]
         found = self._index(keys)
         for name, index in {**found, "index": _packed(found)}.items():
             calls.append(partial(getattr(self, name).copy_, index))
