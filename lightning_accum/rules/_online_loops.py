@@ -67,35 +67,37 @@ class _Learner:
     name: str
     state: CellState
     updater: Updater
-    pairs: online.PairSTDP
+    terms: online.LoopTerms
     limits: tuple[float, float]  # of the weight
 
     @cached_property
-    def _traces(self) -> dict[str, tuple[StateKey, bool]]:
+    def _keys(self) -> dict[str, list[tuple[StateKey, bool]]]:
         """The keys of what passes on, by name, and whether the rule uses it."""
-        pairs = self.pairs
-        mode, tc = "nearest" if pairs.nearest else "cumulative", pairs.tc_eligibility
-        rates = pairs.rate_post, pairs.rate_pre
-        pre = trace_key("pre", pairs.decay_pre, mode), any((tc, rates[0], pairs.triplet_post))
-        post = trace_key("post", pairs.decay_post, mode), any((tc, rates[1], pairs.triplet_pre))
-        keys = {"pre": pre, "post": post}
-        for name, slow in ("pre", pairs.slow_pre), ("post", pairs.slow_post):
-            if slow is not None:
-                keys[f"{name}_slow"] = trace_key(name, slow, mode), True
+        of, tc = self.terms, self.terms.tc_eligibility
+        keys = {}
+        for side, traces, on_post in ("pre", of.pre, True), ("post", of.post, False):
+            read = {t.other for t in of.terms if t.on_post == on_post and (tc or t.rate)}
+            read |= {t.own for t in of.terms if t.on_post != on_post and t.own is not None}
+            modes = ["nearest" if trace.nearest else "cumulative" for trace in traces]
+            each = enumerate(zip(traces, modes, strict=True))
+            keys[side] = [(trace_key(side, t.decay, mode), at in read) for at, (t, mode) in each]
         if tc is not None:
+            rates = [term.rate for term in of.terms]
             for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
-                keys[part] = eligibility_key("weight", part, tc), used
+                keys[part] = [(eligibility_key("weight", part, tc), used)]
         return keys
 
-    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Tensor]:
+    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Any]:
         """Returns what the last window left, by name; zeros for nothing, or of other samples."""
         sides, found = {"pre": (batch, inputs), "post": (batch, outputs)}, {}
-        for name, (key, _) in self._traces.items():
-            value = self.state.carried.get(key)
-            shape = sides.get(name.removesuffix("_slow"), (batch, outputs, inputs))
-            fits = value is not None and value.shape == shape
-            found[name] = value if value is not None and fits else like.new_zeros(shape)
-        return found
+        for name, keys in self._keys.items():
+            shape = sides.get(name, (batch, outputs, inputs))
+            values = [self.state.carried.get(key) for key, _ in keys]
+            found[name] = [
+                like.new_zeros(shape) if value is None or value.shape != shape else value
+                for value in values
+            ]
+        return {name: each if name in sides else each[0] for name, each in found.items()}
 
     def finish(
         self,
@@ -110,7 +112,14 @@ class _Learner:
         self.updater.events.applied(self.updater, ("weight",), {})
         rule.events.evaluated(self.name, pre, post, given)
         rule.unread = []
-        state.carried = {key: left[name] for name, (key, used) in self._traces.items() if used}
+        state.carried = {
+            key: value
+            for name, keys in self._keys.items()
+            for (key, used), value in zip(
+                keys, left[name] if name in ("pre", "post") else [left[name]], strict=True
+            )
+            if used
+        }
         if state.loaded:
             state.check_loaded(state.carried, self.name)
         state.samples["weight"] = state.samples.get("weight", 0) + post.shape[:2].numel()
@@ -194,7 +203,7 @@ def _run_layer(
     )
     limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
     done = online.run_online(
-        raster, weight, connection.bias, neurons, learner.pairs, before, limits, reward
+        raster, weight, connection.bias, neurons, learner.terms, before, limits, reward
     )
     if done is None:
         return None
@@ -235,11 +244,11 @@ def _suited_layer(
     learner, raster = _learner_of(rule, name, inputs.shape[1]), _as_raster(inputs)
     same = connection.bias is None or connection.bias.dtype == connection.weight.dtype
     _check_watched(rule, (layer, connection, neuron), same)
-    reward = _reward(learner.pairs, given, inputs.shape[:2])
+    reward = _reward(learner.terms, given, inputs.shape[:2])
     return connection, neuron, learner, raster, neurons, reward
 
 
-def _reward(pairs: online.PairSTDP, given: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
+def _reward(pairs: online.LoopTerms, given: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
     """Returns the rewards ``[T, B]`` if the rule takes any."""
     if pairs.reward is None:
         _need(not given, "the rule is given what it does not use")
@@ -297,7 +306,7 @@ def _run_populations(
         if (learns := learners.get(ends)) is not None:
             increment_version(weights.weight)
             pre = of[ends[0]][len(past) - delay : len(spikes) - delay]
-            left = {side: getattr(weights, side).unsqueeze(0) for side in ("pre", "post")}
+            left = {side: [getattr(weights, side).unsqueeze(0)] for side in ("pre", "post")}
             learns.finish(rule, pre, of[ends[1]][len(past) :], {}, left)
     dtype = inputs.dtype if inputs.is_floating_point() else like.dtype
     kinds = [neuron.spike_dtype or dtype for neuron in neurons]
@@ -315,8 +324,10 @@ def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurr
     if learner is None:
         return found
     left = learner.left(1, layer.sizes[ends[0]], layer.sizes[ends[1]], weight)
-    pre, post = (left[side][0].to(weight.dtype, copy=True) for side in ("pre", "post"))
-    return found._replace(rule=learner.pairs, limits=learner.limits, pre=pre, post=post)
+    pre, post = (left[side][0][0].to(weight.dtype, copy=True) for side in ("pre", "post"))
+    return found._replace(
+        rule=recurrent.pairs_of(learner.terms), limits=learner.limits, pre=pre, post=post
+    )
 
 
 def _suited_populations(
@@ -345,8 +356,8 @@ def _suited_populations(
             raise Unsuited(f"cell `{name}` of the rule is another one than the network's")
         found = learners[ends] = _learner_of(rule, name, 1)
         why = f"the loop of `Populations` knows no bound, and no `{type(rule).__name__}`"
-        _need(found.pairs.is_plain, why)
-        most = len(inputs) ** 2 * sum(map(abs, found.pairs[:2]))
+        _need(recurrent.pairs_of(found.terms) is not None, why)
+        most = len(inputs) ** 2 * sum(abs(term.rate) for term in found.terms.terms)
         small = most <= 1e-6 * torch.finfo(weights[0].dtype).max
         _need(small, "rates are so large that weights may overflow")
     return learners

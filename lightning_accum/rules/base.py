@@ -26,7 +26,7 @@ from lightning_accum.observe.monitor import Picker
 from lightning_accum.rules import _signals as recorded
 from lightning_accum.rules._plan import CellPlan, Observed
 from lightning_accum.rules.neuromodulator import with_levels
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.sparse.neurons import LoopTerms
 from lightning_accum.updates.targets import follow_synapses
 
 
@@ -337,7 +337,7 @@ class Rule(IndependentCellTrainer, ABC, kw_only=True):
                     for key, value in state.carried.items()
                 }
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> LoopTerms | None:
         """Returns the constants of a step for the loop that learns online, ``None`` without one."""
         return None
 

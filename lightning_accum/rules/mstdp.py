@@ -9,7 +9,7 @@ from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules.neuromodulator import Neuromodulator
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.stdp import PairRule
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.sparse.neurons import LoopTerm, LoopTerms
 
 
 class MSTDP(PairRule):
@@ -53,7 +53,7 @@ class MSTDP(PairRule):
         """Returns both terms of pair STDP, times the reward."""
         return reward_modulated(window, self.pairs(window, h))
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> LoopTerms | None:
         """Returns the rates and decays of one step, to be multiplied by the reward."""
         pairs = super().loop_constants(h, batch)
         return None if pairs is None or h.reward is not None else pairs._replace(reward=1.0)
@@ -103,12 +103,13 @@ class MSTDPET(PairRule):
         """Returns both terms of pair STDP, times the discounted future reward."""
         return reward_modulated(window, self.pairs(window, h), tc=h.tc_eligibility)
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> LoopTerms | None:
         """Returns what becomes eligible in one step of a sample, and the factor of the reward."""
         pairs, tc = super().loop_constants(h, batch), h.tc_eligibility
         share = reduction(h.batch_reduction).share(batch)
         if pairs is None or share is None or h.reward is not None:
             return None
-        pairs = pairs._replace(rate_post=h.lr_post / tc, rate_pre=h.lr_pre / tc)
+        terms = LoopTerm(h.lr_post / tc, True, 0), LoopTerm(h.lr_pre / tc, False, 0)
         decay = decay_factor(tc, h.dt)
-        return pairs._replace(reward=share * h.dt, tc_eligibility=tc, eligibility=decay)
+        pairs = pairs._replace(terms=terms, reward=share * h.dt)
+        return pairs._replace(tc_eligibility=tc, eligibility=decay)

@@ -16,7 +16,7 @@ from lightning_accum.engine.window import Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.base import Rule
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.sparse.neurons import LoopTerm, LoopTerms, LoopTrace
 
 Pairing: TypeAlias = Literal["symmetric", "presynaptic", "reduced"]  # which spikes are nearest
 
@@ -37,14 +37,15 @@ class PairRule(Rule):
             Term(h.lr_pre, window.post.trace(h.tc_post, h.trace_mode), window.pre),
         )
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> LoopTerms | None:
         """Returns the rates and decays of one step."""
         share = reduction(h.batch_reduction).share(batch)
         if share is None or h.lr_post == h.lr_pre == 0:  # then nothing is applied
             return None
         decays = decay_factor(h.tc_pre, h.dt), decay_factor(h.tc_post, h.dt)
-        rates = share * h.lr_post, share * h.lr_pre
-        return PairSTDP(*rates, *decays, nearest=h.trace_mode == "nearest")
+        pre, post = (LoopTrace(decay, nearest=h.trace_mode == "nearest") for decay in decays)
+        terms = LoopTerm(share * h.lr_post, True, 0), LoopTerm(share * h.lr_pre, False, 0)
+        return LoopTerms((pre,), (post,), terms)
 
 
 class STDP(PairRule):
@@ -111,7 +112,7 @@ class STDP(PairRule):
         """Returns a term for the spikes of each side."""
         return self.pairs(window, h) if h.pairing == "symmetric" else (_SinglePairs(window, h),)
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> LoopTerms | None:
         """Returns the rates and decays of one step."""
         return super().loop_constants(h, batch) if h.pairing == "symmetric" else None
 

@@ -7,7 +7,7 @@ from lightning_accum.engine import Term, Window
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.base import Rule
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.sparse.neurons import LoopTerm, LoopTerms, LoopTrace
 
 
 class TripletSTDP(Rule):
@@ -76,15 +76,16 @@ class TripletSTDP(Rule):
             Term(h.lr_pre_triplet, o1, pre * r2),
         )
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> LoopTerms | None:
         """Returns the rates and decays of one step."""
         share = reduction(h.batch_reduction).share(batch)
-        rates = h.lr_post_pair, h.lr_pre_pair, h.lr_post_triplet, h.lr_pre_triplet
+        rates = h.lr_post_pair, h.lr_post_triplet, h.lr_pre_pair, h.lr_pre_triplet
         if share is None or not any(rates):  # then nothing is applied
             return None
         times = h.tc_pre_fast, h.tc_post_fast, h.tc_pre_slow, h.tc_post_slow
-        post, pre, triplet_post, triplet_pre = (share * rate for rate in rates)
-        fast_pre, fast_post, slow_pre, slow_post = (decay_factor(tc, h.dt) for tc in times)
-        pairs = PairSTDP(post, pre, fast_pre, fast_post, nearest=h.trace_mode == "nearest")
-        pairs = pairs._replace(triplet_post=triplet_post, triplet_pre=triplet_pre)
-        return pairs._replace(slow_pre=slow_pre, slow_post=slow_post)
+        nearest = h.trace_mode == "nearest"
+        r1, o1, r2, o2 = (LoopTrace(decay_factor(tc, h.dt), nearest) for tc in times)
+        places = (True, 0, None), (True, 0, 1), (False, 0, None), (False, 0, 1)
+        each = zip(rates, places, strict=True)
+        terms = tuple(LoopTerm(share * rate, *place) for rate, place in each)
+        return LoopTerms((r1, r2), (o1, o2), terms)

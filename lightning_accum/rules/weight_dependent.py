@@ -11,7 +11,7 @@ from lightning_accum.engine import Term, Window
 from lightning_accum.functional.bounds import Room
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.rules.stdp import PairRule
-from lightning_accum.sparse.neurons import PairSTDP
+from lightning_accum.sparse.neurons import LoopTerms
 
 
 class WeightDependentSTDP(PairRule):
@@ -86,7 +86,7 @@ class WeightDependentSTDP(PairRule):
             for term in self.pairs(window, h)
         ]
 
-    def loop_constants(self, h: Self, batch: int) -> PairSTDP | None:
+    def loop_constants(self, h: Self, batch: int) -> LoopTerms | None:
         """Returns the rates and decays of one step, and the room that the weight has."""
         pairs, width = super().loop_constants(h, batch), h.w_max - h.w_min
         rise, fall = (
