@@ -125,7 +125,7 @@ nitpick_ignore_regex = [
     ),
     (r"py:class", r"lightning_accum\.functional\.(kernels\.Coefficients|reductions\.Reduction)"),
     (r"py:class", r"lightning_accum\.metrics\.update_statistics\.AdditiveMetric"),
-    (r"py:class", r"lightning_accum\.sparse\.neurons\.(PairSTDP|SpikingNeurons)"),
+    (r"py:class", r"lightning_accum\.sparse\.neurons\.(LoopTerms|SpikingNeurons)"),
     (r"py:class", r"lightning_accum\.cells\.cell\.CellRegistry"),
     # What trainers make of cells and keep of them; users never make one.
     (r"py:class", r"lightning_accum\.cells\.state\.CellState"),
