@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
-from typing_extensions import TypeGuard
 
 from lightning_accum._checks import check_value
 from lightning_accum._compat.torch import is_traced
