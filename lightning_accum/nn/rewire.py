@@ -34,8 +34,8 @@ class Rewire(CheckedState):
 
     Call it between batches. Pending changes, the gradient, the optimizers' states, and the
     eligibility that rules carry stay with their synapse, and are zero for a new one. An interrupt
-    leaves all as before the call, or as after it. Averages of weights over training, such as
-    ``EMAWeightAveraging``, do not follow: they mix the weights of synapses that replaced each other.
+    leaves all as before the call, or as after it. Averages over training, such as those of
+    ``EMAWeightAveraging``, do not follow, and mix weights of synapses that replaced each other.
 
     Args:
         share: the share of synapses to replace in each call; ``None`` for Deep R.
