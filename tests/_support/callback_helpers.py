@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from watching import hooks
 
-from lightning_accum import STDP, CellSpec, RuleTrainer
+from lightning_accum import STDP, CellSpec, Rule
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF
 
@@ -96,6 +96,10 @@ class Validated(Net):
 class Noting(STDP):
     """Keeps a copy of every window's input, as often as it is evaluated."""
 
+    lr_post = RULE["lr_post"]
+    lr_pre = RULE["lr_pre"]
+    tc_post = RULE["tc_post"]
+    tc_pre = RULE["tc_pre"]
     windows: list = field(default_factory=list, compare=False, repr=False)
 
     def terms(self, window):
@@ -104,8 +108,11 @@ class Noting(STDP):
 
 
 def callback(rule=None, **options):
-    rule = RuleTrainer(STDP(**RULE), time_dim=0) if rule is None else rule
-    return CellTrainerCallback(rule, **{"cells": {"enc": CellSpec("fc", "lif")}, **options})
+    """Learns by a rule of sequences, or by a CellTrainer."""
+    rule = STDP(**RULE) if rule is None else rule
+    run = {"time_dim": 0} if isinstance(rule, Rule) else {}
+    cells = {"enc": CellSpec("fc", "lif")}
+    return CellTrainerCallback(rule, **{"cells": cells, **run, **options})
 
 
 def trainer(tmp_path, *callbacks, **options):

@@ -285,7 +285,7 @@ def everything(sparse, rule, optimizer, rewire):
 
 def rewired(settings, stop):
     """The state before and after a call in which `stop` may raise, and whether it did."""
-    sparse, neuron, rule = connection(), Fed(), la.MSTDPET(0.3, -0.2)
+    sparse, neuron, rule = connection(), Fed(), la.RuleTrainer(la.MSTDPET(0.3, -0.2))
     rule.register_cell("cell", la.Cell(sparse, neuron))
     for x, y in zip(raster(4, 2, 12), raster(4, 2, 8, seed=1), strict=True):
         neuron.food.append(y)
