@@ -69,6 +69,9 @@ class Rule(ABC):
                 own[name] = annotation
         cls.__annotations__ = own
         dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
+        init = inspect.signature(cls.__init__)  # which `inspect` may not find beside `__new__`
+        own_parameters = [*init.parameters.values()][1:]
+        cls.__signature__ = init.replace(parameters=own_parameters)  # type: ignore[attr-defined]
 
     if not TYPE_CHECKING:
 
