@@ -3,5 +3,6 @@
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Change, CustomChange, Term
 from lightning_accum.engine.window import Window
+from lightning_accum.functional.bounds import Room
 
-__all__ = ["Change", "CustomChange", "Signal", "Term", "Window"]
+__all__ = ["Change", "CustomChange", "Room", "Signal", "Term", "Window"]
