@@ -19,6 +19,7 @@ Rates of learning and of rising thresholds are those of one image, whatever the 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 import lightning.pytorch as pl
@@ -110,7 +111,8 @@ def learn(
     pl.seed_everything(seed, verbose=False)
     model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate, weights)
     rule = learning_rule(args.lr if weights is None else 0.0, model)
-    learner = CellTrainerCallback(rule, {"input": CellSpec("fc", "lif")}, **OPTIONS)
+    options = {**OPTIONS, "summary": weights is None}  # the summary of one that learns
+    learner = CellTrainerCallback(rule, {"input": CellSpec("fc", "lif")}, **options)
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
         max_epochs=args.epochs,
@@ -119,6 +121,7 @@ def learn(
         callbacks=[learner, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
         log_every_n_steps=10,
         enable_model_summary=False,
+        enable_progress_bar=sys.stdout.isatty(),  # not in a file
     )
     return *fit_and_read(trainer, model, data, args.batch_size), trainer
 

@@ -84,7 +84,8 @@ def check_value(fits: bool, name: str, value: object, should: str, mend: str = "
 def check_type(fits: bool, name: str, value: object, should: str, mend: str = "") -> None:
     """Raises a ``TypeError`` unless the type of an argument fits, which says how to mend it."""
     if not fits:
-        found = f"`{type(value).__name__}`" + (f": {mend}" if mend else "")
+        kind = f"the class `{value.__name__}`" if isinstance(value, type) else None
+        found = (kind or f"`{type(value).__name__}`") + (f": {mend}" if mend else "")
         raise TypeError(f"Argument `{name}` should be {should}. Found {found}.")
 
 

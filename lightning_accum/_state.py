@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_type
+from lightning_accum._compat.torch import is_traced
 
 
 class Kind(NamedTuple):
@@ -185,6 +187,33 @@ class StateModule(CheckedState):
     def __init__(self) -> None:
         super().__init__()
         self._state = {}
+        self._graph: _Graph | None = None
+
+    def detach(self) -> None:
+        """Cuts the graph of the state: no gradient passes from later calls to those before."""
+        for tensor in self._state.values():
+            if tensor is not None and tensor.requires_grad:
+                tensor.detach_()  # it stays the same tensor, as what was not reset is found by that
+
+    def _kept(self, like: Tensor, shape: Sequence[int], copy: bool = False) -> list[Tensor] | None:
+        """Returns the state, as ``like``; ``None`` at rest, which another shape begins at."""
+        kept = [tensor for tensor in self._state.values() if tensor is not None]
+        if len(kept) < len(self._state) or any(tensor.shape != shape for tensor in kept):
+            self._state, self._graph = dict.fromkeys(self._state), None
+            return None
+        if self._graph is not None and self._graph.is_freed():
+            self.detach()
+        return [tensor.to(like, copy=copy) for tensor in kept]
+
+    def _keep(self, out: Tensor, **state: Tensor) -> Tensor:
+        """Keeps the state after a call, with its graph; returns what the call gives."""
+        before, self._state = self._state.values(), {**state}
+        if is_traced() or not _have_graph(state.values()):
+            return out
+        if self._graph is None or not _have_graph(before):
+            self._graph = _Graph()
+        noted: Tensor = _Noted.apply(out, self._graph)  # type: ignore[no-untyped-call]
+        return noted
 
     def _moved(self, fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
         """Returns a state tensor after ``.to()``; a subclass may keep a wider dtype."""
@@ -222,5 +251,43 @@ class StateModule(CheckedState):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Loads copies of the transient tensors from a state dict, if they fit."""
         self.check_extra_state(state)
-        self._state = {k: None if v is None else v.detach().clone() for k, v in state.items()}
+        own = {name: state[name] for name in self._state or state}  # in the order of this module
+        self._state = {k: None if v is None else v.detach().clone() for k, v in own.items()}
         self.steps_since_reset = math.inf
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has no graph: torch does not copy tensors that have one.
+        return {**self.__dict__, "_state": StateModule.get_extra_state(self), "_graph": None}
+
+
+class _Graph:
+    """The graph of a state since it began; a backward pass may free it, as that of a batch."""
+
+    node: Any = None  # the latest that a backward pass has been at
+
+    def is_freed(self) -> bool:
+        """Returns whether no other backward pass can take this way."""
+        try:
+            return self.node is not None and not self.node.saved_tensors
+        except RuntimeError:
+            return True
+
+
+class _Noted(torch.autograd.Function):
+    """A copy, whose node notes that a backward pass has been there."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, graph: _Graph) -> Tensor:
+        ctx.graph = weakref.ref(graph)
+        ctx.save_for_backward(out.new_empty(0))
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        if (graph := ctx.graph()) is not None:
+            graph.node = ctx
+        return grad, None
+
+
+def _have_graph(state: Iterable[Tensor | None]) -> bool:
+    return any(tensor is not None and tensor.requires_grad for tensor in state)

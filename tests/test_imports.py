@@ -116,7 +116,8 @@ import lightning_accum as la
 assert {{"callbacks", "plot", "UpdateMonitor", "STDP"}} <= set(dir(la))
 assert not {{"sparse", "distributed", "annotations"}} & set(dir(la))
 import lightning_accum.nn, lightning_accum.optim, lightning_accum.plot
-fc, neuron, rule = torch.nn.Linear(4, 3, bias=False), la.nn.LIF(3), la.RuleTrainer(la.STDP(0.1, -0.1))
+fc, neuron = torch.nn.Linear(4, 3, bias=False), la.nn.LIF(3)
+rule = la.RuleTrainer(la.STDP(0.1, -0.1))
 rule.register_cell("cell", la.Cell(fc, neuron))
 neuron(fc(torch.ones(2, 4)))
 rule()

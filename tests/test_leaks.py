@@ -38,7 +38,7 @@ def serial():
 
 
 def learner(model, **options):
-    rule = RuleTrainer(STDP(0.3, -0.2, **options))
+    rule = RuleTrainer(STDP(0.3, -0.2), **options)
     rule.register_cell("cell", model.cell)
     return rule
 
@@ -125,12 +125,12 @@ def test_twenty_models_made_and_dropped(first):
             del rule
 
     once()
-    before, known = alive(), of_kind(Monitor, Reducer, Updater, STDP)
+    before, known = alive(), of_kind(Monitor, Reducer, Updater, RuleTrainer)
     gc.disable()
     try:
         for _ in range(20):
             once()
-        left = of_kind(Monitor, Reducer, Updater, STDP)
+        left = of_kind(Monitor, Reducer, Updater, RuleTrainer)
     finally:
         gc.enable()
     assert set(left) == set(known)  # not even until the next collection

@@ -58,7 +58,7 @@ def test_the_callbacks_part_restores_all_but_hyperparameters(trained):
         into.load_state_dict(updater.state_dict())
     assert recorded(fresh) == 20
     assert set(carried(fresh)) == set(carried(rule))
-    assert fresh.get_cell("enc")[1].hyperparameters.tc_pre == 20.0
+    assert fresh.state_of("enc").rule.tc_pre == 20.0
     assert torch.equal(pending(into), pending(updater))
     assert into.weight.limits == (0.0, 1.0)
 

@@ -1,7 +1,6 @@
 """Private names of torch, and what to do without one."""
 
 import ctypes
-import math
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -120,7 +119,8 @@ def step_is_watched(optimizer: torch.optim.Optimizer) -> bool:
 
 def version(tensor: torch.Tensor) -> float:
     """Returns how often a tensor was written to in place; NaN for one that does not count it."""
-    return math.nan if tensor.is_inference() else tensor._version
+    # A new NaN each time: tuples and lists take the same one for equal.
+    return float("nan") if tensor.is_inference() else tensor._version
 
 
 def forward_methods(module: nn.Module) -> list[str]:

@@ -191,7 +191,8 @@ class Report:
     def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Logs the latest values, if this is a logging step."""
         if self._unlogged and is_logging_step(trainer):
-            log_values(pl_module, self._unlogged, self._prog_bar)
+            ratios = {name for name in self._unlogged if name.endswith("/ratio")}
+            log_values(pl_module, self._unlogged, ratios if self._prog_bar else ())
             self._unlogged = {}
             for watcher in self.watchers:
                 watcher.logged()

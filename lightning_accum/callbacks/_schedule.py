@@ -37,6 +37,7 @@ class UpdatePlan:
         check_choice("lr_interval", interval, get_args(Interval))
         self.every, self.lr, self.interval = every, lr, interval
         self.batches = 0  # since the last update
+        self._in_epoch = False  # whether a batch has ended since the last epoch has
         self._make = make
         self._optimizer: Optimizer | None = None
         self._scheduler: LRScheduler | None = None
@@ -98,6 +99,7 @@ class UpdatePlan:
     def batch_ended(self, last: bool, every: int) -> bool:
         """Counts a batch, and returns whether an update is due: also after the last batch."""
         self.batches += 1
+        self._in_epoch = True
         return (last or self.batches >= every) and self.update_left()
 
     def update_left(self) -> bool:
@@ -107,6 +109,10 @@ class UpdatePlan:
 
     def passed(self, what: Interval) -> None:
         """Steps the scheduler if it steps after every update or epoch, whichever has passed."""
+        if what == "epoch":
+            if not self._in_epoch:  # it has passed already, with its last batch
+                return
+            self._in_epoch = False
         if self._scheduler is not None and what == self.interval:
             self._scheduler.step()
 

@@ -10,6 +10,7 @@ from lightning_accum._checks import quoted
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._measurements import Activity, Before, Report, Values, Watcher
 from lightning_accum.engine.rule import rates_in
+from lightning_accum.health.advice import sign_first
 from lightning_accum.health.rules import has_both_signs, rule_of
 from lightning_accum.health.watch import Health
 from lightning_accum.optim import UpdateOptimizer
@@ -81,6 +82,7 @@ class Summary(Watcher):
         rates: Sequence[str],
         further: Sequence[str] = (),
         warned: Collection[str] = (),
+        signs: Mapping[str, str] | None = None,  # of a cell, how its remedies begin
     ) -> list[str]:
         """Returns the lines of the table, if anything was measured, and of advice."""
         if not self._sums:
@@ -98,7 +100,8 @@ class Summary(Watcher):
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
             rows.append((cell, name, str(steps[cell, name]), f"{ratio:.1e}", *shown))
             if cell not in warned:
-                advice += _advice(cell, name, ratio, sums, latest, which)
+                sign = (signs or {}).get(cell, "")
+                advice += _advice(cell, name, ratio, sums, latest, which, sign)
         for cell, share in silent.items():
             if cell not in warned and share >= _MOST:
                 advice.append(
@@ -132,13 +135,11 @@ def summary_lines(
     rule = rule_of(host.trainer)
     named = rule is not None and not report.exports  # else an optimizer has a rate too
     rates = [*rates_in(vars(rule))] if named else []
-    both = {
-        cell
-        for cell, state in host.trainer.cell_states.items()
-        if cell not in warned and has_both_signs(state.settings)
-    }
+    of = {cell: state.settings for cell, state in host.trainer.cell_states.items()}
+    both = {cell for cell, h in of.items() if cell not in warned and has_both_signs(h)}
+    signs = {cell: sign_first(h) for cell, h in of.items()}
     advice = [*summary.one_sided(both, steps), *advice]
-    lines, reason = summary.lines(steps, rates, advice, warned), why_not()
+    lines, reason = summary.lines(steps, rates, advice, warned, signs), why_not()
     if lines and reason is not None:
         lines.append(
             f"Sums over spikes ran in plain torch instead of the compiled kernel: {reason}."
@@ -147,20 +148,27 @@ def summary_lines(
 
 
 def _advice(
-    cell: str, name: str, ratio: float, sums: dict[str, float], latest: dict[str, float], rates: str
+    cell: str,
+    name: str,
+    ratio: float,
+    sums: dict[str, float],
+    latest: dict[str, float],
+    rates: str,
+    sign: str,
 ) -> Iterator[str]:
     """Yields advice on updates of weights that are too large, too small, or at a limit."""
     # Weights that began near zero had large ratios at first. What a bias should be compared with is
     # the input of its neurons: its own norm may well stay near zero.
     moved = sums["update_norm"] / sums["updates"]
     if ratio >= _LARGE and moved >= _LARGE * latest["weight_norm"] and name != "bias":
-        yield f"An update changes `{cell}.{name}` by {ratio:.0%}, on average: lower {rates}."
+        yield f"An update changes `{cell}.{name}` by {ratio:.0%}, on average: {sign}lower {rates}."
     for side, part in (("lower", "depression"), ("upper", "potentiation")):
         share = latest[f"at_{side}"]
         if share >= _MOST:
             yield (
-                f"{share:.0%} of the weights of `{cell}.{name}` sit at the {side} limit: weaken"
-                f' {part}, or bound it softly, as with `fullbound("power", 1.0, 0.0)`.'
+                f"{share:.0%} of the weights of `{cell}.{name}` sit at the {side} limit:"
+                f" {sign if side == 'upper' else ''}weaken {part}, or bound it softly, as with"
+                ' `fullbound("power", 1.0, 0.0)`.'
             )
     if sums["lost"] >= _LOST * sums["wanted"] > 0:
         yield (

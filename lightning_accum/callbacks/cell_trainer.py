@@ -8,17 +8,16 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_type, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
-from lightning_accum._state import MAPPING
+from lightning_accum._state import MAPPING, StateModule
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
-from lightning_accum.callbacks._logging import logger, own_state, remove_lent
+from lightning_accum.callbacks._logging import log_summary, own_state, remove_lent
 from lightning_accum.callbacks._measurements import Report, Watcher
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
@@ -205,6 +204,9 @@ class CellTrainerCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *args: Any
     ) -> None:
         """Evaluates the rule, and applies updates if they are due."""
+        for module in pl_module.modules():
+            if isinstance(module, StateModule) and getattr(module, "gradient", "") != "none":
+                module.detach()  # or the graph of what is not backpropagated would grow
         fit, every = self._running, self.plan.batches_between(trainer)
         if not fit.recording.in_batch:
             return
@@ -216,6 +218,9 @@ class CellTrainerCallback(Callback):
         if self.plan.batch_ended(trainer.is_last_batch, every) and fit.appliers.by == "callback":
             self._apply(fit, trainer)
         fit.report.log(trainer, pl_module)
+        if trainer.is_last_batch:
+            # As Lightning's own schedulers: a fit that resumes from here begins the next epoch.
+            self.plan.passed("epoch")
 
     def _apply(self, fit: _Fit, trainer: pl.Trainer) -> None:
         """Applies what is pending in all processes by the optimizer that the callback made."""
@@ -257,7 +262,7 @@ class CellTrainerCallback(Callback):
         if fit.summary is not None:
             applied = fit.report, self.host, fit.appliers.optimizers
             if lines := summary_lines(fit.summary, *applied, fit.health):
-                rank_zero_only(logger.info)("\n".join(lines))
+                log_summary(trainer, lines)
 
     def on_exception(self, *args: Any) -> None:
         """Leaves the model as it was; Lightning calls no ``teardown``."""

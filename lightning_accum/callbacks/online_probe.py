@@ -151,6 +151,8 @@ class OnlineProbe(Callback):
                 sums = self._sums.setdefault(name, {})
                 for key, value in self._statistics(name, x, labels).items():
                     sums[key] = sums[key].to(x.device) + value if key in sums else value
+        if stage == "train" and trainer.is_last_batch:
+            self.on_train_epoch_end()  # a fit that resumes from here begins the next epoch
 
     on_validation_batch_end = on_test_batch_end = on_train_batch_end
 

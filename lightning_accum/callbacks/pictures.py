@@ -24,6 +24,7 @@ from lightning_accum.callbacks.cell_trainer import learners_in
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.plot.fields import mosaic, receptive_fields
+from lightning_accum.updates.targets import by_output
 
 # Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one
 # color, so that a chart has one kind of value.
@@ -137,7 +138,7 @@ class UpdatePictures(Callback):
             if isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_custom_scalars(charts)
             for each, prefix in pairs:
-                each.add_watcher(_Painter(self, trainer, logger, prefix))
+                each.add_watcher(_Painter(self, trainer, logger, each.host, prefix))
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the methods that Lightning set."""
@@ -191,9 +192,14 @@ class _Painter(Watcher):
     """Keeps the latest measurements, and draws them for one logger when they are logged."""
 
     def __init__(
-        self, pictures: UpdatePictures, trainer: pl.Trainer, logger: Any, prefix: str
+        self,
+        pictures: UpdatePictures,
+        trainer: pl.Trainer,
+        logger: Any,
+        host: CellHost,
+        prefix: str,
     ) -> None:
-        self._pictures, self._trainer = pictures, trainer
+        self._pictures, self._trainer, self._host = pictures, trainer, host
         self._logger, self._prefix = logger, prefix
         self._board = logger.experiment if isinstance(logger, TensorBoardLogger) else None
         self._windows: dict[str, Activity] = {}
@@ -215,7 +221,10 @@ class _Painter(Watcher):
         if self._due():
             wide = at_least_float32(after.dtype)
             delta = after.to(wide) - before.value
-            self._changes[before.cell, before.name] = after.clone(), delta
+            connection = self._host.trainer.get_cell(before.cell)[0].connection
+            first, *others = by_output(connection, before.name, after)
+            weight = torch.cat((first, *others)) if others else first.clone()
+            self._changes[before.cell, before.name] = weight, delta
 
     def logged(self) -> None:
         """Draws what was kept."""

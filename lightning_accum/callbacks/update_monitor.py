@@ -30,8 +30,8 @@ from lightning_accum.optim import UpdateOptimizer
 _REMEMBERED_PAUSES, _REMEMBERED_RATIOS, _FIRST = 16, 200, 16
 _TOLD = 10  # steps after which it is told
 # Ratios of a learning rate that is too large, measured with Adam and SGD: of one step, and on
-# average; and of a network that is dead: of one step, and of the median.
-_JUMP, _LARGE, _DEAD = 0.5, 0.05, (0.1, 1e-5)
+# average; of a step that some fits survive, and of the median after it if a network did not.
+_JUMP, _LARGE, _BIG, _DEAD = 0.5, 0.05, 0.1, 1e-5
 _SMALL, _PATH = 1e-3, 0.2  # the average ratio of one that is too small, and the sum of all
 
 
@@ -41,18 +41,18 @@ class UpdateMonitor(Callback):
     ==========================  ==================================================================
     ``update_norm``             :math:`\|\Delta w\|_2`, of the change by the step
     ``weight_norm``             :math:`\|w'\|_2`, after the step
-    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; 1e-3 to 3e-2 is usual at first
+    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; 1e-3 to 5e-2 is usual at first
     ``zero_share``              share of weights that the step did not change
     ``nonfinite``               number of NaN and Inf in :math:`\Delta w`
     ==========================  ==================================================================
 
-    The ratio tells whether a learning rate is right. It is logged as ``change_ratio/<module>``, for
-    the weights of each module as if they were one vector; the rest as ``updates/<module>/...``, and
-    as ``updates/<module>.biases/...`` for parameters of one dimension, biases and those of norms,
-    which often begin at zero and have large ratios. Modules are those at the first level where the
-    model divides into several, such as the blocks of a network. When the fit ends, rank 0 logs a
-    table of the ratios, whether the learning rate was too small, right or too large for each
-    module, and what to do.
+    The ratio tells whether a learning rate is far too small or too large. It is logged as
+    ``change_ratio/<module>``, for the weights of each module as if they were one vector; the rest
+    as ``updates/<module>/...``, and as ``updates/<module>.biases/...`` for parameters of one
+    dimension, biases and those of norms, which often begin at zero and have large ratios. Modules
+    are those at the first level where the model divides into several, such as the blocks of a
+    network. When the fit ends, rank 0 logs a table of the ratios, whether the learning rate was too
+    small, usual or too large for each module, and what to do; a usual one need not be the best.
 
     The monitor measures the step itself, with clipping, weight decay, schedules and momentum, and
     no other change of the weights; a step that a gradient scaler skips has no values. If several
@@ -66,8 +66,10 @@ class UpdateMonitor(Callback):
         by: ``"module"``, or ``"parameter"`` for the statistics of each parameter.
         params: patterns of the dotted names of the parameters to measure, such as ``"encoder.*"``
             or ``"*.weight"``. A parameter is measured if any pattern matches. Default: all.
-        prog_bar: whether the progress bar also shows the ratios.
+        prog_bar: whether the progress bar also shows the ratios of weights.
         summary: whether to log the table.
+        callback_metrics: whether the values are in ``trainer.callback_metrics``, too, where other
+            callbacks find them. If not, only the loggers, and perhaps the progress bar, get them.
 
     Raises:
         ValueError: if ``by`` is not one of its values, or, when a fit begins, if a pattern matches
@@ -84,11 +86,12 @@ class UpdateMonitor(Callback):
         params: str | Sequence[str] | None = None,
         prog_bar: bool = False,
         summary: bool = True,
+        callback_metrics: bool = True,
     ) -> None:
         check_choice("by", by, ("parameter", "module"))
         self.by = by
         self.params = [params] if isinstance(params, str) else params
-        self.prog_bar, self.summary = prog_bar, summary
+        self.prog_bar, self.summary, self.callback_metrics = prog_bar, summary, callback_metrics
         self._run: _MonitoredFit | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -138,7 +141,7 @@ class _MonitoredFit:
     def __init__(self, monitor: UpdateMonitor, trainer: pl.Trainer) -> None:
         self.monitor, self.trainer = monitor, trainer
         self.logged_at: int | None = None
-        self._unlogged: dict[str, Change] = {}
+        self._unlogged: dict[int, dict[str, Change]] = {}  # of each optimizer's last step
         self._biases = _of_one_dimension(trainer.lightning_module)
         self._modules = _modules_of(trainer.lightning_module)
         self._ratios: dict[tuple[str, int], list[tuple[int, Tensor]]] = {}  # and their steps
@@ -156,6 +159,7 @@ class _MonitoredFit:
     def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """Copies parameters as a step begins, and returns its arguments if its closure changes."""
         self._begun.pop(id(optimizer), None)  # of a step that raised an error
+        self._unlogged.pop(id(optimizer), None)
         params = self._wanted(optimizer)
         if not params:
             return None
@@ -177,7 +181,7 @@ class _MonitoredFit:
             self._note(id(optimizer), found)
         if not self._is_logged(id(optimizer)):
             return
-        self._unlogged |= found
+        self._unlogged[id(optimizer)] = found
         # A later callback stepped at the end of the batch, after this one had logged.
         if self.logged_at == batches_that_stepped(self.trainer):
             self.log()
@@ -185,7 +189,7 @@ class _MonitoredFit:
     def _wanted(self, optimizer: Optimizer) -> list[Tensor]:
         """Returns the parameters to measure in a step that begins."""
         now, key = batches_that_stepped(self.trainer), id(optimizer)
-        pauses = self._pauses.setdefault(key, deque([1], maxlen=_REMEMBERED_PAUSES))
+        pauses = self._pauses.setdefault(key, deque(maxlen=_REMEMBERED_PAUSES))
         if now > self._stepped_at.get(key, now):
             pauses.append(now - self._stepped_at[key])
         self._stepped_at[key] = now
@@ -200,7 +204,7 @@ class _MonitoredFit:
 
     def _is_logged(self, key: int) -> bool:
         """Returns whether an optimizer's step may be its last one before a logging step."""
-        pause = max(self._pauses[key])
+        pause = max(self._pauses[key], default=math.inf)
         return logs.is_logging_step(self.trainer) or logs.log_is_near(self.trainer, pause)
 
     def _note(self, key: int, found: dict[str, Change]) -> None:
@@ -231,7 +235,8 @@ class _MonitoredFit:
         if not self._unlogged or not logs.is_logging_step(self.trainer):
             return
         groups: dict[tuple[str, bool], list[Change]] = {}
-        for name, change in self._unlogged.items():
+        last = {name: change for found in self._unlogged.values() for name, change in found.items()}
+        for name, change in last.items():
             groups.setdefault((self._group_of(name), name in self._biases), []).append(change)
         self._unlogged = {}
         values: dict[str, Tensor] = {}
@@ -241,7 +246,10 @@ class _MonitoredFit:
                 values[f"change_ratio/{group}"] = found.pop("ratio")
             name = f"{group}.biases" if biases and group in self._modules else group
             values |= {f"updates/{name}/{key}": value for key, value in found.items()}
-        logs.log_values(self.trainer.lightning_module, values, self.monitor.prog_bar)
+        ratios = [name for name in values if name.startswith("change_ratio/")]
+        shown = ratios if self.monitor.prog_bar else ()
+        own = self.monitor.callback_metrics
+        logs.log_values(self.trainer.lightning_module, values, shown, own)
 
     def _group_of(self, name: str) -> str:
         """Returns the module that a parameter is counted to; a loose one stands for itself."""
@@ -249,7 +257,7 @@ class _MonitoredFit:
         return next((each for each in modules if name.startswith(f"{each}.")), name)
 
     def summarize(self) -> None:
-        """Logs how far each module has moved, whether that is right, and what to do."""
+        """Logs how far each module has moved, whether that is usual, and what to do."""
         rows = [(g, _Moved.of(found, self._steps[key])) for (g, key), found in self._ratios.items()]
         if not rows:
             return
@@ -261,7 +269,8 @@ class _MonitoredFit:
         ]
         about = f"Updates relative to the weights, in {number(steps, 'step')}:"
         head = f"{'weights of':<{wide}}  each step  largest  all steps  learning rate"
-        logs.logger.info("\n".join([about, head, *table, " ".join(_what_to_do(rows))]))
+        lines = [about, head, *table, " ".join(_what_to_do(rows))]
+        logs.log_summary(self.trainer, lines)
 
 
 class _Moved(NamedTuple):
@@ -289,12 +298,13 @@ class _Moved(NamedTuple):
         jumps = not math.isinf(ratios[0]) and (most > _JUMP or path > _LARGE * steps)
         if steps < _TOLD:
             verdict = "too few steps to tell"
-        elif any(map(math.isnan, ratios)) or jumps or (most > _DEAD[0] and half < _DEAD[1]):
+        elif any(map(math.isnan, ratios)) or jumps or (most > _BIG and half < _DEAD):
             verdict = "too large"
         elif not path:
             verdict = "unchanged"
         else:
-            verdict = "too small" if path < _PATH and path < _SMALL * steps else "right"
+            verdict = "too small" if path < _PATH and path < _SMALL * steps else "usual"
+            verdict = "large at times" if most > _BIG and not math.isinf(ratios[0]) else verdict
         return cls(steps, path, most, verdict)
 
 
@@ -316,8 +326,16 @@ def _what_to_do(rows: Sequence[tuple[str, _Moved]]) -> Iterator[str]:
             f"Look for a learning rate of 0, or gradients of 0, of {quoted(names, ', ')}, which did"
             " not change."
         )
-    if known.keys() <= {"right"}:
-        yield "Keep the learning rate: if the loss does not fall, the reason is another."
+    if names := known.get("large at times"):
+        yield (
+            f"If the loss jumps, warm up or lower the learning rate of {quoted(names, ', ')}; if it"
+            " falls, keep it."
+        )
+    if known.keys() <= {"usual"}:
+        yield (
+            "The weights moved within the usual range. A larger learning rate may still be faster;"
+            " if the loss does not fall with it either, the reason is another."
+        )
     elif known.keys() <= {"too few steps to tell"}:
         yield f"Train for {_TOLD} steps or more, so that this table can tell."
 

@@ -3,6 +3,7 @@
 import functools
 import operator
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any, TypeAlias, final
 
 import torch
@@ -155,7 +156,8 @@ class Populations(StateModule):
     The populations lie side by side in the input and in the output, in their order. A connection is
     called once a step with the spikes that arrive, so that a rule on its cell pairs spikes as they
     arrive with those of the target: its delays are those of axons. Past spikes are kept from call
-    to call until :meth:`reset`; a batch of another size begins with none.
+    to call until :meth:`reset`, as booleans, through which no gradient passes; a batch of another
+    size begins with none.
 
     :func:`~lightning_accum.rules.learn_online` runs a sequence, in one compiled loop for
     :class:`~lightning_accum.nn.SparseLinear` connections.
@@ -223,10 +225,10 @@ class Populations(StateModule):
         return Cell(self.connections[f"{source}_to_{target}"], self.neurons[target])
 
     def reset(self) -> None:
-        """Forgets the spikes that are on their way, and resets the neurons."""
+        """Forgets the spikes that are on their way, and resets neurons and connections."""
         self._state = {"past": None}
-        for neuron in self.neurons.values():
-            if callable(reset := getattr(neuron, "reset", None)):
+        for module in (*self.neurons.values(), *self.connections.values()):
+            if callable(reset := getattr(module, "reset", None)):
                 reset()
 
     def past(self, batch: int, device: torch.device) -> Tensor:
@@ -295,6 +297,9 @@ class Populations(StateModule):
 def _size_of(name: str, neuron: object) -> int:
     """Returns the number of neurons of a population, after a check."""
     size: Any = getattr(neuron, "size", None)
+    gradient = getattr(neuron, "gradient", "none")
+    should = "'none' or 'step', as no gradient passes through past spikes, which are booleans"
+    checks.check_value(gradient != "time", f"neurons[{name!r}].gradient", gradient, should)
     fits = isinstance(neuron, nn.Module) and isinstance(size, tuple) and len(size) == 1
     if not fits or getattr(neuron, "time_dim", None) is not None:
         raise ValueError(
@@ -319,7 +324,9 @@ def _check_connection(ends: Any, connection: object, sizes: Mapping[str, int]) -
     if shapes != expected:
         raise ValueError(
             f"Argument `connections` should have `in_features` and `out_features` {expected} for"
-            f" {ends}, the sizes of the populations. Found {shapes}."
+            f" {ends}, the sizes of the populations. Found {shapes} in a"
+            f" `{type(connection).__name__}`"
+            f"{': give it attributes of these names.' if None in shapes else '.'}"
         )
 
 
@@ -331,8 +338,10 @@ def _delays_of(delay: int | Mapping[Ends, int], ends: list[Ends]) -> dict[Ends, 
             f"Argument `delay` should be a number of steps, or one for each of {ends}. Found"
             f" {list(found)}."
         )
-    for each in found.values():
-        checks.check_integers(delay=each)
-        should = f"from 1 to {_LONGEST_DELAY} steps, as spikes of a step arrive in a later one"
-        checks.check_value(1 <= each <= _LONGEST_DELAY, "delay", each, should)
+    should = f"from 1 to {_LONGEST_DELAY} steps, as spikes of a step arrive in a later one"
+    for pair, each in found.items():
+        name = f"delay[{pair}]" if isinstance(delay, Mapping) else "delay"
+        whole = isinstance(each, Integral) and not isinstance(each, bool)
+        how = "" if whole else "pass a whole number of steps, not ms"
+        checks.check_value(whole and 1 <= each <= _LONGEST_DELAY, name, each, should, how)
     return {each: found[each] for each in ends}

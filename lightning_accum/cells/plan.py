@@ -11,9 +11,9 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.recorded import delays_in
 from lightning_accum.cells.single_steps import StepPlanner
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.accumulate import named_terms
+from lightning_accum.engine.accumulate import Known, named_terms
 from lightning_accum.engine.neuromodulator import modulators_of
-from lightning_accum.engine.products import Computed, check_sides
+from lightning_accum.engine.products import Changes, check_sides
 from lightning_accum.engine.recording import Recorded, Target
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.terms import Change, listed
@@ -50,7 +50,8 @@ class CellPlan:
         self.batch = reduction(self.options.batch_reduction)
         self.modulators = modulators_of(self.rule)
         self.named = named_terms_of(connection, state)
-        self.traces = 1 if None not in self.named.values() else 2
+        named = None not in self.named.values()
+        self.traces, self.forms = (1, dict[str, Known]()) if named else (2, None)
         plain = self.options.backend == "auto" and not self.modulators and not self.prepares
         self.steps = StepPlanner(self.batch, self.named, plain)
         self._kinds: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity
@@ -116,7 +117,7 @@ class CellPlan:
             found.append(Target(param, tensor, vjp, accumulator))
         return found
 
-    def check_terms(self, changes: Sequence[Sequence[Computed]]) -> None:
+    def check_terms(self, changes: Sequence[Changes]) -> None:
         """Checks the sides of the terms that a rule returns first."""
         if not self._has_checked_terms:
             for each in changes:
@@ -185,7 +186,11 @@ def _why_apart(pre: Tensor, post: Tensor, time_dim: int | None) -> str:
             " `nn.Linear` takes, and `lightning_accum.nn.Conv1d` to `Conv3d` do."
         )
     if len(pre) == len(post):
-        return "let both see the same samples in each step."
+        batch = "give both a batch, as `x[None]`, or " if pre.ndim == post.ndim == 2 else ""
+        return (
+            f"{batch}let both see the same samples in each step, and the neuron return all"
+            " dimensions of the connection's output."
+        )
     return (
         "call each once per step (`time_dim=None`), or once per sequence (`time_dim=0`), and as"
         " often as the other."

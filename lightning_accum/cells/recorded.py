@@ -1,7 +1,7 @@
 """What a rule records of a cell, and the checks of what both are set to."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -37,19 +37,19 @@ class RecordedSignal(NamedTuple):
     picker: Picker  # finds the activity in what the monitor sees
     holds: bool = False  # whether a sequence is held itself, instead of a copy
 
-    def constructor(self, cell: str, options: Options) -> MonitorConstructor:
+    def constructor(self, cell: str, options: Options, dims: int | None) -> MonitorConstructor:
         """Returns the constructor of this signal's monitor."""
         place = "before" if self.kind is observe.InputMonitor else "after"
         label = f"{place} the {self.attr} of cell `{cell}`"
         own = self.spikes, options.time_dim
         recorder = observe.WindowRecorder(
-            *own, validate=self.validate, label=label, holds=self.holds
+            *own, validate=self.validate, label=label, sample_dims=dims, holds=self.holds
         )
         return self.kind.partialconstructor(reducer=recorder, picker=self.picker)
 
-    def tags(self, options: Options) -> dict[str, Any]:
+    def tags(self, options: Options, dims: int | None) -> dict[str, Any]:
         """Returns the settings that cells should have in common to share a monitor."""
-        kept = {"spikes": self.spikes, "time_dim": options.time_dim, "dt": options.dt}
+        kept = {"spikes": self.spikes, "time_dim": options.time_dim, "dt": options.dt, "dims": dims}
         return {**kept, "picker": self.picker, "validate": self.validate}
 
 
@@ -96,8 +96,9 @@ def _state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     return RecordedSignal(name, "neuron", observe.OutputMonitor, False, False, source)
 
 
-def _check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
-    """Raises a ``ValueError`` if the neuron has no such state."""
+def check_states(name: str, cell: Cell, rule: Rule) -> None:
+    """Raises a ``ValueError`` if the neuron has no state that a hyperparameter names."""
+    states = {state: of for state, of in rule.states().items() if state in vars(rule)}
     neuron = cell.neuron
     for state, source in states.items():
         lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)
@@ -106,7 +107,7 @@ def _check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSo
             own = f"if `forward` sets `self.{source}`, begin with `self.{source} = None` in its"
             sets = "" if native or not lacks else f"{own} `__init__`; otherwise "
             raise ValueError(
-                f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
+                f"The neuron of cell `{name}` should have a {state} for `{type(rule).__name__}` to record. Found"
                 f" that a `{type(neuron).__name__}` keeps none under `{source}`: {sets}take"
                 " a `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
                 f" `{state}=`, the path of another of its attributes or a"
@@ -150,8 +151,7 @@ def check_modules(name: str, cell: Cell, rule: Rule, options: Options) -> None:
     kernel = {k: v for k, v in times.items() if k.startswith("tc_") or k == "width"}
     if all(map(checks.is_number, kernel.values())):
         checks.warn_below_step(dt, f"the kernel of cell `{name}`", **kernel)
-    own = {state: of for state, of in rule.states().items() if state in values}
-    _check_states(type(rule).__name__, name, cell, own)
+    check_states(name, cell, rule)
 
 
 def _check_delays(name: str, connection: nn.Module, delay: str, params: Sequence[str]) -> None:

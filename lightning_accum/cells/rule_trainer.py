@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from lightning_accum.engine import accumulate as run
 from lightning_accum.engine.feedback import Feedback
 from lightning_accum.engine.recording import Given, Prepared, Recording, with_levels
 from lightning_accum.engine.rule import OPTIONS, Rule, fields_of
+from lightning_accum.engine.vjp import sample_dims_of
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
 from lightning_accum.observe import GradientMonitor, Monitor
 from lightning_accum.observe.monitor import Picker
@@ -184,9 +186,10 @@ class RuleTrainer(CellTrainer):
         """Adds the monitors of a cell's signals."""
         self._plans.pop(name, None)
         follow_synapses(cell.connection, self)
+        own = state.options, sample_dims_of(cell.connection)
         for signal in self._recorded(cell, state):
-            make = signal.constructor(name, state.options)
-            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(state.options))
+            make = signal.constructor(name, *own)
+            self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(*own))
         by_hand = type(self).default_events
         if by_hand is not None and not self.hosted:
             self.events = by_hand(self, name)
@@ -309,7 +312,7 @@ class RuleTrainer(CellTrainer):
         piece = pieces[0] if len(pieces) > 1 else None
         first = run.terms_of(plan.terms, recording, targets, state.carried, piece)
         plan.check_terms(first.changes)
-        how = run.Evaluation(plan.batch, options.backend)
+        how = run.Evaluation(plan.batch, options.backend, plan.forms)
 
         def finish() -> None:
             carried = run.accumulate(
@@ -380,15 +383,21 @@ class RuleTrainer(CellTrainer):
         """Whether summed changes are averaged over processes, as DDP averages gradients."""
         return follows_gradient(self.rule)
 
-    def rearrange(self, module: nn.Module, move: Callable[[Tensor], Tensor]) -> None:
-        """Moves what is carried for each synapse of a connection whose synapses have moved."""
+    def rearranging(
+        self, module: nn.Module, move: Callable[[Tensor], Tensor]
+    ) -> list[partial[None]]:
+        """Returns calls that move what is carried for each synapse, as a connection's move."""
+        calls = []
         for name, cell in self.registry.bound:
             if compiled_from(cell.connection) is module:
                 state = self.state_of(name)
-                state.carried = {
+                carried = {
                     key: move(value) if key.kind.startswith("weight ") else value
                     for key, value in state.carried.items()
                 }
+                # The `__setattr__` of modules is Python code, in which an interrupt may come.
+                calls.append(partial(object.__setattr__, state, "carried", carried))
+        return calls
 
     def reduction_of(self, name: str) -> Reduction:
         """Returns how a cell reduces its batch."""

@@ -12,7 +12,7 @@ from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.forms import Form, forms_of, unmoved_side
 from lightning_accum.engine.product_sums import add_per_sample, add_products, add_step
-from lightning_accum.engine.products import Computed, Product, computed
+from lightning_accum.engine.products import Changes, Computed, Product
 from lightning_accum.engine.recording import BOTH_SIDES, Prepared, Recording, Target
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData, Signal
@@ -32,6 +32,10 @@ Terms: TypeAlias = Callable[[Window], Sequence[Change]]
 
 # Elements of all signals that are converted to numbers at a time: 40 MB in float32.
 _PIECE_ELEMENTS = 10 << 20
+_CHOSEN_FOR = 32  # windows, after which spikes are counted again
+
+Known: TypeAlias = dict[tuple[object, ...], tuple[Sequence[Form], int]]
+"""The forms that were chosen, by the kind of a window, and for how many more of them."""
 
 
 class Evaluation(NamedTuple):
@@ -39,13 +43,14 @@ class Evaluation(NamedTuple):
 
     batch: Reduction
     backend: Backend
+    forms: dict[str, Known] | None = None  # by parameter; of terms that stay the same
 
 
 class Piece(NamedTuple):
     """A piece of a window: its signals by name, and the changes of each parameter."""
 
     sources: dict[str, Activity]
-    changes: list[list[Computed]]
+    changes: list[Changes]
 
 
 def terms_of(
@@ -66,12 +71,11 @@ def terms_of(
         if not target.vjp.reads_input:
             ones = target.vjp.constant_input(sources["post"].activity, sources["pre"].activity)
             sources["bias"] = Activity(ones, recording.dt, carried, "bias", dtype)
-    states = {name: Signal(sources[name]) for name in recording.signals if name not in BOTH_SIDES}
     windows = [
         Window(
             pre=Signal(sources["pre" if target.vjp.reads_input else "bias"]),
             post=Signal(sources["post"]),
-            states=states,
+            sources=sources if target.vjp.reads_input else {**sources, "pre": sources["bias"]},
             name=target.name,
             dt=recording.dt,
             param=target.param,
@@ -86,7 +90,7 @@ def terms_of(
         )
         for target in targets
     ]
-    return Piece(sources, [computed(terms(window), window) for window in windows])
+    return Piece(sources, [Changes.of(terms(window), window) for window in windows])
 
 
 def dtype_of(targets: Sequence[Target]) -> torch.dtype:
@@ -112,8 +116,9 @@ def accumulate(
         found = first if piece is pieces[0] else terms_of(terms, recording, targets, carried, piece)
         after: dict[StateKey, Tensor] = {}
         for target, total, changes in zip(targets, sums, found.changes, strict=True):
-            accumulate_terms(total, changes, how.batch, target.vjp, how.backend)
-            for change in changes:
+            forms = None if how.forms is None else how.forms.setdefault(target.name, {})
+            accumulate_terms(total, changes, how.batch, target.vjp, how.backend, forms)
+            for change in changes.others:
                 if recording.carries or (change.follows_pieces and not ends):
                     after.update(change.carry(target.vjp))
         carried = of_neurons(carried)
@@ -159,19 +164,18 @@ def named_terms(
 
 def accumulate_terms(
     accumulator: Accumulator,
-    changes: Sequence[Computed],
+    changes: Changes,
     batch: Reduction,
     vjp: WeightVJP,
     backend: Backend = "auto",
+    forms: Known | None = None,
 ) -> None:
     """Adds the changes of a window to an accumulator, as one contribution to each part."""
     for record in accumulator.records:
-        accumulate_terms(record, changes, batch, vjp, backend)
-    changes = [change for change in changes if change.rate != 0]
-    if not changes:
+        accumulate_terms(record, changes, batch, vjp, backend, forms)
+    products, others = ([each for each in some if each.rate] for some in changes)
+    if not (products or others):
         return
-    products = [each for each in changes if isinstance(each, Product) and each.is_plain]
-    others = [each for each in changes if not (isinstance(each, Product) and each.is_plain)]
     device = products[0].operands[0].device.type if products else "cpu"
     with torch.no_grad(), in_full_precision(device):
         keeps = batch.merge is None  # the changes of all samples, which blocks of a matrix bound
@@ -179,14 +183,27 @@ def accumulate_terms(
             add_per_sample(accumulator, products, batch)
         elif backend == "plain" or not batch.adds:
             how = vjp.plain if backend == "plain" else vjp
-            accumulator.accumulate(*evaluate(changes, batch, how))
+            accumulator.accumulate(*evaluate([*products, *others], batch, how))
         else:
-            _add_sums(accumulator, products, others, batch.averages, vjp)
+            _add_sums(accumulator, products, others, batch.averages, vjp, forms)
 
 
 def _one_contribution(accumulator: Accumulator) -> Accumulator:
     """Returns an accumulator for several additions that are to count as one contribution."""
     return accumulator if accumulator.sums else Accumulator()
+
+
+def _forms_of(products: Sequence[Product], combine: bool, known: Known | None) -> Sequence[Form]:
+    """Returns the forms of products, which are chosen once for many windows of one kind."""
+    if known is None:
+        return forms_of(products, combine)
+    post, pre = products[0].operands
+    kind = len(products), combine, post.shape, pre.shape, post.dtype, post.is_raster, pre.is_raster
+    forms, left = known.get(kind, ((), 0))
+    if not left:
+        forms, left = forms_of(products, combine), _CHOSEN_FOR
+    known[kind] = forms, left - 1
+    return forms
 
 
 def _add_sums(
@@ -195,11 +212,12 @@ def _add_sums(
     others: Sequence[Computed],
     averages: bool,
     vjp: WeightVJP,
+    forms: Known | None,
 ) -> None:
     """Adds sums or means over the batch."""
     combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
     if products and vjp.is_matrix:
-        every = forms_of(products, combine)
+        every = _forms_of(products, combine, forms)
     else:
         places = tuple(range(len(products)))
         every = [Form("dense", unmoved_side(products, combine), places)] if products else []

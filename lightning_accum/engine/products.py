@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -47,7 +47,10 @@ class Side:
         """Returns a side of a term in a window."""
         if isinstance(given, Tensor):
             return cls(Activity(given))
-        source, weights = _source_of(given, window), given.weights
+        source, weights = given.source, given.weights
+        if type(source) is Source:
+            known, name = window.sources, source.side
+            source = known[name] if name in known else window.source(name)
         if isinstance(weights, Signal):
             weights = cls.of(weights, window).values()
         if given.shifted:
@@ -68,15 +71,6 @@ class Side:
         return values if self.weights is None else values * self.weights
 
 
-def _source_of(signal: Signal, window: Window) -> Activity:
-    """Returns the activity that a signal names."""
-    source = signal.source
-    if type(source) is Source:
-        source = window.signal(source.side).source
-    assert isinstance(source, Activity)
-    return source
-
-
 class Product:
     """A term with its data."""
 
@@ -89,16 +83,13 @@ class Product:
         if term.room is not None:
             share = partial(term.room.bounded, window.param, upper=term.rate > 0)
             self.transform = share if term.transform is None else _then(term.transform, share)
+        # whether this can be summed together with others
+        self.is_plain = self.transform is None and not self.operands[1].source.constant
 
     @property
     def size(self) -> int:
         """How many samples there are."""
         return self.operands[0].shape[1]
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether this can be summed together with others: no transform, no constant input."""
-        return self.transform is None and not self.operands[1].source.constant
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns the product of some samples as the part that the rate's sign selects."""
@@ -127,17 +118,30 @@ Computed: TypeAlias = Product | CustomChange
 """What is evaluated in a window."""
 
 
-def computed(changes: Sequence[Change], window: Window) -> list[Computed]:
-    """Returns the changes of a window with their data."""
-    found: list[Computed] = []
-    for change in changes:
-        for each in change.expand(window):
-            if isinstance(each, Term):
-                found.append(Product(each, window))
-            else:
-                assert isinstance(each, CustomChange)
-                found.append(each)
-    return found
+class Changes(NamedTuple):
+    """The changes of a parameter in a window."""
+
+    products: list[Product]  # which are summed together
+    others: list[Computed]
+
+    @classmethod
+    def of(cls, changes: Sequence[Change], window: Window) -> Changes:
+        """Returns what a rule has returned, with the data of a window."""
+        found = cls([], [])
+        for change in changes:
+            for each in (change,) if type(change) is Term else change.expand(window):
+                if isinstance(each, CustomChange):
+                    found.others.append(each)
+                    continue
+                assert isinstance(each, Term)
+                product = Product(each, window)
+                (found.products if product.is_plain else found.others).append(product)
+        return found
+
+    @property
+    def every(self) -> list[Computed]:
+        """All of them."""
+        return [*self.products, *self.others]
 
 
 def _then(
@@ -146,9 +150,9 @@ def _then(
     return lambda product: second(first(product))
 
 
-def check_sides(rule: str, changes: Sequence[Computed]) -> None:
+def check_sides(rule: str, changes: Changes) -> None:
     """Checks that both sides of products have one time and batch, and are not exchanged."""
-    for term in (change for change in changes if isinstance(change, Product)):
+    for term in (each for each in changes.every if isinstance(each, Product)):
         post, pre = term.operands
         if (post.source.side, pre.source.side) == ("pre", "post"):
             raise ValueError(

@@ -128,8 +128,8 @@ def with_levels(
         released = post.new_zeros(post.shape[:2], dtype=dtype)
         if given is not None:
             given = given_value(name, given, *post.shape[:2])
-            whole = isinstance(given, Tensor) and given.ndim == 2
-            (released if whole else released[-1]).copy_(torch.as_tensor(given).detach())
+            given = torch.as_tensor(given, dtype=dtype).detach()
+            (released if given.ndim == 2 else released[-1]).copy_(given)
         source = Activity(released, recording.dt, carried, f"released {name}", dtype)
         trace = source.values(decay_factor(each.tc, recording.dt), "cumulative")
         levels[name] = each.baseline + each.gain * trace

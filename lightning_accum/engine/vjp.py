@@ -80,7 +80,7 @@ class WeightVJP(ABC):
     def check(self, post: Tensor, pre: Tensor) -> None:
         """Runs the connection on one sample and compares its output with the neuron's in shape."""
         # Hooks on the connection do not run: what others record there would have one call more.
-        with self.explained(), torch.no_grad():
+        with self.explained(pre.ndim == 1), torch.no_grad():
             out = self.run(getattr(self.module, self.name).detach(), pre, hooks=False)
         if out.shape != post.shape:
             raise ValueError(
@@ -90,7 +90,7 @@ class WeightVJP(ABC):
             )
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def explained(self, no_batch: bool = False) -> Iterator[None]:
         """Says, of an error that the connection raises inside, that the package called it."""
         try:
             yield
@@ -102,7 +102,7 @@ class WeightVJP(ABC):
                 " take one floating-point tensor, in the dtype of the parameter, because the rule"
                 " calls it to see how it uses the parameter. Found that it then raises a"
                 f" {type(error).__name__}, `{error}`: let its `forward` take such a tensor, also"
-                " when spikes are booleans."
+                f" when spikes are booleans{', and a batch, as `x[None]`' if no_batch else ''}."
             ) from error
 
     def run(self, param: Tensor, pre: Tensor, hooks: bool = True) -> Tensor:
@@ -111,8 +111,14 @@ class WeightVJP(ABC):
         module, name = self.module, self.name
         if not hooks or is_fsdp(module):
             module, name = WithoutHooks(module), f"module.{name}"
+        values = {name: param}
+        if (trained := getattr(self.module, self.name)).dtype != param.dtype:
+            # The others too, as a module computes in one dtype.
+            for own, value in (*module.named_parameters(), *module.named_buffers()):
+                if value is not trained and value.is_floating_point():
+                    values.setdefault(own, value.detach().to(param.dtype))
         with unobserved():
-            out: Any = torch.func.functional_call(module, {name: param}, inputs)
+            out: Any = torch.func.functional_call(module, values, inputs)
         return first_tensor((out,))
 
 
@@ -297,9 +303,18 @@ def unit_dim_of(module: nn.Module) -> int:
     return 2 if isinstance(module, _CHANNELS_FIRST) else -1
 
 
+def sample_dims_of(module: nn.Module) -> int | None:
+    """Returns how many dimensions a module takes of one sample without a batch, if it takes it."""
+    if not _is_stock(module):
+        return None
+    if isinstance(module, _CHANNELS_FIRST):
+        return 1 + len(module.kernel_size)
+    return 1 if isinstance(module, _MULTIPLY) else None
+
+
 def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
     """Returns the class of the vector-Jacobian product of a parameter."""
-    if not all(method.startswith(_STOCK) for method in forward_methods(module)):
+    if not _is_stock(module):
         return Jacobian
     if name == "bias" and isinstance(module, _MULTIPLY):
         return Bias
@@ -311,6 +326,10 @@ def kind_of_vjp(module: nn.Module, name: str) -> type[WeightVJP]:
         plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
         return Convolution if plain else PaddedConvolution
     return Jacobian
+
+
+def _is_stock(module: nn.Module) -> bool:
+    return all(method.startswith(_STOCK) for method in forward_methods(module))
 
 
 def is_indices(activity: Tensor) -> bool:

@@ -21,7 +21,8 @@ class Window:
     Args:
         pre: presynaptic signal, ``[T, B, ..., in]``; for a bias, an input that is always one.
         post: postsynaptic signal, ``[T, B, ..., out]``.
-        states: other signals of the cell that the rule records, by name; see :meth:`state`.
+        sources: the activity of both, and other signals that the rule records, by name; see
+            :meth:`state`.
         name: the parameter's name.
         dt: step, in ms.
         param: the parameter, which is constant in a window.
@@ -37,7 +38,7 @@ class Window:
 
     pre: Signal
     post: Signal
-    states: Mapping[str, Signal]
+    sources: Mapping[str, Any]
     name: str
     dt: float
     param: Tensor
@@ -51,18 +52,19 @@ class Window:
     prepared: Any
     places: Iterator[int] = field(default_factory=count)  # of what changes carry, in their order
 
-    def signal(self, name: str) -> Signal:
-        """Returns the signal of a name, as those of terms have it."""
+    def source(self, name: str) -> Any:
+        """Returns the activity of a name, as signals of terms have it."""
         if name.endswith(" ones"):
-            return self.signal(name.removesuffix(" ones")).ones()
-        known = {"pre": self.pre, "post": self.post, **self.states}
-        return self.one if name == "one" else known[name]
+            return self.source(name.removesuffix(" ones")).ones()
+        if name == "one":
+            return self.post.source.constant_input(self.vjp, self.pre.source)
+        return self.sources[name]
 
     def with_data(self, named: Signal) -> Signal:
         """Returns what a signal of named terms is in this window."""
         weights = named.weights
         weights = self.with_data(weights) if isinstance(weights, Signal) else weights
-        source = self.signal(named.source.side).source if named.is_named else named.source
+        source = self.source(named.source.side) if named.is_named else named.source
         return Signal(source, named.decay, named.mode, weights, named.shifted)
 
     def left_for_samples(self, key: StateKey) -> Tensor | None:
@@ -82,12 +84,13 @@ class Window:
         Raises:
             KeyError: if the rule does not record it.
         """
-        if name not in self.states:
+        known = [each for each in self.sources if each not in ("pre", "post")]
+        if name not in known:
             raise KeyError(
-                f"Argument `name` should be among {[*self.states]}, which the rule records. Found"
+                f"Argument `name` should be among {known}, which the rule records. Found"
                 f" `{name}`: return it from the rule's `states`."
             )
-        return self.states[name]
+        return Signal(self.sources[name])
 
     def modulator(self, name: str) -> Tensor:
         """Returns the level of a neuromodulator that the rule has as a hyperparameter.
@@ -117,7 +120,7 @@ class Window:
 
         A padded convolution sees it at padded places too, so that it reaches every weight alike.
         """
-        return Signal(self.post.source.constant_input(self.vjp, self.pre.source))
+        return Signal(self.source("one"))
 
     def decay(self, rate: float, post: Signal | Tensor) -> Term:
         """Returns a term that changes the parameter in proportion to its value.
@@ -138,14 +141,13 @@ class Outline(Window):
     """A window without data, in which signals are names; reading anything else raises an error."""
 
     def __init__(self, name: str, dt: float, unit_dim: int, states: Sequence[str]) -> None:
-        signals = {each: Signal(Source(each, dt, unit_dim)) for each in ("pre", "post", *states)}
-        self.pre, self.post, self.states = signals.pop("pre"), signals.pop("post"), signals
+        self.sources = {each: Source(each, dt, unit_dim) for each in ("pre", "post", *states)}
+        self.pre, self.post = Signal(self.sources["pre"]), Signal(self.sources["post"])
         self.name, self.dt = name, dt
 
-    @property
-    def one(self) -> Signal:
-        """The name of a presynaptic signal that is always one."""
-        return Signal(Source("one", self.dt))
+    def source(self, name: str) -> Source:
+        """Returns the name of an activity."""
+        return Source(name, self.dt)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,12 +1,12 @@
 """Advice: lines of the summary on cells that learn, and whose numbers are unusual."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import quoted
+from lightning_accum._checks import is_number, quoted
 from lightning_accum.functional.dtypes import relative_distance, sample_of, widened
 from lightning_accum.health.chain import silence
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
@@ -48,21 +48,23 @@ _NEVER_NEGATIVE = {
 
 def advice(c: CellFacts, x: Context) -> Iterator[str]:
     """Yields all lines on a cell; waits for the device."""
+    params = c.params.values()
+    finite = [(p, p.now.sample) for p in params if p.now is not None and p.now.finite]
+    for p, _ in finite:
+        yield from growth(c, p)  # then neurons spike in most steps, and so on
     yield from stopped(c, x)
     yield from busy(c)
     yield from negative(c, x)
     yield from single_steps(c)
     yield from off_target(c, x)
     yield from inputs(c)
-    for p in c.params.values():
-        if p.now is not None and p.now.finite:
-            yield from began_beyond(c, p)
-            yield from growth(c, p)
-            yield from out_of_range(c, p, p.now.sample, x)
-            yield from hardly_moved(c, p, p.now.sample)
-            yield from same_steps(c, p, p.now.sample, x)
-            yield from never_won(c, p)
-            yield from alike(c, p, x)
+    for p, value in finite:
+        yield from began_beyond(c, p)
+        yield from out_of_range(c, p, value, x)
+        yield from hardly_moved(c, p, value)
+        yield from same_steps(c, p, value, x)
+        yield from never_won(c, p)
+        yield from alike(c, p, x)
 
 
 # ---------------------------------------------------------------------- activity
@@ -212,7 +214,17 @@ def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
         " depression balance potentiation"
     )
     times = f"{now / first:.0f}" if now < 1e6 * first else f"{now / first:.0e}"
-    yield f"The norm of `{c.name}.{p.name}` grew {times} times, and grows on: {mend}."
+    grew = f"The norm of `{c.name}.{p.name}` grew {times} times, and grows on"
+    yield f"{grew}: {sign_first(c.h)}{mend}."
+
+
+def sign_first(h: Mapping[str, object]) -> str:
+    """Returns how to begin a remedy if both orders of spikes strengthen, by the rates' signs."""
+    rates = {n: v for n, v in h.items() if n.startswith(("lr_post", "lr_pre")) and is_number(v)}
+    pre = [f"{name}={-v:g}" for name, v in rates.items() if name.startswith("lr_pre") and v > 0]
+    if not pre or min(rates.values()) < 0 or sum(v > 0 for v in rates.values()) == len(pre):
+        return ""
+    return f"write {quoted(pre)} if it should depress (other libraries subtract it); otherwise "
 
 
 def out_of_range(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iterator[str]:

@@ -159,7 +159,8 @@ class Competition(WideTheta):
     with :math:`\bar w_t` the mean over the batch, and :math:`\bar{\bar w}_t` also over neurons.
     Neurons that win more than their share tire, so that the others get their turn. They tire in
     training only, and in ``eval`` mode :math:`\theta` is not used either: the best neuron answers.
-    A neuron that is not driven, :math:`D_t \le 0`, never wins.
+    A neuron that is not driven, :math:`D_t \le 0`, never wins. Gradients pass to the currents of
+    winners, and not through the choice.
 
     The package's own neurons compete by their ``inhibition``; this is for those of other libraries.
     They are called as before, with whatever else they take, and what they return is returned, so

@@ -19,7 +19,7 @@ class LeakyIntegrator(StateModule):
     .. math:: y(t) = \kappa\, y(t - \Delta t) + I(t), \qquad \kappa = e^{-\Delta t / \tau}
 
     The state is kept from call to call until :meth:`reset`; a batch of another size starts at zero.
-    Gradients pass within a call.
+    Its graph is kept too, until :meth:`reset`, :meth:`detach` or a backward pass, which frees it.
 
     Args:
         size: number of outputs, or the shape of the layer.
@@ -71,12 +71,11 @@ class LeakyIntegrator(StateModule):
             ValueError: if the shape does not fit.
         """
         current = steps_of(x, self.size, self.time_dim).to(at_least_float32(x.dtype))
-        before = self._state["y"]
-        if before is not None and before.shape != current.shape[1:]:
-            before = None
+        if not len(current):
+            return current.clone()
+        (before,) = self._kept(current, current.shape[1:]) or (None,)
         y: Tensor = _Integral.apply(current, before, self.decay)  # type: ignore[no-untyped-call]
-        if len(y):
-            self._state = {"y": y[-1].detach().clone()}
+        y = self._keep(y, y=y[-1].clone())
         return y if self.time_dim == 0 else y[0]
 
 
@@ -85,13 +84,13 @@ class _Integral(torch.autograd.Function):
 
     @staticmethod
     def forward(current: Tensor, before: Tensor | None, decay: float) -> Tensor:
-        initial = None if before is None else before.to(current)
-        return trace(current, decay, initial=initial) if len(current) else current.clone()
+        return trace(current, decay, initial=before)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.decay = inputs[2]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return reverse_trace(grad, ctx.decay), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        back = reverse_trace(grad, ctx.decay)
+        return back, ctx.decay * back[0] if ctx.needs_input_grad[1] else None, None

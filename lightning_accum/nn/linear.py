@@ -130,9 +130,10 @@ class DelayedLinear(Updatable, StateModule):
 
     Delays are rounded to steps; outside :math:`[0, d_{\max}]` they count as the nearest bound. Past
     inputs are kept from call to call until :meth:`reset`; a batch of another size starts with none.
-    Gradients pass within a call, to the weights and the input. A call costs a matrix product for
-    each step from 0 to :math:`d_{\max}`. :class:`~lightning_accum.rules.DelayAdjustedSTDP` and its
-    kernel form train the weights or the delays; other rules, which ignore delays, reject it.
+    Their graph is kept too, until :meth:`reset`, :meth:`detach` or a backward pass, which frees it:
+    gradients pass to the weights and the inputs. A call costs a matrix product for each step from 0
+    to :math:`d_{\max}`. :class:`~lightning_accum.rules.DelayAdjustedSTDP` and its kernel form train
+    the weights or the delays; other rules, which ignore delays, reject it.
 
     Args:
         in_features: size of the input.
@@ -164,6 +165,7 @@ class DelayedLinear(Updatable, StateModule):
         super().__init__()
         check_sizes(in_features=in_features, out_features=out_features)
         check_times(0.0, dt, time_dim)
+        self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
         nn.init.kaiming_uniform_(self.weight, math.sqrt(5))  # as torch.nn.Linear
         delay = _delays_of(self.weight, delay, max_delay, dt)
@@ -191,22 +193,22 @@ class DelayedLinear(Updatable, StateModule):
         now = steps_of(x, self.weight.shape[1:], self.time_dim)
         if not x.is_floating_point() and not x.is_complex():
             now = as_numbers(now, self.weight.dtype)
-        past, longest, (steps, batch, size) = self._state["past"], self._longest, now.shape
-        if past is None or past.shape[1] != batch:
-            past = now.new_zeros(longest, batch, size)
-        line = torch.cat((past.to(now), now))
+        longest, (steps, batch, size) = self._longest, now.shape
+        shape = (longest, batch, size)
+        (past,) = self._kept(now, shape) or (now.new_zeros(shape),)
+        line = torch.cat((past, now))
         # For each delay, from the longest: the sequence that much earlier, and its weights.
         inputs = line.unfold(0, steps, 1).movedim(-1, 1).flatten(1, 2)
         delays = torch.arange(longest, -1, -1, device=x.device)[:, None, None]
         weights = torch.where(self.in_steps(self.delay) == delays, self.weight, 0.0).mT
         out: Tensor = torch.addbmm(weights.new_zeros(()), inputs, weights)
-        self._state = {"past": line[steps:].detach().clone()}
+        out = self._keep(out, past=line[steps:].clone() if longest else past)
         return out.unflatten(0, (steps, batch)) if self.time_dim == 0 else out
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
-        outputs, inputs = self.weight.shape
-        return f"{inputs}, {outputs}, {self.max_delay}, dt={self.dt}, time_dim={self.time_dim}"
+        sizes = f"{self.in_features}, {self.out_features}"
+        return f"{sizes}, {self.max_delay}, dt={self.dt}, time_dim={self.time_dim}"
 
 
 def _delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, dt: float) -> Tensor:

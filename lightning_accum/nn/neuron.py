@@ -227,8 +227,7 @@ class Neurons(StateModule, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         # Steps go on in the memory of the state, which a shallow copy would share.
-        state = {k: None if v is None else v.clone() for k, v in self._state.items()}
-        return {**self.__dict__, "_state": state, "_steps": NeuronSteps(self.steps_since_reset)}
+        return {**super().__getstate__(), "_steps": NeuronSteps(self.steps_since_reset)}
 
 
 @final

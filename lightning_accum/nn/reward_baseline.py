@@ -1,6 +1,7 @@
 """The reward that was to be expected, a running mean."""
 
-from typing import final
+from collections.abc import Callable
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -75,8 +76,16 @@ class RewardBaseline(nn.Module):
             check_integers(contexts=contexts)
             should = "a positive number of contexts, or None for one mean"
             check_value(contexts > 0, "contexts", contexts, should)
-        self.decay, self.contexts = decay, contexts
-        self.register_buffer("mean", torch.full((contexts or 1,), float(initial)))
+        self.decay, self.contexts, self.initial = decay, contexts, float(initial)
+        self.register_buffer("mean", torch.full((contexts or 1,), self.initial))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        before = self.mean
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.mean.dtype != before.dtype:  # 0.1 in single precision is not 0.1 in double
+            new = before == before.new_full((), self.initial)
+            self.mean.masked_fill_(new.to(self.mean.device), self.initial)
+        return self
 
     @torch.no_grad()
     def forward(self, reward: Tensor, context: Tensor | None = None) -> Tensor:

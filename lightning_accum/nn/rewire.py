@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from lightning_accum._checks import check_finite, check_integers, check_type
 from lightning_accum._state import CheckedState
 from lightning_accum.nn.sparse_linear import SparseLinear
+from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 _logger = logging.getLogger("lightning_accum")
 
@@ -107,38 +109,42 @@ class Rewire(CheckedState):
         should = "a SparseLinear, whose synapses can be replaced"
         check_type(isinstance(connection, SparseLinear), "connection", connection, should)
         _check_optimizers(connection, optimizers)
-        seed = (self.seed * 1_000_003 + int(self.calls)) % 2**63
-        generator = torch.Generator("cpu").manual_seed(seed)
-        if not int(self.calls) and connection.weight.requires_grad:
-            _watch(connection, optimizers)
-        self.calls += 1
-        weight = connection.weight
+        calls, weight = int(self.calls), connection.weight
+        generator = torch.Generator("cpu").manual_seed((self.seed * 1_000_003 + calls) % 2**63)
         if self.share is None:
             signs = self.signs(connection)
+            weight = weight - self.shrink * signs
             if self.noise:
                 noise = torch.randn(
                     weight.shape, generator=generator, dtype=weight.dtype, device="cpu"
                 )
                 weight.add_(noise.to(weight.device), alpha=self.noise)
-            removed = weight.sub_(signs, alpha=self.shrink) * signs <= 0
+            removed = weight * signs <= 0
         else:
             removed = torch.zeros_like(weight, dtype=torch.bool)
             removed[weight.abs().topk(round(self.share * len(weight)), largest=False)[1]] = True
-        grown = connection.replace(removed, generator, optimizers)
-        weight[grown] = self.start * self.signs(connection)[grown]
-        return int(grown.sum())
+        made = connection.replacement(removed, generator, optimizers, weight)
+        made.weight[made.new] = self.start * self._signs(made.keys, weight)[made.new]
+        call_uninterrupted(*made.calls, partial(self.calls.add_, 1))
+        if not calls and connection.weight.requires_grad:
+            _watch(connection, optimizers)
+        return int(made.new.sum())
 
     def signs(self, connection: SparseLinear) -> Tensor:
         """Returns the sign of each synapse, ``[synapses]``.
 
         Begin Deep R with ``connection.weight.data.abs_().mul_(rewire.signs(connection))``.
         """
+        return self._signs(connection.keys(), connection.weight)
+
+    def _signs(self, keys: Tensor, like: Tensor) -> Tensor:
+        """Returns the sign of each synapse, by their keys."""
         if self.sign is not None:
-            return torch.full_like(connection.weight, self.sign)
-        x = connection.keys() + self.seed
+            return torch.full_like(like, self.sign)
+        x = keys + self.seed
         for _ in range(2):  # a hash of the pair: the sign needs no memory
             x = ((x >> 29) ^ x) * 0x1B873593CC9E2D51
-        return 1.0 - 2.0 * ((x >> 41) & 1).to(connection.weight.dtype)
+        return 1.0 - 2.0 * ((x >> 41) & 1).to(like.dtype)
 
 
 def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> None:

@@ -36,8 +36,8 @@ class ShortTermPlasticity(StateModule):
     connection. A rule that learns on this connection needs ``graded_input=True``.
 
     The state is kept from call to call until :meth:`reset`; a batch of another size starts at rest.
+    Its graph is kept too, until :meth:`reset`, :meth:`detach` or a backward pass, which frees it.
     An input between 0 and 1 counts as the probability of a spike, as in mean-field theory.
-    Gradients pass within a call.
 
     Args:
         size: number of inputs, or the shape of the layer.
@@ -141,18 +141,17 @@ class ShortTermPlasticity(StateModule):
                     "Argument `x` should be spikes, or probabilities of spikes, from 0 to 1. Found"
                     f" values from {low:g} to {high:g}: pass what the neurons fire."
                 )
-        used, left = self._state["used"], self._state["left"]
-        if used is None or left is None or used.shape != spikes.shape[1:]:
-            used = spikes.new_zeros(spikes.shape[1:])
-            left = torch.ones_like(used)
-        used, left = used.to(spikes), left.to(spikes)
+        shape = spikes.shape[1:]
+        kept = self._kept(spikes, shape)
+        used, left = kept or (spikes.new_zeros(shape), spikes.new_ones(shape))
         released: list[Tensor] = []
         for spike in spikes:
             used, left = self.decay * used, left + (1 - left) * self.recovery
             rise = self.release * (1 - used)
             released.append((used + rise) * left * spike)
             used, left = used + rise * spike, left - released[-1]
-        self._state = {"used": used.detach(), "left": left.detach()}
         if self.time_dim is None:
-            return released[0]
-        return torch.stack(released) if released else torch.empty_like(spikes)
+            out = released[0]
+        else:
+            out = torch.stack(released) if released else torch.empty_like(spikes)
+        return self._keep(out, used=used, left=left)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 from weakref import WeakSet
 
 import torch
@@ -20,11 +21,21 @@ from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.synapse_products import Synapses, transmit
 from lightning_accum.updates import Updatable
+from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 _BUILD_BYTES = 32  # of a synapse, that it takes to draw and sort them, beyond what is kept
 _REPLACE_BYTES = 48  # the same, when some are replaced
 _INDEX_BYTES = 12  # of a synapse, that is kept
 _BLOCK = 1 << 22  # synapses that are drawn at a time
+
+
+class Replacement(NamedTuple):
+    """A replacement of synapses that is computed, and not made yet."""
+
+    keys: Tensor  # of all synapses then, in order
+    new: Tensor  # [synapses] bool, those that are new
+    weight: Tensor  # [synapses], what the weight will be
+    calls: list[partial[Any]]  # functions written in C, which make it
 
 
 @final
@@ -185,6 +196,7 @@ class SparseLinear(Updatable, CheckedState):
                 f"Argument `x` should be real, of shape [..., {self.in_features}]. Found {x.dtype}"
                 f" of shape {list(x.shape)}."
             )
+        self._check_sizes()
         raster, events = x.reshape(x.shape[:-1].numel(), self.in_features), None
         if x.dtype == torch.bool:
             events = Events(raster) if has_kernel(x.device, self.weight.dtype) else None
@@ -194,6 +206,20 @@ class SparseLinear(Updatable, CheckedState):
         out = transmit(raster, self.weight, self.by_input, self.by_output, events)
         out = out if self.bias is None else out + self.bias
         return out.reshape(*x.shape[:-1], self.out_features)
+
+    def _check_sizes(self) -> None:
+        """Raises a ``ValueError`` if the weight or a size is not that of the synapses any more."""
+        sizes = len(self.starts) - 1, len(self.starts_of_outputs) - 1
+        if (
+            self.weight.shape != self.outputs.shape
+            or (self.in_features, self.out_features) != sizes
+        ):
+            raise ValueError(
+                "The weight of a SparseLinear should have an entry for each synapse, shape"
+                f" {list(self.outputs.shape)}, from {sizes[0]} inputs to {sizes[1]} outputs. Found"
+                f" shape {list(self.weight.shape)}, from {self.in_features} to {self.out_features}:"
+                " make another connection, with `indices`."
+            )
 
     def dense(self) -> Tensor:
         """Returns the weights as a matrix ``[out, in]``, zero where there is no synapse."""
@@ -238,7 +264,26 @@ class SparseLinear(Updatable, CheckedState):
             ValueError: if ``removed`` does not fit.
             MemoryError: if there is too little memory for both sets of synapses.
         """
+        made = self.replacement(removed, generator, optimizers)
+        call_uninterrupted(*made.calls)
+        return made.new
+
+    @torch.no_grad()
+    def replacement(
+        self,
+        removed: Tensor,
+        generator: torch.Generator | None = None,
+        optimizers: Iterable[torch.optim.Optimizer] = (),
+        weight: Tensor | None = None,
+    ) -> Replacement:
+        """Computes what :meth:`replace` does, of other weights if they are given; changes nothing.
+
+        Raises:
+            ValueError: if ``removed`` does not fit.
+            MemoryError: if there is too little memory for both sets of synapses.
+        """
         check_tensors(removed=removed)
+        self._check_sizes()
         if removed.dtype != torch.bool or removed.shape != self.weight.shape:
             raise ValueError(
                 f"Argument `removed` should be booleans of shape {list(self.weight.shape)}, one for"
@@ -257,37 +302,42 @@ class SparseLinear(Updatable, CheckedState):
             new = value.new_zeros(*value.shape[:-1], count)
             return torch.cat((value.index_select(-1, kept), new), -1).index_select(-1, order)
 
-        values = [self.weight, self.weight.grad]
+        moved, values = move(self.weight if weight is None else weight), [self.weight.grad]
         for optimizer in optimizers:
             values += optimizer.state.get(self.weight, {}).values()
-        for value in values:
-            if isinstance(value, Tensor) and value.shape == self.weight.shape:
-                value.copy_(move(value))
+        calls = [partial(self.weight.copy_, moved)]
+        own = (each for each in values if isinstance(each, Tensor))
+        fits = (each for each in own if each.shape == self.weight.shape)
+        calls += [partial(each.copy_, move(each)) for each in fits]
+        index = self._index(keys).items()
+        calls += [partial(getattr(self, name).copy_, found) for name, found in index]
         for follower in {self.updater, *self.followers} - {None}:  # a copy has not followed yet
-            follower.rearrange(self, move)
-        self._set(keys)
-        return order >= len(kept)
+            calls += follower.rearranging(self, move)
+        return Replacement(keys, order >= len(kept), moved, calls)
+
+    def _index(self, keys: Tensor) -> dict[str, Tensor]:
+        """Returns the index of synapses, by their keys in order."""
+        ends = torch.arange(self.in_features + 1, device=keys.device) * self.out_features
+        starts, outputs = torch.searchsorted(keys, ends), (keys % self.out_features).int()
+        # those of one output keep the order of inputs
+        sizes = self.in_features, self.out_features
+        synapses = Events.known(_owners(starts), outputs, None, sizes)
+        order = synapses.order().int()
+        inputs, firsts = synapses.ordered()
+        firsts = F.pad(firsts.long(), (0, 1), value=len(keys))
+        return {
+            **{"starts": starts, "outputs": outputs},
+            **{"order": order, "inputs": inputs, "starts_of_outputs": firsts},
+        }
 
     def _set(self, keys: Tensor) -> None:
         """Sets the synapses, by their keys in order."""
-        ends = torch.arange(self.in_features + 1, device=keys.device) * self.out_features
-        self._place("starts", torch.searchsorted(keys, ends), persistent=True)
-        self._place("outputs", (keys % self.out_features).int(), persistent=True)
-        # those of one output keep the order of inputs
-        sizes = self.in_features, self.out_features
-        synapses = Events.known(_owners(self.starts), self.outputs, None, sizes)
-        self._place("order", synapses.order().int())
-        inputs, starts = synapses.ordered()
-        self._place("inputs", inputs)
-        self._place("starts_of_outputs", F.pad(starts.long(), (0, 1), value=len(keys)))
-
-    def _place(self, name: str, index: Tensor, persistent: bool = False) -> None:
-        """Registers a buffer, or writes over one of the same shape."""
-        known = self._buffers.get(name)
-        if known is None or known.shape != index.shape:
-            self.register_buffer(name, index, persistent)
-        else:
-            known.copy_(index)
+        for name, index in self._index(keys).items():
+            known = self._buffers.get(name)
+            if known is None or known.shape != index.shape:
+                self.register_buffer(name, index, persistent=name in ("starts", "outputs"))
+            else:
+                known.copy_(index)
 
     def _why_not(self, state: Mapping[str, Any], prefix: str) -> str:
         """Returns what is wrong with the synapses of a state; of other shapes, torch says it."""

@@ -1,5 +1,7 @@
 """Leaky integrate-and-fire neurons with a surrogate gradient, recurrent or adaptive if wanted."""
 
+import math
+from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple, final, get_args
 
 import torch
@@ -16,7 +18,13 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
-from lightning_accum.nn._arguments import check_spike_dtype, check_times, decay_in_step, steps_of
+from lightning_accum.nn._arguments import (
+    check_spike_dtype,
+    check_times,
+    decay_in_step,
+    layer_shape,
+    steps_of,
+)
 from lightning_accum.nn.linear import RecurrentLinear
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.neurons import integrate_surrogate_neurons
@@ -56,13 +64,15 @@ class SurrogateLIF(StateModule):
 
     A spike subtracts the threshold from the potential, and raises the threshold if :math:`\beta` is
     not zero: each sample has an adaptation of its own. The state is kept from call to call until
-    :meth:`reset`; a batch of another size starts at rest. No gradient passes through the reset.
+    :meth:`reset`; a batch of another size starts at rest. With ``gradient="time"``, its graph
+    is kept too, until :meth:`reset`, :meth:`detach` or a backward pass, which frees it: a loss has
+    the same gradient step by step as over the whole sequence. No gradient passes through the reset.
 
     After each call, :attr:`membrane` and :attr:`threshold` hold the potential and the threshold of
     every step, which rules such as :class:`~lightning_accum.EProp` record.
 
     Args:
-        size: number of neurons.
+        size: number of neurons, or the shape of the layer.
         tc_mem: time constant of the membrane :math:`\tau`, in ms.
         v_threshold: threshold :math:`v_\text{th}`.
         beta: strength :math:`\beta` of the adaptation, by which a spike raises the threshold.
@@ -106,7 +116,7 @@ class SurrogateLIF(StateModule):
 
     def __init__(
         self,
-        size: int,
+        size: int | Sequence[int],
         tc_mem: float = 20.0,
         v_threshold: float = 1.0,
         beta: float = 0.0,
@@ -120,8 +130,6 @@ class SurrogateLIF(StateModule):
         spike_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        fits = isinstance(size, int) and not isinstance(size, bool) and size >= 0
-        check_value(fits, "size", size, "a number of neurons")
         check_finite(v_threshold=v_threshold, beta=beta)
         check_times(0.0, dt, time_dim)
         check_spike_dtype(spike_dtype)
@@ -135,8 +143,8 @@ class SurrogateLIF(StateModule):
         surrogate = Triangular(width=v_threshold) if surrogate is None else surrogate
         should = "a surrogate, such as `Triangular()`"
         check_type(isinstance(surrogate, Surrogate), "surrogate", surrogate, should)
-        self.size = size
-        self._sizes = (None, size)
+        self.size = layer_shape(size)
+        self._sizes = (None, neurons := math.prod(self.size))
         self.tc_mem, self.v_threshold = tc_mem, v_threshold
         self.beta, self.tc_adaptation, self.surrogate = beta, tc_adaptation, surrogate
         self.gradient: Gradient = gradient
@@ -145,7 +153,7 @@ class SurrogateLIF(StateModule):
         self.decay = decay_in_step("tc_mem", tc_mem, dt)
         self.decay_adaptation = decay_in_step("tc_adaptation", tc_adaptation, dt)
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
-        self.recurrent = RecurrentLinear(size) if recurrent else None
+        self.recurrent = RecurrentLinear(neurons) if recurrent else None
         self.reset()
 
     @property
@@ -185,17 +193,17 @@ class SurrogateLIF(StateModule):
 
     def _load(self, like: Tensor) -> SurrogateState:
         """Returns the state for a batch ``[B, N]``; at rest if it is of another shape."""
-        kept = [self._state[name] for name in SurrogateState._fields]
-        if any(value is None or value.shape != like.shape for value in kept):
-            return SurrogateState(*(torch.zeros_like(like) for _ in kept))
-        return SurrogateState(*(value.to(like, copy=True) for value in kept if value is not None))
+        if self.gradient != "time":
+            self.detach()
+        kept = self._kept(like, like.shape, copy=True)
+        return SurrogateState(*(kept or (torch.zeros_like(like) for _ in self._state)))
 
     # ------------------------------------------------------------------ a call
     def forward(self, x: Tensor) -> Tensor:
         """Integrates an input current.
 
         Args:
-            x: input current, shape ``[B, N]``, or ``[T, B, N]`` with ``time_dim=0``.
+            x: input current, shape ``[B, *size]``, or ``[T, B, *size]`` with ``time_dim=0``.
 
         Returns:
             Spikes, 0 or 1, in the shape of ``x``, floating-point.
@@ -203,26 +211,33 @@ class SurrogateLIF(StateModule):
         Raises:
             ValueError: if the shape does not fit.
         """
-        steps = steps_of(x, (self.size,), self.time_dim, least_steps=1)
-        current = steps.to(dtype := at_least_float32(x.dtype))
+        steps = steps_of(x, self.size, self.time_dim, least_steps=1)
+        current = steps.to(dtype := at_least_float32(x.dtype)).flatten(2)
         run = self._run(current, self._load(current.detach()[0]))
-        self._state = {k: v.detach() for k, v in run.state._asdict().items()}
+        spikes = self._keep(run.raster[1:], **run.state._asdict())
         if not is_traced():
             self.steps_since_reset += len(current)
         if self.keep_states:
-            kept = run.membrane.detach(), run.threshold.detach()
-            self.membrane, self.threshold = kept if self.time_dim == 0 else (x[0] for x in kept)
+            self.membrane = self._shaped(run.membrane.detach())
+            self.threshold = self._shaped(run.threshold.detach())
         own = x.dtype if x.is_floating_point() else dtype
-        raster = run.raster.to(own if self.spike_dtype is None else self.spike_dtype)
+        given = own if self.spike_dtype is None else self.spike_dtype
         if self.recurrent is not None:
-            before_each = raster[:-1].detach()
+            before_each = run.raster[:-1].detach().to(given)
             self.recurrent(before_each if self.time_dim == 0 else before_each[0], computed=True)
-        return raster[1:] if self.time_dim == 0 else raster[1]
+        return self._shaped(spikes.to(given))
+
+    def _shaped(self, sequence: Tensor) -> Tensor:
+        """Returns ``[T, B, N]`` in the shape of the layer, without time if a call is a step."""
+        if len(self.size) > 1:
+            sequence = sequence.unflatten(-1, self.size)
+        return sequence if self.time_dim == 0 else sequence[0]
 
     def _run(self, current: Tensor, before: SurrogateState) -> SurrogateRun:
         """Runs a sequence with as much of a graph as ``gradient`` asks for."""
         recurrent = None if self.recurrent is None else self.recurrent.weight
-        learns = current.requires_grad or (recurrent is not None and recurrent.requires_grad)
+        learns = current.requires_grad or before.v.requires_grad
+        learns = learns or (recurrent is not None and recurrent.requires_grad)
         if self.gradient == "time" and learns and torch.is_grad_enabled():
             return self._integrate(current, before)
         constants = (self.decay, self.v_threshold, self.beta, self.decay_adaptation)

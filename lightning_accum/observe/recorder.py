@@ -227,6 +227,8 @@ class WindowRecorder(Reducer):
         validate: whether to check that spikes are 0 or 1: on the CPU at once, on an accelerator
             when :meth:`confirm` is called.
         label: where the activity is seen, for messages.
+        sample_dims: number of dimensions of one sample. A step that has only these gets a batch of
+            one. By default the first dimension is the batch.
         holds: whether the first sequence of a window may be held itself, instead of a copy, because
             its module makes new memory in each call; or, of booleans, finds their events.
 
@@ -249,6 +251,7 @@ class WindowRecorder(Reducer):
         *,
         validate: bool = True,
         label: str = "in a recorder",
+        sample_dims: int | None = None,
         holds: bool = False,
     ) -> None:
         super().__init__()
@@ -256,7 +259,7 @@ class WindowRecorder(Reducer):
         should = "None (a call per step, `[B, ...]`) or 0 (a call per sequence, `[T, B, ...]`)"
         check_value(fits, "time_dim", time_dim, should)
         self.spikes, self.time_dim = spikes, time_dim
-        self.label, self.holds = label, holds
+        self.label, self.sample_dims, self.holds = label, sample_dims, holds
         self._check = SpikeCheck(label) if spikes and validate else None
 
     @property
@@ -289,6 +292,8 @@ class WindowRecorder(Reducer):
             self._record_sequence(observation)
             return
         step = observation.detach() if observation.requires_grad else observation
+        if step.ndim == self.sample_dims:
+            step = step.unsqueeze(0)
         self._check_shape(step, step.shape)
         if check is not None and step.dtype is not torch.bool:
             check.look(step)

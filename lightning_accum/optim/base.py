@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_mapping
+from lightning_accum.distributed.shards import any_process, local
 from lightning_accum.optim._kernels import count_versions
 from lightning_accum.optim._options import check_options
 from lightning_accum.optim._states import as_real, seal, unseal, warn_of_no_maximum
@@ -138,7 +139,10 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 result = closure()
+        begins = not self.state
         batches, grads = self._planned()
+        if begins and _only_looks(self.param_groups, grads):
+            return result
         plan, self._plan = self._plan, None  # After an error, the next step makes a new plan.
         for group, batch, own in zip(self.param_groups, batches, grads, strict=True):
             if own:
@@ -269,6 +273,15 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 
 
 _grad = attrgetter("grad")
+
+
+def _only_looks(groups: Sequence[Group], grads: Sequence[Sequence[Tensor]]) -> bool:
+    """Returns whether all rates are zero, on the host, and all gradients."""
+    # So torch's `get_optimizer_state_dict` steps an optimizer that has no state yet, to save it.
+    rates = (group["lr"] for group in groups)
+    if any((isinstance(lr, Tensor) and not lr.is_cpu) or lr != 0 for lr in rates):
+        return False
+    return not any(any_process(local(g).any(), g) for own in grads for g in own)
 
 
 class Batch:

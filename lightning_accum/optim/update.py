@@ -79,12 +79,12 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._begin_states()
 
     def _begin_states(self) -> None:
-        """Gives sharded parameters a state that is never read."""
-        # To save an optimizer without states, torch has it step at a rate of zero, which would
-        # clear the pending updates, and cannot load the checkpoint.
+        """Gives parameters a state that is never read."""
+        # To save an optimizer without states, torch's `get_optimizer_state_dict` has it step at a
+        # rate of zero, which would clear the pending updates, and cannot load the checkpoint.
         for group in self.param_groups:
-            for param in filter(is_sharded, group["params"]):
-                self.state.setdefault(param, {"sharded": torch.ones(1, device=param.device)})
+            for param in group["params"]:
+                self.state.setdefault(param, {"unused": torch.zeros(1, device=param.device)})
 
     @property
     def ids(self) -> set[int]:
@@ -126,6 +126,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
                 group["params"][at : at + (not shared)] = [now]
         if not shared and then in self.state:
             self.state[now] = self.state.pop(then)
+        self._begin_states()
 
     def attach(
         self,
@@ -173,7 +174,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         check_mapping("state_dict", state_dict)
         for group in checked_parts(self, state_dict)[1]:
             check_options({"lr": None, **group})
-        super().load_state_dict(state_dict)
+        super().load_state_dict({**state_dict, "state": {}})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

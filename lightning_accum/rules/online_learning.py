@@ -82,9 +82,9 @@ def learn_online(
         )
     if trainer.hosted:
         raise ValueError(
-            f"A trainer of `{trainer.title}` should learn online by itself. Found it in a callback or"
-            " a FabricCellTrainer, which evaluates and applies it at the end of each batch: leave"
-            " it out there, and register the layer's cell with the trainer."
+            f"A trainer of `{trainer.title}` should learn online by itself. Found it in a callback"
+            " or a FabricCellTrainer, which evaluates and applies it at the end of each batch:"
+            " leave it out there, and register the layer's cell with the trainer."
         )
     if processes() > 1:
         raise ValueError(
@@ -94,7 +94,7 @@ def learn_online(
         )
     if not trainer.training:
         warnings.warn(
-            f"A trainer of `{trainer.title}` should be in training mode to learn online. Found"
+            f"The trainer of `{trainer.title}` should be in training mode to learn online. Found"
             " evaluation mode, in which it records nothing: call `train()` on the rule, or the"
             " layer itself if nothing should be learned.",
             RuntimeWarning,

@@ -89,7 +89,7 @@ def fit_rates(
         (None, None)
         >>> secret()
         >>> change = unit.cell.updater.weight.update(layer.connection.weight)
-        >>> found = fit_rates(RuleTrainer(STDP(1.0, -1.0)), pre, post, change, tune=["tc_post", "tc_pre"])
+        >>> found = fit_rates(STDP(1.0, -1.0), pre, post, change, tune=["tc_post", "tc_pre"])
         >>> {name: round(value, 3) for name, value in found.values.items()}
         {'lr_post': 0.02, 'lr_pre': -0.01, 'tc_post': 30.0, 'tc_pre': 10.0}
     """
@@ -160,7 +160,7 @@ class _Problem:
         self.change = given.pop("change").detach().double().flatten()
         self.weight, self.inputs = given.pop("weight", None), given
         trainer = rule if isinstance(rule, RuleTrainer) else RuleTrainer(rule)
-        self.rule, self.options = trainer.rule, trainer.options
+        self.rule, self.options, self.title = trainer.rule, trainer.options, trainer.title
         self.settings = vars(self.rule)
         rates = rates_in(self.settings)
         self.rates = {name: float(rate) for name, rate in rates.items() if rate}  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ class _Problem:
             )
         if states := self.rule.states():
             raise ValueError(
-                f"Argument `rule` should learn from activity alone. Found `{type(self.rule).__name__}`,"
+                f"Argument `rule` should learn from activity alone. Found `{self.title}`,"
                 f" which records {quoted(states)} of its neuron."
             )
 
@@ -179,7 +179,7 @@ class _Problem:
         known = [key for key in self.settings if key == "tc" or key.startswith("tc_")]
         if name not in known:
             raise ValueError(
-                f"Argument `tune` should name time constants of `{type(self.rule).__name__}`, which are"
+                f"Argument `tune` should name time constants of `{self.title}`, which are"
                 f" {known}. Found `{name}`{nearest(name, known)}"
             )
         return float(self.settings[name])
@@ -191,7 +191,7 @@ class _Problem:
         if self.weight is None and not torch.equal(columns, self.columns(at, fill=0.5)):
             raise ValueError(
                 f"Argument `weight` should be the weights before each window, on which the change"
-                f" by `{type(self.rule).__name__}` depends. Found None."
+                f" by `{self.title}` depends. Found None."
             )
         norms = columns.norm(dim=0)
         idle = [name for name, norm in zip(self.rates, norms, strict=True) if norm == 0]

@@ -35,7 +35,8 @@ class TripletSTDP(Rule):
         >>> from lightning_accum import Serial, TripletSTDP, RuleTrainer
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0))
+        >>> rule = TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0)
+        >>> trainer = RuleTrainer(rule)
         >>> unit = trainer.register_cell("enc", layer.cell)
         >>> for spike in (1.0, 1.0):
         ...     _ = layer(torch.tensor([[spike]]))

@@ -177,10 +177,11 @@ class SpikeRows:
             self._raster = raster
             self._length, self._shape = len(raster), raster.shape[1:]
             samples, room = self._shape[:-1].numel(), raster.numel() // USUAL
-            self._events = torch.empty(2, room + AT_ONCE, dtype=torch.int32).unbind(0)
-            self._starts = torch.empty(self._length * samples, dtype=torch.int32)
-            places = arguments(raster, *self._events, self._starts)
-            self._record = _Record(*places, samples, self._shape[-1], room)
+            sizes = 2 * [room + AT_ONCE] + [self._length * samples]
+            self._memory = torch.empty(sum(sizes), dtype=torch.int32)
+            *self._events, self._starts = self._memory.split(sizes)
+            self._record = _Record(B=samples, E=self._shape[-1], room=room)
+            self._places: tuple[int, int] | None = None
             self._at = At(ctypes.addressof(self._record))
             self._write = kernel.record_step
 
@@ -192,6 +193,11 @@ class SpikeRows:
             return None
         if not library.is_plain(step) or step.shape != self._shape:
             return None
+        places = self._raster.data_ptr(), self._memory.data_ptr()
+        if places != self._places:  # as `share_memory_` of a window moves it
+            record, self._places = self._record, places
+            found = arguments(self._raster, *self._events, self._starts)
+            record.raster, record.rows, record.columns, record.starts = found
         count: int = self._write(self._at, *arguments(step, row))
         return count
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import math
 import os
 import threading
@@ -42,6 +43,7 @@ _SHARE = 1 << 15  # elements from which another thread is worth a call
 # Bytes that a thread keeps: two traces of a piece of a window.
 _KEPT = 1 << 26
 
+_logger = logging.getLogger("lightning_accum")
 _failures: dict[torch.dtype, str] = {}
 _kernels: list[Kernel] = []
 _PROCESS = os.getpid()
@@ -82,9 +84,16 @@ def library(dtype: torch.dtype) -> Kernel | None:
     try:
         return _loaded(_REAL[dtype])
     except _Unavailable as reason:
-        _failures[dtype] = str(reason)
+        found, is_meant = str(reason), reason.is_meant
     except (OSError, AttributeError) as error:
-        _failures[dtype] = f"it could not be loaded ({error})"
+        found, is_meant = f"it could not be loaded ({error})", False
+    if not _failures and not is_meant:
+        _logger.warning(
+            "The compiled kernel should load. Found that %s. Plain torch does its work, and takes"
+            " longer.",
+            found,
+        )
+    _failures[dtype] = found
     return None
 
 
@@ -94,13 +103,17 @@ def why_not() -> str | None:
 
 
 class _Unavailable(Exception):
-    """Says why there is no kernel."""
+    """Says why there is no kernel, and whether somebody has decided so."""
+
+    def __init__(self, reason: str, is_meant: bool = False) -> None:
+        super().__init__(reason)
+        self.is_meant = is_meant
 
 
 def _loaded(real: str) -> Kernel:
     wanted = os.environ.get(SWITCH, "1")
     if wanted == "0":
-        raise _Unavailable(f"{SWITCH}=0 switches it off")
+        raise _Unavailable(f"{SWITCH}=0 switches it off", is_meant=True)
     path = str(_checked())
     levels = _LEVELS[: 1 + ctypes.CDLL(path).level_float_baseline()]
     if wanted not in ("1", *levels):
@@ -115,11 +128,15 @@ def _checked() -> Path:
         record = json.loads((_FOLDER / "kernel.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise _Unavailable(f"it was not built; {REBUILD}") from None
+    if not isinstance(record, dict):
+        raise _Unavailable("its record is damaged; install the package again")
     sources = sorted(_FOLDER.glob("*.[ch]"))  # which only an editable installation has
     if sources and record.get("sources") != _checksum(*sources):
         raise _Unavailable(f"its sources have changed since it was built; {REBUILD}")
     if "missing" in record:
-        raise _Unavailable(f"it was not built with the package ({record['missing']})")
+        raise _Unavailable(
+            f"it was not built with the package ({record['missing']})", is_meant=True
+        )
     if record.get("library") != _checksum(library):
         raise _Unavailable("its file is damaged; install the package again")
     return library
@@ -191,10 +208,13 @@ def kernel_for(dtype: torch.dtype) -> Kernel | None:
     return None if is_traced() else library(dtype)
 
 
+_TYPES, _STRIDED = frozenset((Tensor, torch.nn.Parameter)), torch.strided
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Returns whether C reads the memory of a tensor as torch does."""
-    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-    return plain and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+    plain = type(tensor) in _TYPES and tensor.layout is _STRIDED and tensor.is_cpu
+    return plain and tensor.is_contiguous() and not tensor.is_neg()
 
 
 def are_places(*tensors: Tensor) -> bool:
@@ -207,7 +227,7 @@ def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]
     for each, shape in tensors:
         if each is None:
             continue
-        if not is_plain(each) or each.dtype != dtype or tuple(each.shape) != tuple(shape):
+        if not is_plain(each) or each.dtype is not dtype or each.shape != tuple(shape):
             return False
     return True
 
@@ -236,7 +256,14 @@ def arguments(*values: Any) -> list[Any]:
     return found
 
 
+_OUTSIDE = (
+    "Events should be in the rows and columns of their raster. Found others.",
+    "Synapses should lead to neurons of the connection. Found others: load its state again.",
+)
+OTHERS = 2  # what a function returns that has found such synapses
+
+
 def check_done(code: int) -> None:
     """Raises an ``IndexError`` if a function has found an index that is outside."""
     if code:
-        raise IndexError("Events should be in the rows and columns of their raster. Found others.")
+        raise IndexError(_OUTSIDE[code - 1])

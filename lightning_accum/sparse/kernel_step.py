@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, is_plain, kernel_for
+from lightning_accum.sparse.kernel_library import At, Int, Real, is_plain, kernel_for
 
 _BYTES, _NUMBERS, _SCALED, _CUMULATIVE, _NEAREST = range(5)
 
@@ -60,24 +60,30 @@ class StepMemory:
         origins = [*seen, *(seen[each.place] for each in traces)]  # of the shape of each value
         rows, inputs = origins[products[0].pre].shape
         outputs = origins[products[0].post].shape[1]
+        homes = {each.pre: at for at, each in enumerate(products)}
+        own = [each.numel() for place, each in enumerate(origins) if place not in homes]
+        sides = len(products) * rows * outputs, len(products) * rows * inputs
         with torch.inference_mode(False):
-            self.left = torch.empty(len(products) * rows, outputs, dtype=dtype)
-            self.right = torch.empty(len(products) * rows, inputs, dtype=dtype)
+            self._memory = torch.empty(sum((*sides, *own)), dtype=dtype)
+            left, right, *others = self._memory.split([*sides, *own])
+            self.left, self.right = left.view(-1, outputs), right.view(-1, inputs)
             lefts, rights = self.left.split(rows), self.right.split(rows)
-            homes = {each.pre: right for each, right in zip(products, rights, strict=True)}
+            rest = iter(others)
             self.values = [
-                homes[place] if place in homes else torch.empty(each.shape, dtype=dtype)
+                rights[homes[place]] if place in homes else next(rest).view(each.shape)
                 for place, each in enumerate(origins)
             ]
         operations: list[_Operation] = []
+        self._offsets: list[tuple[int, int]] = []  # bytes from the memory's start
 
         def add(kind: int, factor: float, of: int, source: Tensor, to: Tensor) -> int:
-            places = arguments(source, to)
-            operations.append(_Operation(kind, to.numel(), of, factor, 0.0, *places))
+            operations.append(_Operation(kind, to.numel(), of, factor, 0.0))
+            offsets = (each.storage_offset() * dtype.itemsize for each in (source, to))
+            self._offsets.append((next(offsets), next(offsets)))
             return len(operations) - 1
 
         for each, value in zip(seen, self.values, strict=False):
-            add(_BYTES if each.dtype == torch.bool else _NUMBERS, 1.0, -1, each, value)
+            add(_BYTES if each.dtype == torch.bool else _NUMBERS, 1.0, -1, value, value)
         self._traces = [
             add(
                 _NEAREST if trace.mode == "nearest" else _CUMULATIVE,
@@ -85,14 +91,17 @@ class StepMemory:
             )
             for trace, value in zip(traces, self.values[len(seen) :], strict=True)
         ]
-        sides: list[int] = []
-        for (post, pre, rate), left, right in zip(products, lefts, rights, strict=True):
-            sides += add(_SCALED, rate, post, self.values[post], left), pre
-            if self.values[pre] is not right:
-                add(_SCALED, 1.0, pre, self.values[pre], right)
+        pairs: list[int] = []
+        for (post, pre, rate), one, two in zip(products, lefts, rights, strict=True):
+            pairs += add(_SCALED, rate, post, self.values[post], one), pre
+            if self.values[pre] is not two:
+                add(_SCALED, 1.0, pre, self.values[pre], two)
         self._operations = (_Operation * len(operations))(*operations)
-        self._seen = seen  # which C reads
-        found = (Int * len(sides))(*sides)
+        # What C reads, as tensors of its own, whose sizes nobody changes. Their memory may move, as
+        # by `share_memory_`.
+        self._seen = [each.view(each.shape) for each in seen]
+        self._places: list[int] = []
+        found = (Int * len(pairs))(*pairs)
         sizes = Int(len(products)), Int(rows)
         self._arguments = self._operations, Int(len(operations)), found, *sizes
         self._kernel = kernel_for(dtype)
@@ -123,5 +132,16 @@ class StepMemory:
         """Makes the next step, and returns a bound of the elements of ``left.T @ right``."""
         # It is one function written in C: an interrupt comes before or after it.
         assert self._kernel is not None
+        places = [each.data_ptr() for each in (self._memory, *self._seen)]
+        if places != self._places:
+            self._place(*places)
         bound: float = self._kernel.make_step(*self._arguments)
         return bound
+
+    def _place(self, start: int, *seen: int) -> None:
+        """Sets where C reads and writes, by the addresses of the memory and of the activities."""
+        for operation, (source, to) in zip(self._operations, self._offsets, strict=True):
+            operation.source, operation.to = start + source, start + to
+        for operation, place in zip(self._operations, seen, strict=False):
+            operation.source = place
+        self._places = [start, *seen]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -82,8 +82,7 @@ class NeuronSteps:
 
     def __init__(self, since_reset: float = math.inf) -> None:
         self.since_reset = since_reset
-        self._settings: object = None
-        self._v: Tensor | None = None
+        self._settings: object = None  # None if there are no steps to take
 
     def begin(
         self,
@@ -95,17 +94,16 @@ class NeuronSteps:
         settings: object,  # what has to be equal in the next steps
     ) -> None:
         """Prepares the steps after one, if there is a kernel for them."""
-        self._v, dtype, elements = None, v.dtype, v.numel()
+        self._settings, dtype, elements = None, v.dtype, v.numel()
         kernel = library.kernel_for(dtype)
         fits = v.ndim == 2 and library.are_values(dtype, (v, v.shape), (hold, v.shape))
         fits = fits and spike_dtype in (torch.bool, dtype)
         if kernel is None or not fits or not elements or library.threads_among(2, elements) > 1:
             return
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
-        self._v, self._hold, self._settings = v, hold, settings
+        self._settings, self._holds = settings, period > 0
         sizes = (1, *v.shape, spike_dtype == torch.bool, period)
-        places = arguments(None, v, hold if period else None, None, None)
-        self._neurons = _Neurons(*sizes, *constants, *places)
+        self._neurons = _Neurons(*sizes, *constants, *arguments(None, None, None, None, None))
         with torch.inference_mode(False):
             self._memory = torch.empty(_WORK, dtype=dtype, device="cpu")
         self._arguments = ctypes.byref(self._neurons), *arguments(self._memory), 1
@@ -115,21 +113,28 @@ class NeuronSteps:
         self, current: Tensor, state: dict[str, Tensor | None], settings: object
     ) -> Tensor | None:
         """Returns the spikes of one more step; ``None``, with no change, if it is another."""
-        v = self._v
-        if v is None or is_traced() or settings != self._settings:
+        if self._settings is None or is_traced() or settings != self._settings:
             return None
-        if state["voltage"] is not v or state["hold"] is not self._hold:
+        v, neurons = state["voltage"], self._neurons
+        if type(current) is not Tensor or not self._fits(current) or not self._fits(v):
             return None
-        if type(current) is not Tensor or not library.is_plain(current):
-            return None
-        if current.dtype is not self._dtype or current.shape != self._shape:
-            return None
+        if self._holds:
+            hold = state["hold"]
+            if not self._fits(hold):
+                return None
+            neurons.hold = hold.data_ptr()
         out = torch.empty_like(current, dtype=self._spike_dtype)
-        neurons = self._neurons
-        neurons.current, neurons.out = current.data_ptr(), out.data_ptr()
+        neurons.current, neurons.v, neurons.out = current.data_ptr(), v.data_ptr(), out.data_ptr()
         self._integrate(*self._arguments)
         self.since_reset += 1
         return out
+
+    def _fits(self, value: Tensor | None) -> TypeGuard[Tensor]:
+        """Returns whether C may read or write a value of the state."""
+        # `share_memory_`, `resize_` and `.data = ...` move the memory of the same object.
+        if value is None or value.dtype is not self._dtype or value.shape != self._shape:
+            return False
+        return library.is_plain(value)
 
 
 _TOGETHER = 4096  # neurons that a thread works on at a time

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from lightning_accum._compat.torch import is_traced, version
+from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events, density
@@ -53,6 +52,8 @@ def transmit(
 def plain_transmit(x: Tensor, weight: Tensor, targets: Synapses) -> Tensor:
     """Returns the same, the plain form: the sum over the synapses of each target."""
     offsets = targets.starts[:-1].to(targets.others.dtype)
+    if offsets.is_cpu and bool((targets.starts.diff() < 0).any() | targets.starts[0]):
+        library.check_done(library.OTHERS)  # which torch would read
     rows = as_numbers(x, weight.dtype).t().contiguous()
     if not rows.numel() or not len(weight):
         return weight.new_zeros(len(x), len(offsets))
@@ -122,24 +123,25 @@ def _by_events(
     x: Tensor, weight: Tensor, sources: Synapses, targets: int, events: Events | None
 ) -> Tensor | None:
     """Returns what the events of an input transmit; ``None`` if there is no kernel."""
-    kernel = _kernel_for(sources, targets, weight)
-    if kernel is None:
+    kernel = _kernel_for(sources, x.shape[1], weight)
+    if kernel is None or weight.shape != sources.others.shape:
         return None
     events, shares = _events_of(x, weight.dtype, events)
     starts = events.row_starts()
-    if not library.are_places(starts, events.columns):
+    if not library.are_places(starts, events.columns) or starts.shape != x.shape[:1]:
         return None
     out, weight = torch.empty(len(x), targets, dtype=weight.dtype), sources.in_order(weight)
-    index = starts, events.columns, shares, len(events), *x.shape, targets, *sources[:2]
+    found = starts, events.columns, shares, len(events), *x.shape, targets
+    synapses = *sources[:2], len(weight), weight
     threads = library.threads_among(len(x), _work(events, sources))
-    library.check_done(kernel.transmit_events(*arguments(*index, weight, out, threads)))
+    library.check_done(kernel.transmit_events(*arguments(*found, *synapses, out, threads)))
     return out
 
 
 def _visited(own: Tensor, values: Tensor, index: Synapses) -> Tensor | None:
     """Returns sums in the order of an index, by its neurons' events in some rows at a time."""
-    kernel = _kernel_for(index, values.shape[1], values)
-    if kernel is None:
+    kernel = _kernel_for(index, own.shape[1], values)
+    if kernel is None or len(own) != len(values):
         return None
     out = values.new_zeros(len(index.others))
     rows = max(1, _CHUNK // max(1, own.shape[1]))
@@ -150,7 +152,8 @@ def _visited(own: Tensor, values: Tensor, index: Synapses) -> Tensor | None:
             return None
         found = starts, events.columns, shares, len(events), *some.shape, values.shape[1]
         threads = library.threads_among(own.shape[1], _work(events, index))
-        library.check_done(kernel.sum_events(*arguments(*found, *index[:2], others, out, threads)))
+        synapses = *index[:2], len(out), others
+        library.check_done(kernel.sum_events(*arguments(*found, *synapses, out, threads)))
     return out
 
 
@@ -169,21 +172,10 @@ def _work(events: Events, index: Synapses) -> int:
     return len(events) * len(index.others) // max(1, len(index.starts) - 1)
 
 
-_checked: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def _kernel_for(index: Synapses, ends: int, values: Tensor) -> Kernel | None:
-    """Returns the kernel if C may read an index and values; an index is checked when it changes."""
-    if not library.is_plain(values) or not library.has_kernel(values.device, values.dtype):
-        return None
+def _kernel_for(index: Synapses, neurons: int, values: Tensor) -> Kernel | None:
+    """Returns the kernel if C may read an index of so many neurons; it checks what it visits."""
     starts, others, _ = index
-    fits = library.are_places(others) and library.is_plain(starts)
-    if not (fits and starts.dtype == torch.int64):
+    fits = library.are_places(others) and library.is_plain(values) and library.is_plain(starts)
+    if not fits or starts.dtype != torch.int64 or starts.shape != (neurons + 1,):
         return None
-    kernel = library.kernel_for(values.dtype)
-    state = version(others), version(starts), starts.data_ptr(), ends
-    if kernel is not None and _checked.get(others) != state:
-        if not kernel.are_synapses(*arguments(starts, len(starts) - 1, others, len(others), ends)):
-            raise IndexError("Synapses should lead to neurons of the connection. Found others.")
-        _checked[others] = state
-    return kernel
+    return library.kernel_for(values.dtype)

@@ -224,12 +224,10 @@ class Accumulator(states.CheckedState):
             self._combined = self.of_all_processes = False
         self.records.clear()
 
-    def rearrange(self, move: Callable[[Tensor], Tensor]) -> None:
-        """Moves the elements of what is pending, as those of the parameter have moved."""
-        for part in (self._pos, self._neg):
-            part.rearrange(move)
-        for record in self.records:
-            record.rearrange(move)
+    def rearranging(self, move: Callable[[Tensor], Tensor]) -> list[partial[None]]:
+        """Returns calls that move the elements of what is pending, as the parameter's move."""
+        each = self._pos, self._neg, *self.records
+        return [call for part in each for call in part.rearranging(move)]
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""

@@ -19,7 +19,7 @@ from lightning_accum._checks import (
 )
 from lightning_accum.distributed.shards import is_sharded, local
 from lightning_accum.functional.dtypes import widened
-from lightning_accum.updates.targets import Target
+from lightning_accum.updates.targets import Target, by_output
 
 Constraint: TypeAlias = Callable[[Tensor], Any]  # changes a parameter in place
 
@@ -73,8 +73,12 @@ class Clamp:
 class Normalize:
     r"""Scales each output's incoming weights to one norm, :math:`\lVert w_o \rVert_p = n`.
 
-    Those of a :class:`~lightning_accum.nn.SparseLinear` are the weights of the output's synapses. A
-    row of zeros stays unchanged, and so does one whose norm is too small for its precision.
+    Outputs are the first dimension of a parameter, but the last of an embedding, and the channels
+    that a transposed convolution gives out; the weights of an output of a
+    :class:`~lightning_accum.nn.SparseLinear` are those of its synapses. A call on a tensor takes
+    its first dimension: for another one, as in a module of your own, pass or register a call on a
+    view, ``lambda w: Normalize()(w.T)``. A row of zeros stays unchanged, and so does one whose norm
+    is too small for its precision.
 
     Args:
         norm: the norm :math:`n` of each output's weights.
@@ -214,10 +218,14 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
 
 
 def _called(fn: Constraint, param: Tensor, module: nn.Module, name: str) -> object:
-    """Calls a constraint, on the synapses of each output if it has them and they are a vector."""
+    """Calls a constraint; one that has ``on_synapses`` is called on the weights of each output."""
     grouped, outputs_of = getattr(fn, "on_synapses", None), getattr(module, "outputs_of", None)
-    outputs = outputs_of(name) if callable(grouped) and callable(outputs_of) else None
-    return fn(param) if outputs is None or grouped is None else grouped(param, *outputs)
+    if not callable(grouped):
+        return fn(param)
+    outputs = outputs_of(name) if callable(outputs_of) else None
+    if outputs is not None:
+        return grouped(param, *outputs)
+    return [fn(view) for view in by_output(module, name, param)]
 
 
 def _limits(fn: Constraint) -> Limits:

@@ -248,11 +248,11 @@ class Part:
         self._kept = [moved(value) for value in self._kept]
         self._deferred = [(moved(left), moved(right), by) for left, right, by in self._deferred]
 
-    def rearrange(self, move: Callable[[Tensor], Tensor]) -> None:
-        """Moves the elements of what is pending; none of it is deferred."""
-        if self.count and self._total is not None:
-            self._total = move(self._total)
-        self._kept = [move(value) for value in self._kept]
+    def rearranging(self, move: Callable[[Tensor], Tensor]) -> list[partial[None]]:
+        """Returns calls that move the elements of what is pending; none of it is deferred."""
+        total = move(self._total) if self.count and self._total is not None else self._total
+        kept = [move(value) for value in self._kept]
+        return [partial(setattr, self, "_total", total), partial(setattr, self, "_kept", kept)]
 
     def _writable_total(
         self, shape: torch.Size, dtype: torch.dtype, device: torch.device, onto: bool

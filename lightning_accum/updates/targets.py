@@ -13,6 +13,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from lightning_accum._compat.torch import own_tensor
 from lightning_accum.updates.accumulator import Accumulator
 
+_TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d  # [in, out, ...]
+
 
 class Target(NamedTuple):
     """A parameter for which a change is pending, for one call of its updater."""
@@ -32,6 +34,16 @@ def parameter_of(module: nn.Module, name: str) -> Tensor | None:
     if found is None and own_tensor(module, f"{name}_mask") is not None:
         found = own_tensor(module, f"{name}_orig")
     return found
+
+
+def by_output(module: nn.Module, name: str, param: Tensor) -> list[Tensor]:
+    """Returns views of a parameter, one for each group, whose first dimension counts outputs."""
+    if name.removesuffix("_orig") == "weight":  # or what `torch.nn.utils.prune` made of it
+        if isinstance(module, _TRANSPOSED):
+            return [group.transpose(0, 1) for group in param.chunk(module.groups)]
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            return [param.transpose(0, 1)]
+    return [param]
 
 
 def follow_synapses(module: nn.Module, follower: Any) -> None:

@@ -170,11 +170,14 @@ class Updater(CheckedState):
         self._parent = weakref.ref(module)
         follow_synapses(module, self)
 
-    def rearrange(self, module: nn.Module, move: Callable[[Tensor], Tensor]) -> None:
-        """Moves what is pending for the weight, whose synapses have moved."""
-        if module is self.known_parent and "weight" in self._accumulators:
-            self._accumulators["weight"].rearrange(move)
-            self.events.rearranged(self, ("weight",))
+    def rearranging(
+        self, module: nn.Module, move: Callable[[Tensor], Tensor]
+    ) -> list[partial[None]]:
+        """Returns calls that move what is pending for the weight, as its synapses move."""
+        if module is not self.known_parent or "weight" not in self._accumulators:
+            return []
+        self.events.rearranged(self, ("weight",))
+        return self._accumulators["weight"].rearranging(move)
 
     @property
     def user(self) -> object | None:

@@ -72,17 +72,13 @@ class Optimized(World):
         self.optimizer.load_state_dict(state)
 
 
-class Plain(la.IndependentCellTrainer):
-    """Accumulates its rate wherever a neuron fired."""
-
-    rate: float
+class Plain(la.CellTrainer):
+    """Accumulates a rate wherever a neuron fired."""
 
     def forward(self):
-        for unit in self:
-            post = unit.monitors["post"].peek()
-            unit.cell.updater.weight = (
-                unit.state.hyperparameters.rate * post.float().mean(0)[:, None]
-            )
+        for name, (cell, _) in self.named_cells:
+            post = self.get_monitor(name, "post").peek()
+            cell.updater.weight = 0.1 * post.float().mean(0)[:, None]
 
 
 # ---------------------------------------------------------------------------- updates
@@ -172,7 +168,8 @@ def observe_(reducer, i):
 
 
 # ---------------------------------------------------------------------------- learning
-def learner(trainer, post=False, delays=False, neuron=None, **parts):
+def learner(what, post=False, delays=False, neuron=None, **parts):
+    trainer = la.RuleTrainer(what) if isinstance(what, la.Rule) else what
     model = la.Serial(nn.Linear(3, 2, bias=False), Spike() if neuron is None else neuron)
     nn.init.constant_(model.connection.weight, 0.3)
     if delays:
@@ -192,24 +189,23 @@ def readout():
 def by_eprop(feedback, **options):
     def make():
         out, neuron = readout(), lann.SurrogateLIF(2, beta=0.5)
-        return learner(
-            la.RuleTrainer(la.EProp(0.3, feedback(out), **options)), neuron=neuron, readout=out
-        )
+        return learner(la.EProp(0.3, feedback(out), **options), neuron=neuron, readout=out)
 
     return make
 
 
 def learn_anew(world):
-    if hasattr(world, "readout") and hasattr(world.trainer.feedback, "bind"):
-        world.trainer.feedback.bind(world.readout)
-    name = "register_cell" if isinstance(world.trainer, la.IndependentCellTrainer) else "add_cell"
+    if hasattr(world, "readout") and hasattr(world.trainer.rule.feedback, "bind"):
+        world.trainer.rule.feedback.bind(world.readout)
+    name = "register_cell" if isinstance(world.trainer, la.RuleTrainer) else "add_cell"
     getattr(world.trainer, name)("cell", world.model.cell)
 
 
 def learn(world, i, **options):
     """Leaves a window half recorded, traces carried, and a change pending."""
     dtype = world.model.connection.weight.dtype
-    run = backward if isinstance(world.trainer, (la.OTTT, la.STLLR)) else nn.Module.__call__
+    rule = getattr(world.trainer, "rule", None)
+    run = backward if isinstance(rule, (la.OTTT, la.STLLR)) else nn.Module.__call__
     for t in range(2):
         run(world.model, raster(2 * i + t, 4, 3).to(dtype))
     if type(world.trainer) is not la.CellTrainer:
@@ -221,9 +217,10 @@ def learn(world, i, **options):
 
 
 def inputs_of(trainer, i):
-    if isinstance(trainer, (la.MSTDP, la.MSTDPET)):
+    rule = getattr(trainer, "rule", None)
+    if isinstance(rule, (la.MSTDP, la.MSTDPET)):
         return {"reward": 0.5}
-    return {"error": rand(i, 4, 2)} if isinstance(trainer, (la.EProp, la.DeltaRule)) else {}
+    return {"error": rand(i, 4, 2)} if isinstance(rule, (la.EProp, la.DeltaRule)) else {}
 
 
 def fed_back(make):
@@ -308,33 +305,26 @@ PAIRS = la.STDP, la.MSTDP, la.MSTDPET, la.WeightDependentSTDP
 RULES = {
     **{rule.__name__: lambda rule=rule: learner(rule(0.3)) for rule in RATES},
     **{rule.__name__: lambda rule=rule: learner(rule(0.3, -0.1)) for rule in PAIRS},
-    "Homeostasis": lambda: learner(la.RuleTrainer(la.Homeostasis(0.3, 100.0))),
-    "KernelSTDP": lambda: learner(la.RuleTrainer(la.KernelSTDP(functional.GaussianKernel(0.3)))),
-    "DelayAdjustedSTDP": lambda: learner(
-        la.RuleTrainer(la.DelayAdjustedSTDP(0.3, -0.1)), delays=True
-    ),
+    "Homeostasis": lambda: learner(la.Homeostasis(0.3, 100.0)),
+    "KernelSTDP": lambda: learner(la.KernelSTDP(functional.GaussianKernel(0.3))),
+    "DelayAdjustedSTDP": lambda: learner(la.DelayAdjustedSTDP(0.3, -0.1), delays=True),
     "DelayAdjustedKernelSTDP": lambda: learner(
-        la.RuleTrainer(la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3))), delays=True
+        la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3)), delays=True
     ),
     "Neuromodulator": lambda: learner(
-        la.RuleTrainer(la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0)))
+        la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0))
     ),
-    "TripletSTDP": lambda: learner(la.RuleTrainer(la.TripletSTDP(0.3, 0.2, -0.1, -0.2))),
-    "InhibitorySTDP": lambda: learner(la.RuleTrainer(la.InhibitorySTDP(0.3))),
+    "TripletSTDP": lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)),
+    "InhibitorySTDP": lambda: learner(la.InhibitorySTDP(0.3)),
     "Clopath": lambda: learner(
-        la.RuleTrainer(la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5)),
-        neuron=lann.SurrogateLIF(2, beta=0.5),
+        la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
     ),
-    "DeltaRule": lambda: learner(la.RuleTrainer(la.DeltaRule(0.3)), neuron=lann.LeakyIntegrator(2)),
+    "DeltaRule": lambda: learner(la.DeltaRule(0.3), neuron=lann.LeakyIntegrator(2)),
     "EProp": by_eprop(
         lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, regularization=0.1
     ),
-    "OTTT": lambda: learner(
-        la.RuleTrainer(la.OTTT(0.3)), neuron=lann.SurrogateLIF(2, gradient="step")
-    ),
-    "STLLR": lambda: learner(
-        la.RuleTrainer(la.STLLR(0.3, 0.2)), neuron=lann.SurrogateLIF(2, gradient="step")
-    ),
+    "OTTT": lambda: learner(la.OTTT(0.3), neuron=lann.SurrogateLIF(2, gradient="step")),
+    "STLLR": lambda: learner(la.STLLR(0.3, 0.2), neuron=lann.SurrogateLIF(2, gradient="step")),
 }
 SEQUENCE = (5, 2, 3)
 CASES = {
@@ -372,7 +362,10 @@ CASES = {
     ),
     "Serial": Case(lambda: la.Serial(Gate(), Spike()), forward((2, 2))),
     "CellTrainer": Case(lambda: learner(la.CellTrainer(), post=True), learn, learn_anew),
-    "IndependentCellTrainer": Case(lambda: learner(Plain(rate=0.1), post=True), learn, learn_anew),
+    "CellTrainer, own": Case(lambda: learner(Plain(), post=True), learn, learn_anew),
+    "RuleTrainer": Case(
+        lambda: learner(la.RuleTrainer(la.STDP(0.3, -0.1), dt=2.0)), learn, learn_anew
+    ),
     **{name: Case(make, learn, learn_anew) for name, make in RULES.items()},
     "DirectFeedback": Case(fed_back(lambda out: rules.DirectFeedback()), feed_back),
     "SymmetricFeedback": Case(fed_back(rules.SymmetricFeedback), feed_back, bind_anew),

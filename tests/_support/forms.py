@@ -7,9 +7,15 @@ import pytest
 
 from lightning_accum.engine import accumulate, forms
 from lightning_accum.engine.forms import Form, unmoved_side
+from lightning_accum.engine.products import Product
 from lightning_accum.sparse import event_sums, kernel_library
 
 FORMS = ("auto", "plain", "dense", "pre", "post")
+
+
+def products(terms):
+    """Terms of signals with data, as the engine sums them."""
+    return [Product(term, None) for term in terms]
 
 
 @contextmanager

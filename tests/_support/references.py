@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from trainers import trainer_of
 
 import lightning_accum as la
-from lightning_accum import RuleTrainer
 from lightning_accum.functional import ExponentialKernel
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
@@ -160,7 +160,7 @@ def homeostasis(state, x, y, one, known):
 
 
 class Case(NamedTuple):
-    make: Callable[..., la.Rule]
+    make: Callable[..., la.RuleTrainer]
     step: Callable[..., Iterator]  # of products
     spikes: bool = True
     modes: tuple[str, ...] = ("cumulative",)
@@ -170,41 +170,42 @@ class Case(NamedTuple):
 
 BOTH = ("cumulative", "nearest")
 RULES = {
-    "STDP": Case(lambda **o: la.RuleTrainer(la.STDP(**PAIR, **o)), pair, modes=BOTH),
+    "STDP": Case(partial(trainer_of, la.STDP, **PAIR), pair, modes=BOTH),
     "WeightDependentSTDP": Case(
-        lambda **o: la.RuleTrainer(la.WeightDependentSTDP(
-            **PAIR, power_pos=0.4, power_neg=2.0, w_min=-0.5, w_max=1.0, **o
-        )),
+        partial(
+            trainer_of, la.WeightDependentSTDP,
+            **PAIR, power_pos=0.4, power_neg=2.0, w_min=-0.5, w_max=1.0,
+        ),
         weight_dependent, modes=BOTH,
     ),
-    "InhibitorySTDP": Case(lambda **o: la.RuleTrainer(la.InhibitorySTDP(0.3, 30.0, 12.0, **o)), inhibitory),
-    "TripletSTDP": Case(lambda **o: la.RuleTrainer(la.TripletSTDP(**TRIPLET, **o)), triplet, modes=BOTH),
-    "MSTDP": Case(lambda **o: la.RuleTrainer(la.MSTDP(**PAIR, **o)), reward, modes=BOTH, rewarded=True),
+    "InhibitorySTDP": Case(partial(trainer_of, la.InhibitorySTDP, 0.3, 30.0, 12.0), inhibitory),
+    "TripletSTDP": Case(partial(trainer_of, la.TripletSTDP, **TRIPLET), triplet, modes=BOTH),
+    "MSTDP": Case(partial(trainer_of, la.MSTDP, **PAIR), reward, modes=BOTH, rewarded=True),
     "MSTDPET": Case(
-        lambda **o: la.RuleTrainer(la.MSTDPET(**PAIR, tc_eligibility=TAU, **o)),
+        partial(trainer_of, la.MSTDPET, **PAIR, tc_eligibility=TAU),
         pair, modes=BOTH, rewarded=True, eligible=True,
     ),
-    "KernelSTDP": Case(lambda **o: la.RuleTrainer(la.KernelSTDP(ExponentialKernel(*PAIR.values()), **o)), kernel),
-    "Homeostasis": Case(lambda **o: la.RuleTrainer(la.Homeostasis(0.3, 200.0, **o)), homeostasis),
-    "Hebb": Case(lambda **o: la.RuleTrainer(la.Hebb(0.3, **o)), hebb, spikes=False),
-    "AntiHebb": Case(lambda **o: la.RuleTrainer(la.AntiHebb(0.3, **o)), anti, spikes=False),
-    "Covariance": Case(lambda **o: la.RuleTrainer(la.Covariance(0.3, 7.0, **o)), covariance, spikes=False),
-    "BCM": Case(lambda **o: la.RuleTrainer(la.BCM(0.3, 7.0, **o)), bcm, spikes=False),
-    "Oja": Case(lambda **o: la.RuleTrainer(la.Oja(0.3, **o)), oja, spikes=False),
-    "WTAHebb": Case(lambda **o: la.RuleTrainer(la.WTAHebb(0.3, **o)), wta, spikes=False),
-    "SoftHebb": Case(lambda **o: la.RuleTrainer(la.SoftHebb(0.3, 0.7, **o)), soft, spikes=False),
+    "KernelSTDP": Case(
+        partial(trainer_of, la.KernelSTDP, ExponentialKernel(*PAIR.values())), kernel
+    ),
+    "Homeostasis": Case(partial(trainer_of, la.Homeostasis, 0.3, 200.0), homeostasis),
+    "Hebb": Case(partial(trainer_of, la.Hebb, 0.3), hebb, spikes=False),
+    "AntiHebb": Case(partial(trainer_of, la.AntiHebb, 0.3), anti, spikes=False),
+    "Covariance": Case(partial(trainer_of, la.Covariance, 0.3, 7.0), covariance, spikes=False),
+    "BCM": Case(partial(trainer_of, la.BCM, 0.3, 7.0), bcm, spikes=False),
+    "Oja": Case(partial(trainer_of, la.Oja, 0.3), oja, spikes=False),
+    "WTAHebb": Case(partial(trainer_of, la.WTAHebb, 0.3), wta, spikes=False),
+    "SoftHebb": Case(partial(trainer_of, la.SoftHebb, 0.3, 0.7), soft, spikes=False),
 }  # fmt: skip
 VARIANTS = {
     "STDP, one sign": Case(
-        lambda **o: la.RuleTrainer(la.STDP(**{**PAIR, "lr_pre": 0.2}, **o)),
+        partial(trainer_of, la.STDP, **{**PAIR, "lr_pre": 0.2}),
         partial(pair, lr_pre=0.2),
         modes=BOTH,
     ),
-    "STDP, graded": Case(
-        lambda **o: RuleTrainer(Graded(**PAIR, **o)), pair, spikes=False, modes=BOTH
-    ),
-    "mixed": Case(Mixed, mixed),
-    "coincidences": Case(lambda **o: RuleTrainer(Coincidences(0.3, **o)), hebb),
+    "STDP, graded": Case(partial(trainer_of, Graded, **PAIR), pair, spikes=False, modes=BOTH),
+    "mixed": Case(partial(trainer_of, Mixed), mixed),
+    "coincidences": Case(partial(trainer_of, Coincidences, 0.3), hebb),
 }
 
 

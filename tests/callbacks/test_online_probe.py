@@ -102,12 +102,16 @@ def test_a_call_for_each_step_is_read_as_a_sequence(tmp_path):
     assert accuracies[0] == accuracies[1]
 
 
-def test_a_resumed_fit_goes_on_with_its_readout(tmp_path):
-    straight, whole = probe(), cb.trainer(tmp_path, cb.callback(), last := probe(), max_epochs=3)
+@pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization:UserWarning")
+@turns("when", ["on_train_batch_end", "on_validation_end", "on_train_end"])
+def test_a_resumed_fit_goes_on_with_its_readout(when, tmp_path):
+    """From an epoch's last batch on, as from its end."""
+    path = Path(tmp_path) / f"{when}.ckpt"
+    whole = cb.trainer(tmp_path, cb.callback(), last := probe(), max_epochs=3)
     whole.fit(cb.Validated(), cb.loader(), other())
-    run = cb.trainer(tmp_path, cb.callback(), straight, max_epochs=1)
+    saver = cb.Probe(when, lambda trainer, _: trainer.save_checkpoint(path))
+    run = cb.trainer(tmp_path, cb.callback(), probe(), saver, max_epochs=1)
     run.fit(net := cb.Validated(), cb.loader(), other())
-    run.save_checkpoint(path := Path(tmp_path) / "one.ckpt")
     again = cb.trainer(tmp_path, cb.callback(), copy.deepcopy(resumed := probe()), max_epochs=3)
     again.fit(net, cb.loader(), other(), ckpt_path=path)
     assert resumed.state_key == last.state_key

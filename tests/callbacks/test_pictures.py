@@ -28,7 +28,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 from torch import nn
 
-from lightning_accum import STDP, Cell, CellSpec, RuleTrainer
+from lightning_accum import STDP, Cell, CellSpec, Hebb, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks.pictures import fields_of, raster
 from lightning_accum.plot.fields import mosaic
@@ -134,6 +134,24 @@ def test_receptive_fields_in_a_given_shape(tmp_path):
     expected = torch.cat((rows[0], torch.full((1, 7), 0.5), rows[1]))
     assert image(event).shape == expected.shape
     assert (image(event) - expected).abs().max() < 1.01 / 255
+
+
+class Upsampling(Net):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(2, 3, 2, bias=False, dtype=torch.float64)
+
+    def training_step(self, batch, batch_idx):
+        self.up(torch.rand(BATCH, 2, 3, 3).double())
+
+
+def test_fields_of_a_transposed_convolution_come_neuron_by_neuron(tmp_path):
+    net = Upsampling()
+    use = callback(Hebb(0.01), cells={"up": CellSpec("up", "up")})
+    found = fit(net, tmp_path, use, UpdatePictures(1, most=2), batches=1, log_every_n_steps=1)
+    expected = scaled(net.up.weight.detach()[:, 0])  # of the first neuron, by input
+    two = image(found.Images("fields/up/weight")[0])
+    assert (torch.stack([two[:, :2], two[:, 3:]]) - expected).abs().max() < 1.01 / 255
 
 
 def test_other_inputs_are_one_image(tmp_path):

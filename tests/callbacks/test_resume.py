@@ -46,6 +46,7 @@ def two():
 
 LEARNERS = {
     "scheduled": (cb.Net, lambda: [cb.callback(apply_every_n_batches=3, lr_scheduler=halve)]),
+    "by_epoch": (cb.Net, lambda: [cb.callback(lr_scheduler=halve, lr_interval="epoch")]),
     "carried": (Streaming, lambda: [cb.callback(apply_every_n_batches=3, carry=True)]),
     "two": (cb.Net, two),
 }

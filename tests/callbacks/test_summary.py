@@ -215,14 +215,21 @@ def test_a_side_that_never_acts(theta_pos, lr_pre, told, said, tmp_path):
     assert all("only depressed `enc.weight`" in line for line in found)
 
 
-@pytest.mark.parametrize(("lr", "side", "part"), [(1.0, "upper", "po"), (-1.0, "lower", "de")])
-def test_advice_on_limits(lr, side, part, said, tmp_path):
+@pytest.mark.parametrize(
+    ("lr", "side", "mend"),
+    [
+        # depression with the sign of other libraries
+        (1.0, "upper", "write `lr_pre=-1` if it should depress (other libraries subtract"),
+        (-1.0, "lower", "weaken depression"),
+    ],
+)
+def test_advice_on_limits(lr, side, mend, said, tmp_path):
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.5))
     trainer(tmp_path, callback(STDP(lr, lr)), log_every_n_steps=4).fit(net, loader(4))
     row, *advice = said()[1:]
     assert row.split()[4:6] == (["0%", "100%"] if side == "upper" else ["100%", "0%"])
-    wanted = f"100% of the weights of `enc.weight` sit at the {side} limit: weaken {part}"
+    wanted = f"100% of the weights of `enc.weight` sit at the {side} limit: {mend}"
     assert any(line.startswith(wanted) for line in advice)
     assert not any("was lost" in line for line in advice)  # what a limit holds back is not
 
@@ -231,6 +238,7 @@ def test_advice_on_large_updates(said, tmp_path):
     rule = STDP(**{**RULE, "lr_post": 2.0})
     trainer(tmp_path, callback(rule)).fit(Net(), loader(1))
     row, line, *_ = said()[1:]
+    assert ": lower" in line
     ratio = float(row.split()[3])
     assert ratio > 0.5
     percent = int(line.removeprefix("An update changes `enc.weight` by ").split("%")[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,9 +40,9 @@ def test_a_cell_that_is_gone_is_dropped():
     assert la.get_updater(kept.connection).weight.empty
 
 
-@turns("kind", [la.CellTrainer, la.STDP])
+@turns("kind", [la.CellTrainer, la.RuleTrainer])
 def test_the_name_of_a_cell_that_is_gone_is_free(kind):
-    trainer = kind() if kind is la.CellTrainer else kind(0.3, -0.2)
+    trainer = kind() if kind is la.CellTrainer else kind(la.STDP(0.3, -0.2))
     add = trainer.add_cell if kind is la.CellTrainer else trainer.register_cell
     model, other = serial(), serial()
     add("cell", model.cell)
@@ -124,25 +125,21 @@ def test_hyperparameters_per_cell_are_checked_when_registered():
         rule.register_cell("cell", la.Cell(model.connection, neuron))
     assert hooks(neuron) == 0
     unit = rule.register_cell("cell", model.cell, tc_pre=5.0)
-    assert unit.state.hyperparameters.tc_pre == 5.0
-    assert unit.state.hyperparameters.tc_post == rule.defaults.tc_post
+    assert unit.state.rule == replace(rule.rule, tc_pre=5.0)
     assert hooks(model) == 2
     with pytest.raises(ValueError, match="`name = 'cell'`"):
         rule.register_cell("cell", model.cell, tc_pre=7.0)
-    assert rule.get_unit("cell").state.hyperparameters.tc_pre == 5.0
+    assert rule.get_unit("cell").state.rule.tc_pre == 5.0
 
 
 def test_units():
-    class Plain(la.IndependentCellTrainer):
-        rate: float = 1.0
-
-    trainer, models = Plain(), [serial(), serial()]
-    units = [trainer.register_cell(str(i), m.cell, rate=i) for i, m in enumerate(models)]
-    trainer.add_monitor("0", "post", "neuron", OUT)
+    trainer, models = la.RuleTrainer(la.Hebb(1.0)), [serial(), serial()]
+    units = [trainer.register_cell(str(i), m.cell, lr=i) for i, m in enumerate(models)]
+    trainer.add_monitor("0", "more", "neuron", OUT)
     assert [unit.cell for unit in trainer] == [m.cell for m in models]
-    assert [unit.state.hyperparameters.rate for unit in units] == [0, 1]
-    assert list(trainer.get_unit("0").monitors) == ["post"]
-    assert trainer.get_unit("1").monitors == {}
+    assert [unit.state.rule.lr for unit in units] == [0, 1]
+    assert list(trainer.get_unit("0").monitors) == ["pre", "post", "more"]
+    assert list(trainer.get_unit("1").monitors) == ["pre", "post"]
 
 
 # -------------------------------------------------------------------------------- running
@@ -318,13 +315,13 @@ def folded(x):
         (linear, None, lambda fc, neuron: (neuron(fc(ON[0])), fc(ON[0])),
          r"2 steps .* and 1 of .* as often as the other"),
         (linear, None, lambda fc, neuron: neuron(fc(ON[0])[:1]), "let both see the same samples"),
+        (lambda: nn.Linear(4, 1), None, lambda fc, neuron: neuron(fc(ON[0]).squeeze(-1)),
+         r"connection \(2, 4\) .* neuron \(1, 2\): .* return all dimensions"),
     ],
 )  # fmt: skip
 def test_sides_that_differ(connection, time_dim, show, words):
-    pair, rule = (
-        la.Cell(connection(), Relay()),
-        la.RuleTrainer(la.STDP(0.1, -0.1), time_dim=time_dim),
-    )
+    pair = la.Cell(connection(), Relay())
+    rule = la.RuleTrainer(la.STDP(0.1, -0.1), time_dim=time_dim)
     rule.register_cell("enc", pair)
     show(pair.connection, pair.neuron)
     with pytest.raises(ValueError, match=words):

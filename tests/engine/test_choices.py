@@ -3,9 +3,11 @@
 import pytest
 import torch
 from compiled import needs_kernel
+from forms import products
 
-from lightning_accum.engine.forms import forms_of, unmoved_side
-from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.engine import forms
+from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import events_pay
@@ -21,6 +23,14 @@ def pairs(pre, post, reward=None):
     if reward is not None:
         y, traced = y * reward, traced * reward
     return [Term(1.0, y, pre.trace(20.0)), Term(-1.0, traced, pre)]
+
+
+def forms_of(terms):
+    return forms.forms_of(products(terms), combine=False)
+
+
+def unmoved_side(terms, **options):
+    return forms.unmoved_side(products(terms), **options)
 
 
 def rewarded(pre, post):
@@ -47,29 +57,29 @@ def test_the_spikes_of_fewer_neurons_are_visited(inputs, outputs, share, batch, 
     for each in (pre, post) if counted else ():
         each.source.events()
     for terms in (pairs(pre, post), pairs(pre, post, torch.ones(1, batch, 1))):
-        ((choice, unmoved, places),) = forms_of(terms, combine=False)
+        ((choice, unmoved, places),) = forms_of(terms)
         assert (choice, places) == (expected, (0, 1))
         assert unmoved == (unmoved_side(terms) if expected == "dense" else expected)
 
 
 def test_a_short_window_writes_a_large_matrix_once():
     pre, post = (Signal(Activity(torch.rand(20, 1, 1600) < 0.02)) for _ in range(2))
-    assert forms_of(pairs(pre, post), combine=False)[0].choice == "dense"
+    assert forms_of(pairs(pre, post))[0].choice == "dense"
 
 
 def test_only_the_kernel_visits_spikes(monkeypatch):
     pre, post = side(784, 0.02), side(400, 0.02)
     moved = (Signal(Activity(each.activity.to("meta"))) for each in (pre, post))
-    assert forms_of(pairs(*moved), combine=False)[0].choice == "dense"
+    assert forms_of(pairs(*moved))[0].choice == "dense"
     monkeypatch.setattr(library, "library", lambda dtype: None)
-    assert forms_of(pairs(pre, post), combine=False)[0].choice == "dense"
+    assert forms_of(pairs(pre, post))[0].choice == "dense"
 
 
 @needs_kernel
 def test_terms_are_visited_on_the_side_that_has_spikes():
     pre, post, values = side(300, 0.02, 8), side(300, 0.02, 8), torch.rand(40, 8, 300)
-    forms = forms_of([Term(0.5, post, values), Term(0.25, values, pre)], combine=False)
-    assert forms == [("post", "post", (0,)), ("pre", "pre", (1,))]
+    found = forms_of([Term(0.5, post, values), Term(0.25, values, pre)])
+    assert found == [("post", "post", (0,)), ("pre", "pre", (1,))]
 
 
 @needs_kernel

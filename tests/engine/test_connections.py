@@ -1,12 +1,13 @@
 """What connections there are beside those of every rule, and what is refused."""
 
+import copy
 import math
 
 import pytest
 import torch
-from connections import OneToOne
+from connections import KINDS, OneToOne
 from rasters import Fed, learned, raster
-from references import PAIR
+from references import PAIR, RULES
 from torch import nn
 from turns import turns
 
@@ -30,6 +31,30 @@ def test_an_embedding_learns_at_its_indices():
     expected[2] = torch.tensor([1.0, math.exp(-0.1), 0.0])
     expected[4, 1] = 1.0
     assert torch.allclose(get_updater(table).weight.pos, expected)
+
+
+@turns("kind", [
+    "linear", "sparse", "conv1d", "conv2d", "conv2d, same", "conv3d", "conv transposed"
+])  # fmt: skip
+@turns("name", RULES)
+def test_one_sample_needs_no_batch(name, kind):
+    case, (make, shape, _), found = RULES[name], KINDS[kind], []
+    torch.manual_seed(0)
+    first, pre = make(), raster(5, 1, *shape).float()
+    post = raster(5, *first(pre[0]).shape[1:], seed=1).float()
+    for batch in (True, False):
+        connection, neuron = copy.deepcopy(first), Fed()
+        rule = case.make()
+        rule.register_cell("cell", Cell(connection, neuron))
+        for _ in range(2):
+            neuron.food += [y[None] if batch else y for y in post]
+            for x in pre if batch else pre[:, 0]:
+                neuron(connection(x))
+            rule(**({"reward": torch.ones(1)} if case.rewarded else {}))
+            rule.update()
+        found.append(connection.weight.detach())
+    assert not torch.equal(found[0], first.weight) or name == "WeightDependentSTDP"
+    torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 class Dropped(nn.Linear):
@@ -126,6 +151,9 @@ def test_a_connection_may_name_its_dtype(kind):
          r"two calls with .*random, such as dropout"),
         (lambda: nn.Conv2d(1, 2, 3), torch.ones(1, 1, 4, 4), torch.ones(1, 2, 4, 4),
          r"output, \[B, 2, 2, 2\]. Found \[B, 2, 4, 4\]"),
+        (lambda: Dropped(4, 4), torch.ones(4), torch.ones(4),
+         r"then raises a RuntimeError.*, and a batch, as `x\[None\]`"),
+        (lambda: Dropped(8, 3), torch.ones(8), torch.ones(3), r"give both a batch, as `x\[None\]`"),
         (Bent, SPIKES, FIRED, "`weight` of cell `enc` should enter its"),
         (Constant, SPIKES.float(), FIRED, "that it has none"),
         (Choosy, SPIKES, FIRED,

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from connections import KINDS
 from forms import FORMS, evaluated_in, in_forms
 from rasters import layer, learned, raster, show
 from references import RULES
@@ -12,6 +13,7 @@ from lightning_accum import BCM, STDP, Cell, EProp, Rule, RuleTrainer, Serial, T
 from lightning_accum import nn as layers
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.engine.state import StateKey
+from lightning_accum.observe.monitor import copied
 
 
 @turns("reduction", ["mean", torch.amax])
@@ -134,24 +136,62 @@ def test_a_name_of_another_version_is_refused(text):
         StateKey.parse(text)
 
 
-@turns("dtype", [torch.float16, torch.bfloat16])
+class Shifted(nn.Module):
+    """A connection of one's own, with a second parameter and a buffer of each kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3, 4))
+        self.bias = nn.Parameter(torch.rand(3))
+        self.register_buffer("scale", torch.ones(4))
+        self.register_buffer("order", torch.arange(4))
+
+    def forward(self, x):
+        return nn.functional.linear((x * self.scale)[..., self.order], self.weight, self.bias)
+
+
+class Tied(Shifted):
+    """The parameter has two names, of which torch takes the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.alias, self.weight = self.weight, None
+        self.weight = self.alias
+
+
+NARROW = {
+    **{kind: KINDS[kind][:2] for kind in ("linear", "conv2d", "conv2d, circular", "masked")},
+    "conv1d, transposed": (lambda: nn.ConvTranspose1d(2, 3, 2, stride=2), (2, 3)),
+    "conv2d, transposed": (lambda: nn.ConvTranspose2d(2, 4, 2, groups=2), (2, 2, 3)),
+    "conv2d, same": (lambda: nn.Conv2d(1, 2, 2, padding="same"), (1, 4, 4)),
+    "with two parameters": (Shifted, (4,)),
+    "with two names": (Tied, (4,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+@turns("kind", NARROW)
 @turns("name", RULES)
-def test_narrow_activity_is_computed_in_float32(name, dtype):
-    case = RULES[name]
-    pre, post = raster(40, 3, 5, density=0.3), raster(40, 3, 2, density=0.3, seed=1)
-    found = []
-    for kind in (dtype, torch.float64):
-        neuron, fc = nn.Identity(), nn.Linear(5, 2, bias=False, dtype=kind)
-        nn.init.constant_(fc.weight, 0.5)
-        rule = case.make()
-        rule.register_cell("cell", Cell(fc, neuron))
+def test_narrow_activity_is_computed_in_float32(name, kind):
+    case, (make, shape) = RULES[name], NARROW[kind]
+    torch.manual_seed(0)
+    turn = [*RULES].index(name) + [*NARROW].index(kind)
+    dtype = (torch.float16, torch.bfloat16)[turn % 2]
+    narrow, found = make().to(dtype), []
+    size = narrow(torch.zeros(3, *shape, dtype=dtype)).shape[1:]
+    pre, post = raster(6, 3, *shape, density=0.3), raster(6, 3, *size, density=0.3, seed=1)
+    for module in (narrow, copied(narrow).double()):
+        neuron, name = nn.Identity(), "weight_orig" if kind == "masked" else "weight"
+        rule = case.make(params=name)
+        rule.register_cell("cell", Cell(module, neuron))
+        weight = getattr(module, name)
         for x, y in zip(pre, post, strict=True):
-            fc(x.to(kind)), neuron(y.to(kind))
+            module(x.to(weight.dtype)), neuron(y.to(weight.dtype))
         rule(**({"reward": 0.5} if case.rewarded else {}))
-        weight = get_updater(fc).weight
-        part = weight.neg if weight.pos is None else weight.pos
-        assert part.dtype == torch.promote_types(kind, torch.float32)
-        found.append(weight.update(fc.weight).double())
+        pending = getattr(get_updater(module), name)
+        part = pending.neg if pending.pos is None else pending.pos
+        assert part.dtype == torch.promote_types(weight.dtype, torch.float32)
+        found.append(pending.update(weight).double())
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
@@ -193,15 +233,17 @@ def test_each_piece_has_its_own_events(monkeypatch):
 
 
 def test_states_that_only_the_preparation_reads_take_no_room_in_a_piece(monkeypatch):
+    seen = []
+
+    class Noting(EProp):
+        def terms(self, window):
+            seen.append(window.steps)
+            return super().terms(window)
+
     model = Serial(layers.Linear(3, 4), layers.SurrogateLIF(4, beta=0.5, time_dim=0))
-    rule = RuleTrainer(EProp(0.1), time_dim=0, carry=False)
+    rule = RuleTrainer(Noting(0.1), time_dim=0, carry=False)
     rule.register_cell("cell", model.cell)
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 5 * 2 * (3 + 4))
-    seen = []
-    terms = rule.terms
-    monkeypatch.setattr(
-        rule, "terms", lambda window, h: (seen.append(window.steps), terms(window))[1]
-    )
     model((torch.rand(10, 2, 3) < 0.5).float())
     rule(error=torch.randn(10, 2, 4))
     assert seen == [slice(0, 5), slice(5, 10)]

@@ -112,6 +112,17 @@ def test_options_that_are_not_positive_are_rejected(value):
             rooms_of("scaled_power", limits, {**options, name: value})
 
 
+@pytest.mark.parametrize("side", ["", "upper_", "lower_"])
+def test_what_is_not_a_tensor_is_rejected_by_its_name(side):
+    bound, w = getattr(functional, f"bound_{side}power"), rand(3, seed=0)
+    names, limits = (("update",), (HI,)) if side else (("pos", "neg"), (HI, LO))
+    for i, name in enumerate(("param", *names)):
+        given = [w, *(w for _ in names)]
+        given[i] = given[i].numpy()
+        with pytest.raises(TypeError, match=f"`{name}` should be a tensor. Found `ndarray`"):
+            bound(*given, *limits)
+
+
 @pytest.mark.parametrize("side", ["full", "upper", "lower"])
 def test_a_function_is_the_bound_of_its_name_and_of_its_side_only(side):
     by_word, by_function = Accumulator(), Accumulator()

@@ -135,6 +135,7 @@ REFUSED = [
 
 def test_what_does_not_fit_is_rejected():
     assert decay_factor(20.0, 2.0) == math.exp(-0.1)
+    assert decay_factor(20.0) == math.exp(-0.05)  # of a step of 1 ms
     for call, words in REFUSED:
         with pytest.raises((TypeError, ValueError), match=words):
             call()

@@ -56,6 +56,15 @@ in_loop, in_callback, in_fabric = map(alone, (p.HAND, p.CALLBACK, p.FABRIC))
 correct("STDP of sequences", advice=())
 correct("STDP of steps", net=p.lif(time_dim=None), rule=p.pairs(0.01, -0.008, time_dim=None),
     step=p.stepwise, advice=())
+
+
+def without_batch(net, x, i):
+    for each in x[0]:
+        net.lif(net.fc(each))
+
+
+correct("one sample without a batch", net=lambda: p.Net(nn.ReLU(), nn.Linear(p.INPUTS, p.OUTPUTS)),
+    step=without_batch, rule=lambda net: la.Oja(0.01), advice=())
 TRIPLETS = p.of(la.TripletSTDP, 0.0005, 0.001, -0.004, -0.001)
 correct("triplets", rule=TRIPLETS)
 correct("weight-dependent STDP", rule=p.of(la.WeightDependentSTDP, 0.002, -0.01),
@@ -689,7 +698,11 @@ advise("single steps", "`enc`", "single step", data=lambda: p.spikes(40, steps=1
     prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6))
 advise("a rate of 0", "enc", "unchanged", "0", rule=p.pairs(0.0, 0.0))
 advise("weights hardly moved", "enc", "by a share of", rule=p.pairs(1e-8, -0.8e-8), epochs=3)
-advise("weights that grow", "norm", "enc", "grew", rule=p.pairs(0.5, 0.0), epochs=4)
+advise("weights that grow", "norm", "enc", "grows on: lower", rule=p.pairs(0.5, 0.0), epochs=4)
+advise("depression with the sign of other libraries", "grows on: write `lr_pre=-0.5` if it should",
+    "libraries subtract it); otherwise lower", rule=p.pairs(0.5, 0.5), epochs=4)
+advise("depression by triplets with that sign", "`lr_pre_pair=-0.3` and `lr_pre_triplet=-0.2`",
+    rule=p.of(la.TripletSTDP, 0.5, 0.0, 0.3, 0.2), epochs=4)
 advise("a reward that is always the same", "`reward`", "was 1", rule=p.mstdp, inputs=("reward",),
     step=p.rewarded(lambda i: 1.0))
 advise("a reward that is never negative", "`reward`", "below 0", rule=p.mstdp, inputs=("reward",),
@@ -697,7 +710,9 @@ advise("a reward that is never negative", "`reward`", "below 0", rule=p.mstdp, i
 advise("negative outputs under BCM", "`enc`", "negative",
     net=lambda: p.Net(nn.Identity(), fc=p.dense(-1.0, 0.5)), rule=p.of(la.BCM, 1e-4, time_dim=None),
     step=run_rates, data=lambda: list(torch.rand(40, 16, p.INPUTS)))
-advise("weights beyond the range of the rule", "enc", "range",
+advise("negative weights of inhibition", "enc", "range", "at least 0: begin with positive weights",
+    net=lambda: p.Net(fc=p.dense(-0.2, 0.5)), rule=p.of(la.InhibitorySTDP, 1e-4, target_rate=50.0))
+advise("weights beyond the range of the rule", "enc", "from 0.3 to 1: give the rule the limits",
     rule=p.of(la.WeightDependentSTDP, 0.002, -0.002, w_min=0.3, w_max=1.0))
 advise("neurons that never won", "`enc`", "never won", net=lambda: p.Net(nn.Identity()),
     rule=p.of(la.WTAHebb, 0.01, time_dim=None),

@@ -13,6 +13,7 @@ import pytest
 import torch
 from correct import CORRECT
 from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, fit, learner, run, whole
+from torch.nn.utils.parametrizations import weight_norm
 from values import differences
 
 import lightning_accum as la
@@ -148,6 +149,15 @@ def test_a_check_that_raises_is_logged_once_and_left_out(host, monkeypatch, capl
     monkeypatch.setattr("lightning_accum.health.facts.CellFacts.look", breaks)
     assert run(Program(name="methods", step=whole), host).texts == []
     assert sum("left out" in each.message for each in caplog.records) == 1
+
+
+@pytest.mark.parametrize("host", [HAND, CALLBACK])
+@pytest.mark.parametrize("at", ["ran", "updated"])
+def test_a_late_parametrization_is_told_by_one_error(host, at, caplog):
+    late = {at: lambda net, rule, i: i == 7 and weight_norm(net.fc)}
+    said = run(Program(name="late", on=late, error=RuntimeError, epochs=2), host)
+    assert "`weight` should stay a parameter of `Linear" in str(said.error)
+    assert not any("left out" in each.message for each in caplog.records)
 
 
 def by_hand():

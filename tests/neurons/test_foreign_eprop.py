@@ -93,4 +93,4 @@ def test_snntorchs_beta_is_not_taken_for_an_adaptation():
     library = pytest.importorskip("snntorch", reason="snnTorch is not installed")
     rule = RuleTrainer(EProp(0.2, tc_mem=TC_MEM, membrane=second, threshold=1.0))
     unit = rule.register_cell("cell", Cell(nn.Linear(INPUTS, OUTPUTS), library.Leaky(beta=DECAY)))
-    assert unit.state.hyperparameters.beta is None
+    assert unit.state.rule.beta is None

@@ -71,17 +71,6 @@ def test_gradients_reach_weights_and_input():
     assert not layer.delay.requires_grad
 
 
-def test_gradients_do_not_pass_to_the_call_before():
-    layer = connection(1, 1, 1.0, delay=1.0)
-    first = torch.ones(1, 1, 1, dtype=torch.float64, requires_grad=True)
-    layer(first)
-    second = torch.ones(1, 1, 1, dtype=torch.float64, requires_grad=True)
-    layer(second).sum().backward()
-    assert first.grad is None
-    assert layer.weight.grad is not None
-    assert layer.weight.grad.item() == 1.0  # of the first input, which arrives now
-
-
 def test_delays_that_leave_the_range_count_as_its_ends():
     layer = connection(3, 1, 2.0, delay=1.0)
     nn.init.ones_(layer.weight)

@@ -60,7 +60,7 @@ REFUSED = [
     (DelayedLinear, {"in_features": 3, "out_features": 2, "dt": 4.0}, {"max_delay": (2.0,)}),
     (
         PoissonEncoder, {"steps": 2, "max_rate": 5.0},
-        {"steps": (0,), "max_rate": (-1.0, 1001.0, *INFINITE), "dt": (0.0, *INFINITE)},
+        {"steps": (0, 2.5), "max_rate": (-1.0, 1001.0, *INFINITE), "dt": (0.0, *INFINITE)},
     ),
     (PoissonEncoder, {"steps": 2, "dt": 2.0}, {"max_rate": (501.0,)}),
     (
@@ -81,6 +81,23 @@ def test_arguments(kind, needed, values):
             kind(**{**needed, name: value})
         if not isinstance(value, torch.Tensor):
             assert str(value) in str(caught.value) or type(value).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "sizes"),
+    [
+        (LIF, (4, 5)), (SurrogateLIF, ((2, 2), (5, 1))), (LeakyIntegrator, ((2, 3), (3, 2))),
+        (ShortTermPlasticity, (4, 5)), (lambda n: Competition(nn.Identity(), n), (4, 5)),
+        (lambda n: DelayedLinear(n, 2, 3.0), (4, 5)),
+    ],
+)  # fmt: skip
+def test_a_state_of_another_size_is_refused(make, sizes):
+    small, large = map(make, sizes)
+    large(torch.ones(2, *getattr(large, "size", (sizes[1],))))
+    with pytest.raises(
+        RuntimeError, match=r"The state of .* numbers of shape .* Found a tensor of"
+    ):
+        small.set_extra_state(large.get_extra_state())
 
 
 def test_inputs():

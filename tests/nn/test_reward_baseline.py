@@ -37,7 +37,7 @@ def naive(batches, decay, contexts, initial):
 )
 def test_it_is_the_formula(batches, decay, initial):
     baseline = RewardBaseline(decay, contexts=3, initial=initial).double()
-    baseline.mean.fill_(initial)  # in float64
+    assert baseline.mean.tolist() == 3 * [initial]  # not rounded to float32 before
     parts = [([r for r, _ in batch], [c for _, c in batch], on) for batch, on in batches]
     found = [torch.zeros(0).double()]
     for reward, context, training in parts:

@@ -2,12 +2,16 @@
 
 import copy
 import pickle
+import sys
+from collections import Counter
+from contextlib import nullcontext
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import trainer
 from rasters import Fed, raster
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 from turns import turns
 
@@ -15,6 +19,44 @@ import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, UpdateMonitor
 from lightning_accum.nn import LIF, Rewire, SparseLinear
 from lightning_accum.optim import AdaBelief
+
+
+class LineInterrupt:
+    """Raises Ctrl-C at the nth line of the package that runs."""
+
+    def __init__(self, at):
+        self.left = at
+
+    def trace(self, frame, event, _):
+        if "lightning_accum" not in frame.f_code.co_filename:
+            return None
+        self.left -= event == "line"
+        if event == "line" and self.left == 0:
+            raise KeyboardInterrupt
+        return self.trace
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self.trace)
+
+    def __exit__(self, *raised):
+        sys.settrace(self.before)
+
+
+class NoMemory(TorchFunctionMode):
+    """Has torch find no memory at the nth operation that makes a tensor."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.left = at
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        is_new = isinstance(found, torch.Tensor) and not function.__name__.endswith("_")
+        self.left -= is_new
+        if is_new and self.left == 0:
+            raise MemoryError
+        return found
 
 
 def connection(density=0.3):
@@ -226,3 +268,56 @@ def test_an_optimizer_with_a_state_that_was_not_passed_is_told_once(passed, opti
         optimizer.step()
         rewire(sparse, *[optimizer] * passed)
     assert caplog.text.count("Found `SGD`, whose state") == warns
+
+
+SETTINGS = {"share": {"share": 0.3, "start": 0.2}, "Deep R": {"sign": None, "shrink": 0.05, "noise": 0.2}}
+
+
+def everything(sparse, rule, optimizer, rewire):
+    """The state of a connection and of all that follows it."""
+    moments = [v for v in optimizer.state[sparse.weight].values() if v.shape == sparse.weight.shape]
+    pending = [sparse.updater.weight.pos, sparse.updater.weight.neg]
+    carried = [v for k, v in rule.state_of("cell").carried.items() if k.kind.startswith("weight ")]
+    index = [each for each in (*sparse.by_input, *sparse.by_output) if each is not None]
+    own = sparse.weight.detach(), sparse.weight.grad, rewire.calls
+    return [each.clone() for each in (*own, *index, *moments, *pending, *carried)]
+
+
+def rewired(settings, stop):
+    """The state before and after a call in which `stop` may raise, and whether it did."""
+    sparse, neuron, rule = connection(), Fed(), la.MSTDPET(0.3, -0.2)
+    rule.register_cell("cell", la.Cell(sparse, neuron))
+    for x, y in zip(raster(4, 2, 12), raster(4, 2, 8, seed=1), strict=True):
+        neuron.food.append(y)
+        neuron(sparse(x))
+    rule(reward=0.5)
+    optimizer = torch.optim.Adam(sparse.parameters())
+    sparse.weight.grad = torch.ones_like(sparse.weight)
+    optimizer.step()
+    rewire = Rewire(**settings)
+    held = sparse, rule, optimizer, rewire
+    before = everything(*held)
+    try:
+        with stop:
+            rewire(sparse, optimizer)
+    except (KeyboardInterrupt, MemoryError):
+        return before, everything(*held), True
+    return before, everything(*held), False
+
+
+@pytest.mark.parametrize("kind", [LineInterrupt, NoMemory])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_a_call_that_is_cut_leaves_all_as_before_or_as_after(settings, kind):
+    before, after, _ = rewired(settings, nullcontext())
+    seen, at, cut = Counter(), 0, True
+    while cut:
+        at += 1
+        _, found, cut = rewired(settings, kind(at))
+        same = {
+            name: all(map(torch.equal, found, state))
+            for name, state in (("before", before), ("after", after))
+        }
+        assert any(same.values()), at
+        seen.update(name for name, is_it in same.items() if is_it)
+    assert seen["before"] > 10
+    assert seen["after"] > 0

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lightning_accum.nn import SparseLinear
+from lightning_accum.sparse.synapse_products import sum_pairs
 
 DENSITIES = (0.1, 0.7, 1.0)
 
@@ -89,12 +90,61 @@ def test_a_state_with_other_indices_is_rejected_and_changes_nothing(change):
     assert torch.equal(connection.dense(), before)
 
 
-def test_indices_that_a_user_wrote_over_are_found_before_they_are_read():
-    connection = layer(dtype=torch.float32)
-    connection(spikes(2, 17))
-    connection.outputs[0] = 11
-    with pytest.raises(IndexError):
-        connection(spikes(2, 17))
+WRITES = {
+    "a number": lambda index: index.__setitem__(3, 10**9),
+    "a negative number": lambda index: index.__setitem__(3, -(10**9)),
+    "other data": lambda index: setattr(index, "data", torch.full_like(index, 10**9)),
+    "NumPy": lambda index: index.numpy().__setitem__(3, 10**9),
+    "another order": lambda index: index.copy_(index.flip(0)),
+}
+
+
+@pytest.mark.usefixtures("either_form")
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("name", ["starts", "outputs", "starts_of_outputs", "inputs"])
+def test_indices_that_are_written_over_are_found_before_they_are_read(name, write, inference):
+    with torch.inference_mode(inference):
+        connection, x = layer(dtype=torch.float32), torch.ones(2, 17)
+        connection(x)
+        WRITES[write](getattr(connection, name))
+    if not (write == "another order" and name in ("outputs", "inputs")):  # which are neurons
+        with pytest.raises((IndexError, RuntimeError)), torch.inference_mode(inference):
+            out = connection(x)
+            if not inference:
+                out.sum().backward()
+            sides = connection.by_output, connection.by_input
+            sum_pairs(torch.ones(2, 11), x, *sides, torch.float32)
+            sum_pairs(torch.ones(2, 11), x.bool(), *sides, torch.float32)
+
+
+def set_weight(connection, size):
+    connection.weight = nn.Parameter(torch.rand(size))
+
+
+def set_data(connection, size):
+    connection.weight.data = torch.rand(size)
+
+
+@pytest.mark.usefixtures("either_form")
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_a_weight_or_a_size_of_other_synapses_is_rejected(kind):
+    x = torch.ones(2, 17, dtype=kind)
+    for size in (3, (2, 2), len(layer().weight) + 1, 0):
+        for change in (set_weight, set_data):
+            connection = layer(dtype=torch.float32)
+            change(connection, size)
+            with pytest.raises(ValueError, match="an entry for each synapse"):
+                connection(x)
+        with pytest.raises(ValueError, match="an entry for each synapse"):
+            torch.func.functional_call(layer(dtype=torch.float32), {"weight": torch.rand(size)}, x)
+    for name in ("in_features", "out_features"):
+        connection = layer(dtype=torch.float32)
+        setattr(connection, name, 19)
+        with pytest.raises(ValueError, match="from 17 inputs to 11 outputs"):
+            connection(torch.ones(2, connection.in_features, dtype=kind))
+        with pytest.raises(ValueError, match="from 17 inputs to 11 outputs"):
+            connection.replace(torch.ones(len(connection.weight), dtype=torch.bool))
 
 
 @pytest.mark.parametrize(

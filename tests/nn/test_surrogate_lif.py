@@ -90,6 +90,33 @@ def test_a_monitor_sees_the_spikes_of_the_step_before():
     assert torch.equal(seen, torch.cat([first[-1:], second[:-1]]))
 
 
+@every
+@pytest.mark.parametrize("gradient", ["none", "step", "time"])
+@pytest.mark.parametrize("time_dim", [0, None])
+def test_a_layer_has_any_shape(options, gradient, time_dim):
+    torch.manual_seed(0)
+    shaped = SurrogateLIF((2, 3), gradient=gradient, time_dim=time_dim, **options).double()
+    flat = SurrogateLIF(6, gradient=gradient, time_dim=time_dim, **options).double()
+    flat.load_state_dict(shaped.state_dict())
+    x = current(9, size=6).requires_grad_()
+    for given in [x] if time_dim == 0 else x:
+        spikes, expected = shaped(given.unflatten(-1, (2, 3))), flat(given)
+        for found, other in (
+            (spikes, expected),
+            (shaped.membrane, flat.membrane),
+            (shaped.threshold, flat.threshold),
+        ):
+            assert torch.equal(found, other.unflatten(-1, (2, 3)))
+        if gradient != "none":
+            both = [
+                torch.autograd.grad(y.sum(), x, retain_graph=True)[0] for y in (spikes, expected)
+            ]
+            assert torch.equal(*both)
+    flat.load_state_dict(shaped.state_dict())
+    with pytest.raises(ValueError, match=r"shape \[.*B, 2, 3\]"):
+        shaped(x if time_dim == 0 else x[0])
+
+
 def test_half_precision_is_computed_in_single():
     lif = SurrogateLIF(5, time_dim=0)
     assert lif(current().half()).dtype == torch.float16

@@ -6,6 +6,7 @@ import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from turns import turns
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam, WeightDecay
@@ -27,6 +28,23 @@ def refused(optimizer, state_dict, match):
     assert str(dict(optimizer.state)) == str(dict(kept))
     assert str(optimizer.param_groups) == str(groups)
     run(optimizer, optimizer.param_groups[0]["params"], 2)  # and it goes on
+
+
+# ---------------------------------------------------------------------- before the first step
+@turns("options", (*WAYS, {"weight_decay": WeightDecay(0.1, absolute=True)}))
+@turns("name", CASES)
+def test_a_look_at_an_optimizer_that_has_no_state_changes_nothing(name, options):
+    if name == "one-at-a-time" and "foreach" in options:
+        return
+    found = []
+    for looks in (False, True):
+        net = nn.ParameterList(parameters())
+        optimizer = CASES[name](net, **options)
+        if looks:
+            saved = get_optimizer_state_dict(net, optimizer)
+            assert saved["state"].keys() == {"0", "1", "2", "3", "4"}
+        found.append(run(optimizer, [*net], 3))
+    same(*found)
 
 
 # ---------------------------------------------------------------------- shapes

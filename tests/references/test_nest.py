@@ -53,21 +53,23 @@ def pair(case):
 def weight_dependent(case):
     powers = {f"power_{sign}": case["settings"][f"mu_{name}"]
               for sign, name in (("pos", "plus"), ("neg", "minus"))}  # fmt: skip
-    return la.RuleTrainer(la.WeightDependentSTDP(**pair(case), **powers), dt=case["dt"])
+    return RuleTrainer(la.WeightDependentSTDP(**pair(case), **powers), dt=case["dt"])
 
 
 def triplet(case):
     s = case["settings"]
-    return la.RuleTrainer(la.TripletSTDP(
+    rule = la.TripletSTDP(
         s["Aplus"], s["Aplus_triplet"], -s["Aminus"], -s["Aminus_triplet"],
         tc_post_fast=case["tau_minus"], tc_post_slow=case["tau_minus_triplet"],
-        tc_pre_fast=case["tau_plus"], tc_pre_slow=s["tau_plus_triplet"]), dt=case["dt"])  # fmt: skip
+        tc_pre_fast=case["tau_plus"], tc_pre_slow=s["tau_plus_triplet"],
+    )  # fmt: skip
+    return RuleTrainer(rule, dt=case["dt"])
 
 
 def inhibitory(case):
     s = case["settings"]
     target = s["alpha"] / (2 * s["tau"]) * 1000.0
-    return la.RuleTrainer(la.InhibitorySTDP(s["eta"], target, s["tau"]), dt=case["dt"])
+    return RuleTrainer(la.InhibitorySTDP(s["eta"], target, s["tau"]), dt=case["dt"])
 
 
 def modulated(case):
@@ -79,12 +81,12 @@ def modulated(case):
         s["tau_n"], -s["b"] * s["tau_c"] * alone, s["tau_c"] / s["tau_n"] * product
     )
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"], "tc_eligibility": s["tau_c"]}
-    return la.RuleTrainer(la.MSTDPET(s["A_plus"], -s["A_minus"], **taus, reward=dopamine), dt=dt)
+    return RuleTrainer(la.MSTDPET(s["A_plus"], -s["A_minus"], **taus, reward=dopamine), dt=dt)
 
 
 def nearest(pairing):
     def make(case):
-        return la.RuleTrainer(
+        return RuleTrainer(
             la.STDP(**pair(case), trace_mode="nearest", pairing=pairing), dt=case["dt"]
         )
 
@@ -191,10 +193,10 @@ def test_a_network_learns_by_eprop_as_in_nest(name):
     # NEST's low-passes are averages.
     share, out_share = (1 - math.exp(-1 / case[tau]) for tau in ("tau_m", "tau_readout"))
     options = {"time_dim": 0, "carry": False, "graded_input": True}
-    eprop = la.RuleTrainer(
-        la.EProp(case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options)
+    eprop = trainer_of(
+        la.EProp, case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options
     )
-    delta = la.RuleTrainer(la.DeltaRule(case["eta"], **options))
+    delta = trainer_of(la.DeltaRule, case["eta"], **options)
     eprop.register_cell("hidden", model.cell)
     delta.register_cell("output", output.cell)
     losses, fired = [], 0.0
@@ -222,11 +224,12 @@ def test_voltages_change_weights_as_in_nest_but_for_the_step():
         potential = tensor([case["V_m"]]).T.unsqueeze(1) - case["rest"]
         model = layer(1, 1)
         model.neuron.u = potential
-        rule = la.RuleTrainer(la.Clopath(
-            case["A_LTP"], -case["A_LTD"],
-            theta_neg=case["theta_minus"] - case["rest"],
+        clopath = la.Clopath(
+            case["A_LTP"], -case["A_LTD"], theta_neg=case["theta_minus"] - case["rest"],
             theta_pos=case["theta_plus"] - case["rest"], tc_pre=case["tau_x"], membrane="u",
-            tc_potential_pre=case["tau_u_bar_minus"], tc_potential_post=case["tau_u_bar_plus"]), dt=case["dt"], time_dim=0)  # fmt: skip
+            tc_potential_pre=case["tau_u_bar_minus"], tc_potential_post=case["tau_u_bar_plus"],
+        )  # fmt: skip
+        rule = RuleTrainer(clopath, dt=case["dt"], time_dim=0)
         rule.register_cell("cell", model.cell)
         show(model, raster([case["pre"]], len(potential)), torch.zeros_like(potential), 0)
         rule()
@@ -238,9 +241,9 @@ def test_voltages_change_weights_as_in_nest_but_for_the_step():
 
 
 RATES = {
-    "Oja": lambda lr, tau: la.RuleTrainer(la.Oja(lr)),
-    "BCM": lambda lr, tau: la.RuleTrainer(la.BCM(lr, tc_threshold=tau)),
-    "SoftHebb": lambda lr, tau: la.RuleTrainer(la.SoftHebb(lr)),
+    "Oja": lambda lr, tau: RuleTrainer(la.Oja(lr)),
+    "BCM": lambda lr, tau: RuleTrainer(la.BCM(lr, tc_threshold=tau)),
+    "SoftHebb": lambda lr, tau: RuleTrainer(la.SoftHebb(lr)),
 }
 
 
@@ -265,7 +268,7 @@ def test_rewards_change_weights_as_brians_equations():
     pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
     rule, model = (
-        la.RuleTrainer(la.MSTDP(case["lr_post"], case["lr_pre"], **taus)),
+        RuleTrainer(la.MSTDP(case["lr_post"], case["lr_pre"], **taus)),
         layer(4, post.shape[-1]),
     )
     rule.register_cell("cell", model.cell)

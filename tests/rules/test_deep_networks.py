@@ -14,7 +14,7 @@ from lightning_accum.nn import SurrogateLIF
 from lightning_accum.rules import RandomFeedback
 
 WIDE = FastSigmoid(3.0)
-Make = Callable[[int], la.Rule]
+Make = Callable[[int], la.RuleTrainer]
 
 
 def losses(make, gradient, reads):

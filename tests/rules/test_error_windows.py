@@ -11,6 +11,7 @@ from connections import KINDS
 from eprop_reference import eprop
 from rasters import raster
 from torch import nn
+from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater
@@ -89,9 +90,9 @@ def learn(rule, module, pre, u, error, calls):
     for x, e in zip(pre.chunk(calls), error.chunk(calls), strict=True):
         for now, given in zip(x, e, strict=True):
             y = neuron(module(now))
-            if isinstance(rule, la.OTTT):
+            if isinstance(rule.rule, la.OTTT):
                 (y * given).sum().backward()
-        rule(**({} if isinstance(rule, (la.OTTT, la.Clopath)) else {"error": e}))
+        rule(**({} if isinstance(rule.rule, (la.OTTT, la.Clopath)) else {"error": e}))
     return cell
 
 
@@ -112,16 +113,18 @@ def every(kinds=KINDS):
 
 
 MAKERS = {
-    "DeltaRule": partial(la.DeltaRule, 0.3, 8.0),
-    "OTTT": partial(la.OTTT, 0.3, **EPROP),
-    "EProp": partial(la.EProp, 0.3, **EPROP),
-    "Clopath": partial(la.Clopath, 0.3, -0.2, -0.1, 0.2, membrane="u"),
+    "DeltaRule": partial(trainer_of, la.DeltaRule, 0.3, 8.0),
+    "OTTT": partial(trainer_of, la.OTTT, 0.3, **EPROP),
+    "EProp": partial(trainer_of, la.EProp, 0.3, **EPROP),
+    "Clopath": partial(trainer_of, la.Clopath, 0.3, -0.2, -0.1, 0.2, membrane="u"),
     "Clopath, u_ref": partial(
-        la.Clopath, 0.3, -0.2, -0.1, 0.2, u_ref=0.6, tc_average=30.0, membrane="u"
+        trainer_of, la.Clopath, 0.3, -0.2, -0.1, 0.2, u_ref=0.6, tc_average=30.0, membrane="u"
     ),
-    "EProp, readout": partial(la.EProp, 0.3, tc_readout=9.0, **EPROP),
-    "EProp, ALIF": partial(la.EProp, 0.3, **ALIF, **EPROP),
-    "EProp, both": partial(la.EProp, 0.3, tc_readout=9.0, regularization=0.2, **ALIF, **EPROP),
+    "EProp, readout": partial(trainer_of, la.EProp, 0.3, tc_readout=9.0, **EPROP),
+    "EProp, ALIF": partial(trainer_of, la.EProp, 0.3, **ALIF, **EPROP),
+    "EProp, both": partial(
+        trainer_of, la.EProp, 0.3, tc_readout=9.0, regularization=0.2, **ALIF, **EPROP
+    ),
 }
 
 
@@ -191,9 +194,9 @@ def test_eligibility_of_every_synapse(memory):
         if carry and kind in SHARED:
             continue  # see `test_eligibility_of_shared_weights_is_not_carried`
         module, params, pre, u, error = setting(kind)
-        rule = la.RuleTrainer(la.EProp(
-            0.3, **EPROP, **constants
-        ), carry=carry, batch_reduction="sum", params=params)  # fmt: skip
+        rule = la.RuleTrainer(
+            la.EProp(0.3, **EPROP, **constants), carry=carry, batch_reduction="sum", params=params
+        )
         learn(rule, module, pre, u, error, calls)
         traced, ones = low_passed(rule, pre, u, (calls, carry), 8.0)
         for param in params:

@@ -58,7 +58,7 @@ def changes(make, name, **settings):
     fc = nn.Linear(INPUTS, NEURONS, bias=False, dtype=torch.float64)
     fc.weight.data.uniform_(0.2, 0.8)
     cell = la.Cell(fc, nn.Identity())
-    rule = make(**settings, time_dim=0)
+    rule = la.RuleTrainer(make(**settings), time_dim=0)
     unit, found, before = rule.register_cell("cell", cell), [], []
     for i in range(WINDOWS):
         before.append(fc.weight.detach().clone())
@@ -105,7 +105,7 @@ def test_standard_errors_are_those_of_repeated_measurements():
 def test_one_window_and_a_rate_that_is_held_at_zero():
     pre, post, _ = activity("STDP")
     change, _ = changes(la.STDP, "STDP", lr_post=0.02, lr_pre=0.0)
-    found = fit_rates(la.RuleTrainer(la.STDP(1.0, 0.0)), pre[0], post[0], change[0])
+    found = fit_rates(la.STDP(1.0, 0.0), pre[0], post[0], change[0])
     assert found.values == pytest.approx({"lr_post": 0.02})
 
 
@@ -118,15 +118,15 @@ def fit(rule, change=None, spikes=0.1, **options):
 @turns(
     "call, words",
     [
-        (lambda: fit(la.RuleTrainer(la.STDP(1.0, -1.0)), torch.ones(2, 4, 3)), r"= \[2, 3, 4\].* \[2, 4, 3\]"),
-        (lambda: fit(la.RuleTrainer(la.STDP(1.0, -1.0)), [1.0]), "`change` should be a tensor"),
-        (lambda: fit(la.RuleTrainer(la.STDP(1.0, -1.0)), torch.ones(3, 4)), r"`change` should be \[windows"),
-        (lambda: fit(la.RuleTrainer(la.STDP(0.0, 0.0))), "a rate that is not 0"),
-        (lambda: fit(la.RuleTrainer(la.STDP(1.0, 1.0)), spikes=0.0), "`lr_post` and `lr_pre` change nothing"),
-        (lambda: fit(la.RuleTrainer(la.STDP(1.0, 1.0)), spikes=1.1), "proportional in this activity"),
-        (lambda: fit(la.RuleTrainer(la.Oja(1.0))), "`weight` should be the weights before .* `Oja`"),
-        (lambda: fit(la.RuleTrainer(la.STDP(1.0, 1.0)), tune="tc_pst"), "did you mean `tc_post`"),
-        (lambda: fit(la.RuleTrainer(la.Clopath(0.1, -0.1, 0.0, 0.5))), "which records `membrane`"),
+        (lambda: fit(la.STDP(1.0, -1.0), torch.ones(2, 4, 3)), r"= \[2, 3, 4\].* \[2, 4, 3\]"),
+        (lambda: fit(la.STDP(1.0, -1.0), [1.0]), "`change` should be a tensor"),
+        (lambda: fit(la.STDP(1.0, -1.0), torch.ones(3, 4)), r"`change` should be \[windows"),
+        (lambda: fit(la.STDP(0.0, 0.0)), "a rate that is not 0"),
+        (lambda: fit(la.STDP(1.0, 1.0), spikes=0.0), "`lr_post` and `lr_pre` change nothing"),
+        (lambda: fit(la.STDP(1.0, 1.0), spikes=1.1), "proportional in this activity"),
+        (lambda: fit(la.Oja(1.0)), "`weight` should be the weights before .* `Oja`"),
+        (lambda: fit(la.STDP(1.0, 1.0), tune="tc_pst"), "did you mean `tc_post`"),
+        (lambda: fit(la.Clopath(0.1, -0.1, 0.0, 0.5)), "which records `membrane`"),
     ],
 )  # fmt: skip
 def test_what_is_refused(call, words):

@@ -74,11 +74,9 @@ def naive(pre, post, released, kind, rests):
 
 
 RULES = {
-    "Both": lambda **o: RuleTrainer(Both(**o), dt=DT),
-    "MSTDP": lambda **o: RuleTrainer(MSTDP(**PAIR, reward=DOPAMINE, **o), dt=DT),
-    "MSTDPET": lambda **o: RuleTrainer(
-        MSTDPET(**PAIR, tc_eligibility=TAU, reward=DOPAMINE, **o), dt=DT
-    ),
+    "Both": Both(),
+    "MSTDP": MSTDP(**PAIR, reward=DOPAMINE),
+    "MSTDPET": MSTDPET(**PAIR, tc_eligibility=TAU, reward=DOPAMINE),
 }
 
 
@@ -103,12 +101,13 @@ def given(kind, released):
 @pytest.mark.parametrize("kind", RULES)
 def test_equals_a_loop_over_steps_and_synapses(kind, cuts, forgets, backend):
     pre, post, released = activity()
-    model, rule = layer(3, 2), RULES[kind](backend=backend, carry=forgets != "carries nothing")
+    model, carries = layer(3, 2), forgets != "carries nothing"
+    rule = RuleTrainer(RULES[kind], dt=DT, backend=backend, carry=carries)
     unit = rule.register_cell("cell", model.cell)
     for lo, hi in zip([0, *cuts], [*cuts, STEPS], strict=True):
         show(model, pre[lo:hi], post[lo:hi])
         rule(**given(kind, {name: each[lo:hi] for name, each in released.items()}))
-        assert any("released" in key.kind for key in unit.state.carried) == rule.carry
+        assert any("released" in key.kind for key in unit.state.carried) == carries
         if forgets == "is cleared":
             rule.clear()
             assert not unit.state.carried
@@ -228,6 +227,12 @@ class Misnamed(la.Rule):
 def test_a_name_that_is_not_a_modulator_is_refused():
     with pytest.raises(KeyError, match=r"among \['dopamine'\]"):
         change(RuleTrainer(Misnamed()), {})
+
+
+@pytest.mark.parametrize("kind", ["MSTDP", "MSTDPET"])
+def test_a_number_is_released_as_exactly_as_a_tensor(kind):
+    each = 0.1, torch.full((BATCH,), 0.1, dtype=torch.float64)
+    assert torch.equal(*(change(RULES[kind](), {"reward": released}) for released in each))
 
 
 def test_what_is_eligible_belongs_to_its_samples():

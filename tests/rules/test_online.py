@@ -9,6 +9,7 @@ from compiled import threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from trainers import trainer_of
 from turns import turns
 
 import lightning_accum as la
@@ -31,12 +32,12 @@ def pair_rule(kind, post, pre, **options):
     """A rule of pairs, whose options are those that all of them have, and ``tc_post``."""
     if kind is la.TripletSTDP:
         options["tc_post_fast"] = options.pop("tc_post", 20.0)
-        return kind(post, -2 * pre, pre, 3 * pre, **options)
+        return trainer_of(kind, post, -2 * pre, pre, 3 * pre, **options)
     own = {
         la.WeightDependentSTDP: {"power_pos": 0.7, "power_neg": 0.0, "w_max": 0.9},
         la.MSTDPET: {"tc_eligibility": 5.0},
     }
-    return kind(post, pre, **own.get(kind, {}), **options)
+    return trainer_of(kind, post, pre, **own.get(kind, {}), **options)
 
 
 NEURONS = {
@@ -73,7 +74,7 @@ def rewards(kind, form, steps, batch):
 
 
 def learner_of(layer, **options):
-    rule = la.RuleTrainer(la.STDP(**{"lr_post": 0.02, "lr_pre": -0.01, "tc_pre": 10.0, **options}))
+    rule = trainer_of(la.STDP, **{"lr_post": 0.02, "lr_pre": -0.01, "tc_pre": 10.0, **options})
     rule.register_cell("cell", layer.cell)
     return rule
 
@@ -225,7 +226,7 @@ def constraint(made):
 
 
 def hebb(layer):
-    rule = la.RuleTrainer(la.Hebb(0.01))
+    rule = RuleTrainer(la.Hebb(0.01))
     rule.register_cell("cell", layer.cell)
     return rule
 
@@ -290,7 +291,10 @@ def test_an_update_that_overflows_is_refused_as_step_by_step(compiled):
 @pytest.mark.parametrize(("every", "time_dim"), [(1, 0), (4, None), (4, 0), (100, None)])
 def test_updates_come_after_every_few_steps_each_with_its_own_reward(kind, every, time_dim):
     layer = layer_of(5, LIF(3, time_dim=time_dim), 3)
-    pairs = [(kind(0.02, -0.01, time_dim=time_dim), each) for each in (layer, copy.deepcopy(layer))]
+    pairs = [
+        (RuleTrainer(kind(0.02, -0.01), time_dim=time_dim), each)
+        for each in (layer, copy.deepcopy(layer))
+    ]
     for rule, each in pairs:
         rule.register_cell("cell", each.cell)
     x, given_, (twin, other) = raster(10, 2, 5).double(), rewards(kind, "step", 10, 2), pairs[1]
@@ -311,7 +315,7 @@ def test_updates_come_after_every_few_steps_each_with_its_own_reward(kind, every
 
 @pytest.mark.parametrize("reward", [None, float("nan"), torch.ones(3), "good"])
 def test_a_reward_that_does_not_fit_is_refused_as_step_by_step(compiled, reward):
-    layer, rule = layer_of(5, LIF(3), 3), la.RuleTrainer(la.MSTDP(0.02, -0.01))
+    layer, rule = layer_of(5, LIF(3), 3), RuleTrainer(la.MSTDP(0.02, -0.01))
     rule.register_cell("cell", layer.cell)
     with pytest.raises((ValueError, la.NonFiniteUpdateError)):
         learn_online(rule, layer, raster(10, 2, 5, 0.9).double(), reward=reward)
@@ -328,7 +332,7 @@ def test_a_rule_in_evaluation_mode_is_told():
 
 def test_a_rule_of_a_callback_is_rejected():
     rule, model = (
-        la.RuleTrainer(la.STDP(0.1, -0.1)),
+        RuleTrainer(la.STDP(0.1, -0.1)),
         nn.ModuleDict({"layer": layer_of(5, LIF(3), 3)}),
     )
     host = CellHost(rule, {"cell": la.CellSpec("layer.connection", "layer.neuron")})
@@ -347,13 +351,15 @@ OTHERS = {"pairing": "reduced", "trace_mode": "nearest"}
 
 
 @turns("rule, connection, options, words", [
-    (la.RuleTrainer(la.STDP(0.1, -0.1, **OTHERS)), Linear(2, 1), {}, "`pairing = 'reduced'`"),
+    (RuleTrainer(la.STDP(0.1, -0.1, **OTHERS)), Linear(2, 1), {}, "`pairing = 'reduced'`"),
     (RuleTrainer(Doubled(0.02, -0.01)), Linear(2, 1), {}, "no `Doubled`"),
-    (la.RuleTrainer(la.STDP(0.0, 0.0)), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
-    (la.RuleTrainer(la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0))), Linear(2, 1), {}, "`reward = Neuromod"),
-    (la.RuleTrainer(la.STDP(0.1, 0.1), batch_reduction="amax"), Linear(2, 1), {}, "`batch_reduction = 'amax'`"),
-    (la.RuleTrainer(la.STDP(0.1, 0.1)), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
-    (la.RuleTrainer(la.STDP(0.1, 0.1)), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
+    (RuleTrainer(la.STDP(0.0, 0.0)), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
+    (RuleTrainer(la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0))), Linear(2, 1), {},
+     "`reward = Neuromod"),
+    (RuleTrainer(la.STDP(0.1, 0.1), batch_reduction="amax"), Linear(2, 1), {},
+     "`batch_reduction = 'amax'`"),
+    (RuleTrainer(la.STDP(0.1, 0.1)), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
+    (RuleTrainer(la.STDP(0.1, 0.1)), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
 ])  # fmt: skip
 def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words):
     layer = la.Serial(connection, LIF(1))

@@ -10,10 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_online import NEURONS, step_by_step
 from torch import nn
+from trainers import trainer_of
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, SparseLinear
+from lightning_accum.nn import (
+    LIF,
+    AdaptiveLIF,
+    DelayedLinear,
+    LateralInhibition,
+    Linear,
+    SparseLinear,
+    SurrogateLIF,
+)
 from lightning_accum.rules import learn_online, why_step_by_step
 from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse import recurrent as loop
@@ -39,7 +48,7 @@ def network(delay=2, **neurons):
 
 
 def learner_of(made, ends=("EE",), clamp=True, **options):
-    rule = la.RuleTrainer(la.STDP(**{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options}))
+    rule = trainer_of(la.STDP, **{"lr_post": 0.05, "lr_pre": -0.04, "tc_pre": 10.0, **options})
     for source, target in ends:
         cell = made.cell(source, target)
         rule.register_cell(source + target, cell)
@@ -58,7 +67,7 @@ def currents(steps, batch=1, seed=0):
 def naive(made, rule, inputs):
     """Spikes and the weights [out, in] from E to E, by dense matrices, from rest."""
     zeros = partial(torch.zeros, dtype=torch.float64)
-    h, (cell, _) = rule.state_of("EE").hyperparameters, rule.get_cell("EE")
+    h, (cell, _) = rule.state_of("EE").rule, rule.get_cell("EE")
     there = cell.connection.dense().detach() != 0
     matrix = {ends: made.cell(*ends).connection.dense().detach() for ends in made.delays}
     v, hold, theta, spikes = {}, {}, {}, {name: [] for name in SIZES}
@@ -195,13 +204,32 @@ def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
         assert torch.equal(learn_online(rule, made, x), expected)
 
 
+@turns("steps", [7, 100])
+def test_rates_are_too_large_if_a_weight_could_overflow_in_so_many_steps(steps):
+    # Each step changes a weight by at most the rates times a trace, which is at most the steps.
+    most = 1e-6 * torch.finfo(torch.float64).max / steps**2
+    for share, reason in ((0.49, "None"), (0.51, "overflow")):
+        made = network()
+        rule = learner_of(made, lr_post=share * most, lr_pre=-share * most)
+        assert reason in str(why_step_by_step(rule, made, currents(steps))), share
+
+
 @turns("make, error, message", [
     (lambda: la.Populations({}, {}), ValueError, "populations, at least one"),
     (lambda: la.Populations({"E": nn.ReLU()}, {}), ValueError, "a step a call.*`ReLU` for `E`"),
     (lambda: la.Populations({"E": LIF(2, time_dim=0)}, {}), ValueError, "`time_dim = 0`"),
     (lambda: la.Populations({"E": LIF(2)}, {("E", "I"): Linear(2, 2)}), ValueError, "pairs of"),
     (lambda: la.Populations({"E": LIF(2)}, {("E", "E"): Linear(2, 3)}), ValueError, r"\(2, 3\)"),
+    (lambda: la.Populations({"E": LIF(2)}, {("E", "E"): nn.ReLU()}), ValueError, "a `ReLU`: give"),
+    (
+        lambda: la.Populations({"E": SurrogateLIF(2, gradient="time")}, {}), ValueError,
+        r"neurons\['E'\].gradient` should be .*'time'",
+    ),
     (lambda: network(0), ValueError, "later one. Found `delay = 0`"),
+    (
+        lambda: la.Populations({"E": LIF(2)}, {("E", "E"): Linear(2, 2)}, {("E", "E"): 1.5}),
+        ValueError, r"`delay\[\('E', 'E'\)\]` should be .* steps.*= 1.5`: pass a whole number",
+    ),
     (lambda: network({("E", "E"): 1}), ValueError, "one for each"),
     (lambda: network().cell("E", "X"), AttributeError, "ends of a connection.*'X'"),
     (lambda: network()(torch.zeros(1, 2)), ValueError, r"one step, \[B, 13\].*\[1, 2\]"),
@@ -210,6 +238,16 @@ def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
 def test_arguments_that_do_not_fit_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_delays_of_synapses_add_to_those_of_axons_until_a_reset():
+    delayed = DelayedLinear(1, 1, 3.0, delay=2.0)
+    nn.init.ones_(delayed.weight)
+    made = la.Populations({"E": LIF(1, v_threshold=0.5)}, {("E", "E"): delayed}, delay=2)
+    for _ in range(2):
+        spikes = [made(torch.tensor([[float(t == 0)]])).item() for t in range(6)]
+        assert spikes == [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+        made.reset()
 
 
 def test_the_loop_reads_no_synapse_that_is_not_there():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer, attach_updater, get_updater, optim
@@ -33,7 +34,8 @@ def same(one, other):
 
 
 def two(kind, **options):
-    rule = kind(0.1, -0.1, batch_reduction="sum", params=("weight", "bias"), **options)
+    both = {"batch_reduction": "sum", "params": ("weight", "bias")}
+    rule = trainer_of(kind, 0.1, -0.1, **both, **options)
     layers = layer(), layer()
     for name, each in zip("ab", layers, strict=True):
         rule.register_cell(name, each.cell)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, raster, show
 from torch import nn
+from trainers import trainer_of
 
 from lightning_accum import (
     Cell,
@@ -18,7 +19,8 @@ from lightning_accum import (
     RuleTrainer,
     get_updater,
 )
-from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.signal import Signal
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.rules import kernel
 from lightning_accum.rules.kernel import SpikePairs, Synapses
@@ -112,7 +114,7 @@ def test_the_kernel_is_what_sums_pairs(monkeypatch):
         kernel, "pair_events", lambda *given: visits.append(1) or pair_events(*given)
     )
     for make in (KernelSTDP, DelayAdjustedKernelSTDP):
-        model, rule = layer(4, 3), make(KERNELS["exponential"])
+        model, rule = layer(4, 3), RuleTrainer(make(KERNELS["exponential"]))
         model.connection.register_buffer("delay", torch.ones(3, 4))
         rule.register_cell("cell", model.cell)
         show(model, torch.ones(2, 2, 4), torch.ones(2, 2, 3))
@@ -158,10 +160,10 @@ def test_against_a_loop(steps, batch, reduce, param, by_step, by_kernel, seed):
     torch.manual_seed(seed)
     model.connection.delay = nn.Parameter(4 * torch.rand(2, 3).double())
     options = {"params": [param], "batch_reduction": reduce}
-    rule = RuleTrainer(DelayAdjustedSTDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0, **options))
+    rule = trainer_of(DelayAdjustedSTDP, 0.3, -0.2, tc_post=8.0, tc_pre=12.0, **options)
     if by_kernel:
         kernel = ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
-        rule = RuleTrainer(DelayAdjustedKernelSTDP(kernel, **options))
+        rule = trainer_of(DelayAdjustedKernelSTDP, kernel, **options)
     rule.register_cell("cell", model.cell)
     calls = steps if by_step else 1
     for x, y in zip(pre.chunk(calls), post.chunk(calls), strict=True):

@@ -8,6 +8,7 @@ import torch
 from forms import FORMS, evaluated_in, in_forms
 from rasters import Fed, layer, learned, raster, show
 from torch import nn
+from trainers import trainer_of
 
 from lightning_accum import STDP, Cell, RuleTrainer
 from lightning_accum.engine import accumulate
@@ -39,8 +40,8 @@ def test_what_ends_a_stream(mode, backend):
     second = raster(5, 3, 4, seed=3), raster(5, 3, 2, seed=4)
     settings = {"trace_mode": mode, "backend": backend}
     rule, forgets = (
-        RuleTrainer(STDP(0.3, -0.2, **settings)),
-        RuleTrainer(STDP(0.3, -0.2, **settings), carry=False),
+        trainer_of(STDP, 0.3, -0.2, **settings),
+        trainer_of(STDP, 0.3, -0.2, **settings, carry=False),
     )
     at_rest = learned(rule, *second)
     assert not torch.allclose(windows(rule, first, second), at_rest)
@@ -157,8 +158,10 @@ def test_pairs_of_other_schemes_spike_by_spike(pairing, cut, elements, monkeypat
         if len(cut) > 1 and name != "sum":
             continue
         model = layer(5, 4)
-        rule = RuleTrainer(STDP(
-            lr_post, -0.2, trace_mode="nearest", pairing=pairing), batch_reduction=name, backend=backend, carry=len(cut) > 1)  # fmt: skip
+        rule = RuleTrainer(
+            STDP(lr_post, -0.2, trace_mode="nearest", pairing=pairing),
+            batch_reduction=name, backend=backend, carry=len(cut) > 1,
+        )  # fmt: skip
         found = rule.register_cell("cell", model.cell).cell.updater.weight
         for x, y in zip(pre.split(cut), post.split(cut), strict=True):
             show(model, x, y)

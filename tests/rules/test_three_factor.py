@@ -10,6 +10,7 @@ from rasters import raster
 from test_error_windows import change, low_pass
 from torch import nn
 from torch.nn import functional as F
+from trainers import trainer_of
 from turns import turns
 
 import lightning_accum as la
@@ -62,11 +63,9 @@ def error_of(y):
 def test_in_one_hidden_layer_it_is_backpropagation_through_time(neuron, surrogate):
     net = Network(gradient="time", surrogate=surrogate, **neuron)
     options = {"batch_reduction": "sum", "params": ("weight", "bias"), "time_dim": 0}
-    hidden = la.RuleTrainer(
-        la.EProp(1.0, SymmetricFeedback(net.readout), tc_readout=12.0, **options)
-    )
+    hidden = trainer_of(la.EProp, 1.0, SymmetricFeedback(net.readout), tc_readout=12.0, **options)
     hidden.register_cell("hidden", Cell(net.fc, net.lif))
-    output = la.RuleTrainer(la.DeltaRule(1.0, **options))
+    output = trainer_of(la.DeltaRule, 1.0, **options)
     output.register_cell("output", Cell(net.readout, net.leak))
     y = net(X)
     loss = F.cross_entropy(y.flatten(0, 1), TARGET.repeat(STEPS), reduction="sum")
@@ -107,8 +106,10 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut_and_folded(
             monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", 300)
         if calls == 1 and feedback_of is RandomFeedback and has_kernel(CPU, torch.float64):
             monkeypatch.setattr(_eprop_windows, "fold_in_blocks", None)  # no memory for the signal
-    rule = la.RuleTrainer(la.EProp(
-        0.3, feedback, tc_readout=tc_readout, regularization=0.2), batch_reduction="sum", time_dim=0, carry=calls > 1, backend="plain" if way == "plain" else "auto")  # fmt: skip
+    rule = la.RuleTrainer(
+        la.EProp(0.3, feedback, tc_readout=tc_readout, regularization=0.2), batch_reduction="sum",
+        time_dim=0, carry=calls > 1, backend="plain" if way == "plain" else "auto",
+    )  # fmt: skip
     rule.register_cell("hidden", Cell(net.fc, net.lif), params=params)
     rule.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
     errors = torch.randn(STEPS, BATCH, CLASSES, generator=torch.Generator().manual_seed(1)).double()
@@ -175,9 +176,9 @@ def test_rules_with_a_gradient_are_their_papers_sums_however_a_sequence_is_cut(
     monkeypatch.setattr(run_module, "_PIECE_ELEMENTS", elements)
     net = Network(gradient="step", **neuron)
     options = {"time_dim": 0, "params": ("weight", "bias"), "carry": calls > 1}
-    otpe = la.RuleTrainer(la.OTTT(0.7, tc_next=12.0, **options))
-    stllr = la.RuleTrainer(
-        la.STLLR(0.5, -0.3, tc_post=2.0, tc_pre=5.0, surrogate=FastSigmoid(9.0), **options)
+    otpe = trainer_of(la.OTTT, 0.7, tc_next=12.0, **options)
+    stllr = trainer_of(
+        la.STLLR, 0.5, -0.3, tc_post=2.0, tc_pre=5.0, surrogate=FastSigmoid(9.0), **options
     )
     found, seen = [], []
     for rule in (otpe, stllr):

@@ -16,7 +16,8 @@ from test_folding import B, T, folding
 
 from lightning_accum import nn
 from lightning_accum._compat.torch import parallel_region
-from lightning_accum.engine.signal import Activity, Signal
+from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.signal import Signal
 from lightning_accum.functional import ExponentialKernel, Triangular
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.rules.kernel import SpikePairs, Synapses

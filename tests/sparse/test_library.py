@@ -55,9 +55,10 @@ def found():
         pytest.param("avx3", "should be 0, 1 or one of baseline", marks=needs_kernel),
     ],
 )
-def test_switched_off(fresh, monkeypatch, value, reason, capsys):
+def test_switched_off(fresh, monkeypatch, value, reason, capsys, caplog):
     monkeypatch.setenv(library.SWITCH, value)
     assert reason in (found() or "")
+    assert bool(caplog.text) == (value != "0")
     la.show_versions()
     assert f"none: {library.why_not()}" in capsys.readouterr().out
 
@@ -118,6 +119,7 @@ def flip(library):
         ("kernel.json", Path.unlink, "it was not built; run `python scripts/build_kernel.py`"),
         ("kernel.json", lambda file: file.write_bytes(b"\xff{"), "it was not built"),
         ("kernel.json", lambda file: file.write_text("{}"), "its sources have changed"),
+        ("kernel.json", lambda file: file.write_text("[1]"), "its record is damaged"),
         (
             "sums.c",
             lambda file: file.write_text(file.read_text() + "\n"),
@@ -125,9 +127,13 @@ def flip(library):
         ),
     ],
 )
-def test_what_is_damaged_is_not_loaded(folder, name, damage, reason):
+def test_what_is_damaged_is_not_loaded_and_told_once(folder, name, damage, reason, caplog, capsys):
     damage(folder / name)
     assert (found() or "").startswith(reason)
+    assert library.library(torch.float64) is None
+    assert caplog.text.count(f"The compiled kernel should load. Found that {reason}") == 1
+    la.show_versions()
+    assert f"none: {reason}" in capsys.readouterr().out
 
 
 @needs_kernel
@@ -160,7 +166,9 @@ def build(root, **environ):
         ("PATH", "/nowhere", "no C compiler was found"),
     ],
 )
-def test_without_a_compiler_it_is_not_built(fresh, tmp_path, monkeypatch, variable, value, reason):
+def test_without_a_compiler_it_is_not_built(
+    fresh, tmp_path, monkeypatch, variable, value, reason, caplog
+):
     done = build(tmp_path, **{"CC": "", variable: value})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"The compiled kernel could not be built: {reason}.\n"
@@ -169,6 +177,7 @@ def test_without_a_compiler_it_is_not_built(fresh, tmp_path, monkeypatch, variab
     assert not list(kernel.glob(".build-*"))
     monkeypatch.setattr(library, "_FOLDER", kernel)
     assert found() == f"it was not built with the package ({reason})"
+    assert not caplog.text
 
 
 @needs_kernel

@@ -8,10 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
+from turns import turns
 
-from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Normalize, Updater
+from lightning_accum import (
+    Accumulator,
+    Clamp,
+    NonFiniteUpdateError,
+    Normalize,
+    Updater,
+    attach_updater,
+)
 from lightning_accum._events import SILENT, Events
+from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.attached import claim, release
 
@@ -245,6 +254,30 @@ def test_every_output_gets_the_norm_and_keeps_its_direction(shape, order, norm, 
         size = [abs(x) for x in old]
         p_norm = max(size) if order == math.inf else sum(x**order for x in size) ** (1 / order)
         assert row == pytest.approx([x / p_norm * norm for x in old], rel=1e-10)
+
+
+@turns("make, x, unit", [
+    (lambda: nn.Linear(3, 4), torch.rand(1, 3), -1),
+    (lambda: SparseLinear(6, 4, density=0.5), torch.rand(1, 6), -1),
+    (lambda: nn.Conv1d(4, 6, 2, groups=2), torch.rand(1, 4, 3), 1),
+    (lambda: nn.ConvTranspose1d(3, 4, 2), torch.rand(1, 3, 3), 1),
+    (lambda: nn.ConvTranspose2d(4, 6, 2, groups=2), torch.rand(1, 4, 3, 3), 1),
+    (lambda: nn.ConvTranspose3d(2, 3, 2, bias=False), torch.rand(1, 2, 2, 2, 2), 1),
+    (lambda: nn.Embedding(6, 4), torch.arange(6), -1),
+    (lambda: nn.EmbeddingBag(6, 4, mode="sum"), torch.arange(6)[None], -1),
+])  # fmt: skip
+def test_the_weights_that_lead_to_an_output_have_the_norm(make, x, unit):
+    pruned = prune.identity(make(), "weight")
+    for connection, name in (make(), "weight"), (pruned, "weight_orig"):
+        if name == "weight_orig" and isinstance(connection, SparseLinear):
+            continue
+        updater, weight = attach_updater(connection, name), getattr(connection, name)
+        updater.register_constraint(Normalize(2.0, order=2), name)
+        setattr(updater, name, torch.rand_like(weight))
+        updater()
+        for output in connection(x).unbind(unit):
+            (by_weight,) = torch.autograd.grad(output.sum(), weight, retain_graph=True)
+            torch.testing.assert_close(weight[by_weight != 0].norm(), torch.tensor(2.0))
 
 
 @pytest.mark.parametrize("order", [1, 2, math.inf])

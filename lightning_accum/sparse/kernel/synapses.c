@@ -6,11 +6,11 @@
 #include "columns.h"
 #include "threads.h"
 
-/* The synapses of `count` neurons, and the neuron at the other end of each. */
+/* The synapses of neurons, and the neuron at the other end of each. */
 typedef struct {
-    const int64_t *starts; /* [count + 1] the first synapse of each neuron */
-    const int32_t *others;
-    int64_t count;
+    const int64_t *starts; /* the first synapse of each neuron, and the end */
+    const int32_t *others; /* [n] */
+    int64_t n;
 } synapses;
 
 /* Returns whether an index leads to no synapse beyond `n` and to no neuron beyond `ends`. */
@@ -29,7 +29,21 @@ typedef struct {
     int64_t D;
     const REAL *from;
     REAL *out;
+    int *wrong; /* receives whether a synapse that is visited is none, or leads to no neuron */
 } visits;
+
+/* Finds the synapses of a neuron; returns whether they are inside, and lead to neurons. */
+static inline int visit(const visits *v, int64_t e, int64_t *begin, int64_t *end)
+{
+    const int64_t first = *begin = v->s.starts[e], last = *end = v->s.starts[e + 1];
+    int inside = 0 <= first && first <= last && last <= v->s.n;
+    uint32_t most = 0; /* beyond all others if an end is negative */
+    for (int64_t j = first; inside && j < last; j++)
+        most = (uint32_t)v->s.others[j] > most ? (uint32_t)v->s.others[j] : most;
+    inside = inside && (first == last || most < v->D);
+    if (!inside) __atomic_store_n(v->wrong, 1, __ATOMIC_RELAXED);
+    return inside;
+}
 
 static void transmit_rows(const void *task, int64_t begin, int64_t end, void *memory)
 {
@@ -38,10 +52,10 @@ static void transmit_rows(const void *task, int64_t begin, int64_t end, void *me
         const int64_t stop = k + 1 < v->x.bags ? v->x.starts[k + 1] : v->x.n;
         REAL *to = v->out + k * v->D;
         memset(to, 0, (size_t)v->D * sizeof(REAL));
-        for (int64_t i = v->x.starts[k]; i < stop; i++) {
-            const int64_t *at = v->s.starts + v->x.places[i];
+        for (int64_t i = v->x.starts[k], j, last; i < stop; i++) {
             const REAL share = v->x.shares ? v->x.shares[i] : 1;
-            for (int64_t j = at[0]; j < at[1]; j++) to[v->s.others[j]] += share * v->from[j];
+            if (!visit(v, v->x.places[i], &j, &last)) return;
+            for (; j < last; j++) to[v->s.others[j]] += share * v->from[j];
         }
     }
 }
@@ -49,29 +63,30 @@ static void transmit_rows(const void *task, int64_t begin, int64_t end, void *me
 /* out[k, others[j]] = the sum of share * weight[j] over the events (k, e) and the synapses j of e. */
 int transmit_events(const int32_t *starts, const int32_t *columns, const REAL *shares, int64_t n,
                     int64_t K, int64_t E, int64_t D, const int64_t *first, const int32_t *others,
-                    const REAL *weight, REAL *out, int threads)
+                    int64_t count, const REAL *weight, REAL *out, int threads)
 {
-    visits v = {{starts, columns, shares, K, n, E}, {first, others, E}, D, weight, out};
+    int wrong = 0;
+    visits v = {{starts, columns, shares, K, n, E}, {first, others, count}, D, weight, out, &wrong};
     if (!is_inside(&v.x)) return OUTSIDE;
     divide(transmit_rows, &v, K, 0, 0, threads);
-    return DONE;
+    return wrong ? OTHERS : DONE;
 }
 
 /* Rows are visited in order, so that the values of each stay in the cache. */
 static void sum_neurons(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const visits *v = task;
-    const int64_t *first = v->s.starts;
     for (int64_t k = 0; k < v->x.bags; k++) {
         const int64_t stop = k + 1 < v->x.bags ? v->x.starts[k + 1] : v->x.n;
         const REAL *row = v->from + k * v->D;
-        for (int64_t i = v->x.starts[k]; i < stop; i++) {
+        for (int64_t i = v->x.starts[k], j, last; i < stop; i++) {
             const int64_t e = v->x.places[i];
             if (e < begin || e >= end) continue;
             const REAL share = v->x.shares ? v->x.shares[i] : 1;
             const int32_t *restrict others = v->s.others;
             REAL *restrict out = v->out;
-            for (int64_t j = first[e]; j < first[e + 1]; j++) out[j] += share * row[others[j]];
+            if (!visit(v, e, &j, &last)) return;
+            for (; j < last; j++) out[j] += share * row[others[j]];
         }
     }
 }
@@ -79,10 +94,11 @@ static void sum_neurons(const void *task, int64_t begin, int64_t end, void *memo
 /* out[j] += the sum of share * values[k, others[j]] over the events (k, e) of the neuron e of j. */
 int sum_events(const int32_t *starts, const int32_t *columns, const REAL *shares, int64_t n,
                int64_t K, int64_t E, int64_t D, const int64_t *first, const int32_t *others,
-               const REAL *values, REAL *out, int threads)
+               int64_t count, const REAL *values, REAL *out, int threads)
 {
-    visits v = {{starts, columns, shares, K, n, E}, {first, others, E}, D, values, out};
+    int wrong = 0;
+    visits v = {{starts, columns, shares, K, n, E}, {first, others, count}, D, values, out, &wrong};
     if (!is_inside(&v.x)) return OUTSIDE;
     divide(sum_neurons, &v, E, 0, 0, threads);
-    return DONE;
+    return wrong ? OTHERS : DONE;
 }

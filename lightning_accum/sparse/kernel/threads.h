@@ -12,7 +12,7 @@
 
 #define MOST_THREADS 64
 
-enum { DONE, OUTSIDE }; /* what functions return */
+enum { DONE, OUTSIDE, OTHERS }; /* what functions return; the last for synapses */
 
 typedef void (*work)(const void *task, int64_t begin, int64_t end, void *memory);
 typedef struct {

@@ -1,0 +1,90 @@
+"""Named terms in the form in which the compiled loops learn by them, after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.terms import Change, Term
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.rules.reward_modulated import Modulated
+from lightning_accum.sparse.neurons import LoopTerm, LoopTerms, LoopTrace
+
+_OTHER = {"pre": "post", "post": "pre"}
+_ONE = {"pre": ("one", "pre ones"), "post": ("post ones",)}  # names of constant signals
+
+
+def loop_terms(
+    changes: Sequence[Change] | None, share: float | None, dt: float
+) -> LoopTerms | None:
+    """Returns terms for a loop, multiplied by a sample's share of a batch; ``None`` if none is."""
+    if not changes or share is None:
+        return None
+    first, rewards = changes[0], dict[str, Any]()
+    if isinstance(first, Modulated):
+        tc, terms = first.tc, list(first.terms)
+        if len(changes) > 1 or first.modulator is not None:
+            return None
+        if tc is None:
+            rewards = {"reward": 1.0}
+        else:
+            own = decay_factor(tc, dt)
+            rewards = {"reward": share * dt, "tc_eligibility": tc, "eligibility": own}
+    else:
+        tc, terms = None, [each for each in changes if isinstance(each, Term)]
+        if len(terms) < len(changes):
+            return None
+    # at a rate of 0 nothing is learned, but eligibility has its traces
+    terms = [each for each in terms if each.rate or tc is not None]
+    traces: dict[str, list[LoopTrace]] = {"pre": [], "post": []}
+    found = []
+    for term in terms:
+        rate = share * term.rate if tc is None else term.rate / tc
+        placed = None if term.transform is not None else _placed(term, rate, traces)
+        if placed is None:
+            return None
+        found.append(placed)
+    rooms = [{each.room for each in terms if (each.rate > 0) == up} for up in (True, False)]
+    if not any(each.rate for each in terms) or max(map(len, rooms)) > 1:
+        return None
+    rise, fall = (next(iter(room), None) for room in rooms)
+    sides = tuple(traces["pre"]), tuple(traces["post"])
+    return LoopTerms(*sides, tuple(found), rise, fall, **rewards)
+
+
+def _placed(term: Term, rate: float, traces: dict[str, list[LoopTrace]]) -> LoopTerm | None:
+    """Returns a term by the places of its traces, which are added; ``None`` if it has no spike."""
+    for side, own, other in ("post", term.post, term.pre), ("pre", term.pre, term.post):
+        if not (isinstance(own, Signal) and isinstance(other, Signal)):
+            continue
+        spike = own.source.side == side and own.decay is None
+        gate, trace = own.weights, _trace(other, _OTHER[side])
+        if not spike or trace is None:
+            continue
+        before = None
+        if gate is not None:
+            shifted = isinstance(gate, Signal) and gate.shifted and gate.weights is None
+            if not shifted or not isinstance(gate, Signal) or gate.source.side != side:
+                continue
+            before = _place(LoopTrace(gate.decay or 0.0, gate.mode == "nearest"), traces[side])
+        return LoopTerm(rate, side == "post", _place(trace, traces[_OTHER[side]]), before)
+    return None
+
+
+def _trace(signal: Signal, side: str) -> LoopTrace | None:
+    """Returns the trace of a side that a signal is, with the spikes of the step."""
+    if signal.weights is not None or signal.shifted:
+        return None
+    if signal.source.side in _ONE[side]:
+        return LoopTrace(1.0, one=True)
+    if signal.source.side != side:
+        return None
+    return LoopTrace(signal.decay or 0.0, signal.decay is not None and signal.mode == "nearest")
+
+
+def _place(trace: LoopTrace, known: list[LoopTrace]) -> int:
+    """Returns the place of a trace among those of a side, to which it is added if it is new."""
+    if trace not in known:
+        known.append(trace)
+    return known.index(trace)
