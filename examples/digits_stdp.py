@@ -111,8 +111,8 @@ def learn(
     pl.seed_everything(seed, verbose=False)
     model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate, weights)
     rule = learning_rule(args.lr if weights is None else 0.0, model)
-    options = {**OPTIONS, "summary": weights is None}  # the summary of one that learns
-    learner = CellTrainerCallback(rule, {"input": CellSpec("fc", "lif")}, **options)
+    cells, shows = {"input": CellSpec("fc", "lif")}, weights is None  # a table of one that learns
+    learner = CellTrainerCallback(rule, cells, summary=shows, **OPTIONS)
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
         max_epochs=args.epochs,

@@ -107,8 +107,9 @@ def check_states(name: str, cell: Cell, rule: Rule) -> None:
             own = f"if `forward` sets `self.{source}`, begin with `self.{source} = None` in its"
             sets = "" if native or not lacks else f"{own} `__init__`; otherwise "
             raise ValueError(
-                f"The neuron of cell `{name}` should have a {state} for `{type(rule).__name__}` to record. Found"
-                f" that a `{type(neuron).__name__}` keeps none under `{source}`: {sets}take"
+                f"The neuron of cell `{name}` should have a {state} for `{type(rule).__name__}` to"
+                f" record. Found that a `{type(neuron).__name__}` keeps none under `{source}`:"
+                f" {sets}take"
                 " a `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
                 f" `{state}=`, the path of another of its attributes or a"
                 f" callable that finds it in the neuron's output, such as `lambda out: out[1]`."

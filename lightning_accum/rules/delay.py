@@ -90,7 +90,7 @@ class DelayAdjustedSTDP(DelayRule):
     # Names of Inferno, which mean another order of the spikes in one of its rules.
     _of_others = dict.fromkeys(
         ("lr_pos", "lr_neg", "tc_pos", "tc_neg"),
-        ", which should say which spike comes last: `lr_post` and `tc_pre` are those of a"
+        ", which does not say which spike comes last: `lr_post` and `tc_pre` are those of a"
         " presynaptic spike that arrives before the neuron's, `lr_pre` and `tc_post` of one that"
         " arrives after it. Inferno's `lr_pos` is `lr_post` where weights learn"
         " (DelayAdjustedSTDP), and `lr_pre` where delays learn (DelayAdjustedSTDPD).",
