@@ -129,7 +129,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.cells\.cell\.CellRegistry"),
     # What trainers make of cells and keep of them; users never make one.
     (r"py:class", r"lightning_accum\.cells\.state\.CellState"),
-    (r"py:class", r"lightning_accum\.cells\.independent_trainer\.RegisteredCell"),
+    (r"py:class", r"lightning_accum\.cells\.rule_trainer\.RegisteredCell"),
     (r"py:class", r"lightning_accum\.observe\.monitor\.MonitorConstructor"),
     (r"py:class", r"lightning_accum\.health\.watch\.Clock"),
     # Files that are private to their folder, which name the types of methods that nobody calls.
