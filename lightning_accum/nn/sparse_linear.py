@@ -217,7 +217,10 @@ class SparseLinear(Updatable, CheckedState):
     def _check_sizes(self) -> None:
         """Raises a ``ValueError`` if the weight or a size is not that of the synapses any more."""
         sizes = len(self.starts) - 1, len(self.starts_of_outputs) - 1
-        if self.weight.shape != self.outputs.shape or (self.in_features, self.out_features) != sizes:
+        if (
+            self.weight.shape != self.outputs.shape
+            or (self.in_features, self.out_features) != sizes
+        ):
             raise ValueError(
                 "The weight of a SparseLinear should have an entry for each synapse, shape"
                 f" {list(self.outputs.shape)}, from {sizes[0]} inputs to {sizes[1]} outputs. Found"
@@ -310,9 +313,9 @@ class SparseLinear(Updatable, CheckedState):
         for optimizer in optimizers:
             values += optimizer.state.get(self.weight, {}).values()
         calls = [partial(self.weight.copy_, moved)]
-        for value in values:
-            if isinstance(value, Tensor) and value.shape == self.weight.shape:
-                calls.append(partial(value.copy_, move(value)))
+        own = (each for each in values if isinstance(each, Tensor))
+        fits = (each for each in own if each.shape == self.weight.shape)
+        calls += [partial(each.copy_, move(each)) for each in fits]
         found = self._index(keys)
         for name, index in {**found, "index": _packed(found)}.items():
             calls.append(partial(getattr(self, name).copy_, index))

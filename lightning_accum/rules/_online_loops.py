@@ -22,6 +22,7 @@ from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
+from lightning_accum.observe.hooks import watching
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse import neurons as online
 from lightning_accum.sparse import recurrent
@@ -174,7 +175,7 @@ def _check_watched(rule: RuleTrainer, modules: Sequence[nn.Module], same: bool =
         rule.recording
         and all(monitor.registered for monitor in own)
         and all(module.training for module in modules)
-        and sum(map(hook_count, modules)) == len(own)
+        and sum(map(watching, modules)) == len(own)
         and not any(rule.recorded_steps(name) for name, _ in rule.named_cells)
         and not (torch.is_autocast_enabled("cpu") or is_traced())
     )

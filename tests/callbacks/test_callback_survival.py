@@ -342,7 +342,7 @@ def test_modules_state_dict_and_checkpoint_are_those_of_the_plain_module(tmp_pat
 
 def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_path):
     def script(_, module):
-        with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `eval"):
+        with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `deregister"):
             torch.jit.script(module.fc)
 
     net, scripts = cb.Net(), cb.Probe("on_train_epoch_end", script)

@@ -129,6 +129,24 @@ def test_a_state_that_lacks_a_key_says_which(key, tmp_path):
         run.fit(cb.Net(), cb.loader(1))
 
 
+def test_a_spoilt_state_is_refused_within_a_fit_too_and_changes_nothing(tmp_path):
+    def load(*_):
+        before, found = str(use.state_dict()), []
+        good = {**use.state_dict(), "batches": 7}
+        optimizer = {"optimizer": {"state": {}, "param_groups": []}, "scheduler": None}
+        for spoilt in ([], {**good, "others": 3}, {**good, "schedule": optimizer}):
+            with pytest.raises((RuntimeError, ValueError), match="should h") as error:
+                use.load_state_dict(spoilt)
+            found.append(str(error.value))
+            assert str(use.state_dict()) == before
+        return found
+
+    use, look = cb.callback(lr_scheduler=halve), cb.Probe("on_train_batch_end", load)
+    cb.trainer(tmp_path, use, look).fit(cb.Net(), cb.loader(2))
+    for said, words in zip(look.found[1], ("`list`", "`others`", "`param_groups`"), strict=True):
+        assert words in said
+
+
 def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path):
     use, weights = cb.callback(lr=0.5, lr_scheduler=halve), []
     for _ in range(2):
