@@ -1,4 +1,4 @@
-"""What the reference shows: public names under their public paths, and all of them.
+"""Shows all public names in the reference, under their public paths.
 
 On the other pages, code that is a public name, such as ``STDP``, becomes a link to it.
 ``.. summary:: lightning_accum.rules`` is a table of a package's names, each with its first line.
@@ -28,7 +28,7 @@ _PACKAGES = (
 
 
 def _public(name: str) -> str | None:
-    """Where the reference has what ``name``, a path into this package, is: its public path."""
+    """Returns the public path of ``name``, a path into this package; ``None`` without one."""
     for package in _PACKAGES:
         module = importlib.import_module(f"lightning_accum.{package}")
         head, _, tail = name.rpartition(".")
@@ -101,10 +101,11 @@ _BETWEEN_PARTS = {
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
         *("loop_constants", "begin_loop", "end_loop", "accumulate_written", "finish_batch"),
-        *("reduction_of", "take_samples", "constraints_of", "recorded_steps", "updater_of", "released"),
+        *("reduction_of", "take_samples", "constraints_of", "recorded_steps", "updater_of"),
+        "released",
     },
 }
-# Methods of callbacks and strategies that Lightning calls, beside those that begin with `on_`.
+# Methods of callbacks and strategies that Lightning calls, without those that begin with `on_`.
 _LIGHTNING = {"configure_ddp", "setup", "state_key", "teardown"}
 
 
@@ -163,7 +164,7 @@ class LinkNames(SphinxTransform):
     default_priority = 500
 
     def apply(self, **options: Any) -> None:
-        """Wraps such code, where it stands in no link yet, as a role would."""
+        """Wraps such code in a link, as a role would, unless it is in one."""
         for code in list(self.document.findall(nodes.literal)):
             name, _, member = code.astext().partition(".")
             package = _owners().get(name)
