@@ -62,10 +62,13 @@ class StepMemory:
         outputs = origins[products[0].post].shape[1]
         homes = {each.pre: at for at, each in enumerate(products)}
         own = [each.numel() for place, each in enumerate(origins) if place not in homes]
-        sides = len(products) * rows * outputs, len(products) * rows * inputs
+        sizes = [len(products) * rows * outputs, len(products) * rows * inputs, *own]
+        line = 64 // dtype.itemsize  # each begins with a cache line, as tensors do
         with torch.inference_mode(False):
-            self._memory = torch.empty(sum((*sides, *own)), dtype=dtype)
-            left, right, *others = self._memory.split([*sides, *own])
+            whole = [-(-size // line) * line for size in sizes]
+            self._memory = torch.empty(sum(whole), dtype=dtype)
+            pieces = zip(self._memory.split(whole), sizes, strict=True)
+            left, right, *others = (piece[:size] for piece, size in pieces)
             self.left, self.right = left.view(-1, outputs), right.view(-1, inputs)
             lefts, rights = self.left.split(rows), self.right.split(rows)
             rest = iter(others)
@@ -102,8 +105,8 @@ class StepMemory:
         self._seen = [each.view(each.shape) for each in seen]
         self._places: list[int] = []
         found = (Int * len(pairs))(*pairs)
-        sizes = Int(len(products)), Int(rows)
-        self._arguments = self._operations, Int(len(operations)), found, *sizes
+        counts = Int(len(products)), Int(rows)
+        self._arguments = self._operations, Int(len(operations)), found, *counts
         self._kernel = kernel_for(dtype)
 
     @staticmethod
