@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse import neurons
 from lightning_accum.sparse.neurons import (
     LoopTerm,
     LoopTerms,
@@ -158,7 +157,6 @@ def test_no_result_depends_on_the_number_of_threads(rule, dtype):
     *task, reward = task_of(rule, 12, 2, 9, 70, 0.3, dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_SHARE", 1)
-        patch.setattr(neurons, "_ROOM", 1)  # spikes that wait are settled now and then
         found = []
         for count in (1, 2):
             with threads(count):
@@ -202,10 +200,10 @@ def test_a_list_on_pairs_only_is_told_from_others():
     both = LoopTerm(0.1, True, 0), LoopTerm(-0.2, False, 0)
     assert pairs_of(LoopTerms((pre,), (post,), both)) == (0.1, -0.2, 0.9, 0.8, False, True)
     assert pairs_of(LoopTerms((pre,), (), both[:1])) == (0.1, 0.0, 0.9, 0.0, False, False)
-    plain_pairs = LoopTerms((pre,), (post,), both)
+    pairs = LoopTerms((pre,), (post,), both)
     for other in (
-        plain_pairs._replace(rise=Room(1.0)), plain_pairs._replace(reward=1.0),
-        plain_pairs._replace(pre=(pre, pre)), plain_pairs._replace(post=(LoopTrace(1.0, one=True),)),
-        plain_pairs._replace(terms=(LoopTerm(0.1, True, 0, 0),)),
+        pairs._replace(rise=Room(1.0)), pairs._replace(reward=1.0),
+        pairs._replace(pre=(pre, pre)), pairs._replace(post=(LoopTrace(1.0, one=True),)),
+        pairs._replace(terms=(LoopTerm(0.1, True, 0, 0),)),
     ):  # fmt: skip
         assert pairs_of(other) is None
