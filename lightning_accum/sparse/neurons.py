@@ -285,7 +285,7 @@ def run_online(
     own["powers"] = powers.to(dtype)  # those of the eligibility come last
     own["waits"] = own["powers"][-1]
     most = min(max(_ROOM, batch * size), steps * batch * size)
-    sizes = steps, batch, inputs, size, most, *map(len, in_c)
+    sizes = steps, batch, inputs, size, most, len(pre), len(post)
     task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS)))
     _set_constants(task, neurons, rule, limits)
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
@@ -315,19 +315,27 @@ def _in_c(rule: LoopTerms) -> tuple[ctypes.Array[_Trace], ctypes.Array[_Trace], 
         fits = 0 <= term.other < others and (term.own is None or 0 <= term.own < own)
         should = f"a product with one of {others} traces of the other side, and of {own} of its own"
         check_value(fits, "terms", term, should)
-    read = {(term.on_post, term.other) for term in rule.terms}
+    terms: list[_Term] = []
     pre, post = (
         (_Trace * len(traces))(
-            *(
-                # what is always one does not decay, and spikes set it to one
-                _Trace(1.0 if one else decay, nearest or one, (on_post, place) in read)
-                for place, (decay, nearest, one) in enumerate(traces)
-            )
+            *(_trace(trace, place, on_post, rule, terms) for place, trace in enumerate(traces))
         )
         for on_post, traces in ((True, rule.pre), (False, rule.post))
     )
-    terms = [_Term(t.rate, t.on_post, t.other, -1 if t.own is None else t.own) for t in rule.terms]
     return pre, post, (_Term * len(terms))(*terms)
+
+
+def _trace(
+    trace: LoopTrace, place: int, on_post: bool, rule: LoopTerms, terms: list[_Term]
+) -> _Trace:
+    """Returns a trace as C has it, and adds the terms that have one more factor to a list."""
+    own = [t for t in rule.terms if (t.on_post, t.other) == (on_post, place) and t.rate]
+    rates, begin = [t.rate for t in own if t.own is None], len(terms)
+    terms += [_Term(t.rate, t.own) for t in own if t.own is not None]
+    up, down = (sum(max(sign * rate, 0.0) for rate in rates) for sign in (1, -1))
+    # what is always one does not decay, and spikes set it to one
+    decay, nearest = (1.0, True) if trace.one else trace[:2]
+    return _Trace(decay, up, down, begin, len(terms), bool(own), nearest)
 
 
 def _copies(
@@ -403,11 +411,14 @@ _TENSORS = (
 
 
 class _Trace(ctypes.Structure):
-    _fields_ = (("decay", Real), *((name, ctypes.c_int32) for name in ("nearest", "read")))
+    _fields_ = (
+        *((name, Real) for name in ("decay", "up", "down")),
+        *((name, ctypes.c_int32) for name in ("begin", "end", "read", "nearest")),
+    )
 
 
 class _Term(ctypes.Structure):
-    _fields_ = (("rate", Real), *((name, ctypes.c_int32) for name in ("on_post", "other", "own")))
+    _fields_ = (("rate", Real), ("own", Int))
 
 
 class _Room(ctypes.Structure):
@@ -421,7 +432,7 @@ class _Online(ctypes.Structure):
 
     _fields_ = (
         *((n, Int) for n in ("steps", "batch", "inputs", "neurons", "most")),
-        *((n, Int) for n in ("pres", "posts", "count")),
+        *((n, Int) for n in ("pres", "posts")),
         *((n, ctypes.POINTER(_Trace)) for n in ("of_pre", "of_post")),
         ("terms", ctypes.POINTER(_Term)),
         *((n, At) for n in _TENSORS),

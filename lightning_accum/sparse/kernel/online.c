@@ -23,18 +23,20 @@ typedef struct {
 
 typedef struct {
     double decay;
-    int32_t nearest; /* a spike sets it to one, instead of adding one */
-    int32_t read;    /* a spike of the other side is multiplied by it */
+    double up, down;    /* what a spike of the other side multiplies it by, */
+    int32_t begin, end; /* to which these terms are added */
+    int32_t read;       /* whether there is anything */
+    int32_t nearest;    /* a spike of its side sets it to one, instead of adding one */
 } trace_kind;
 
 typedef struct {
     double rate;
-    int32_t on_post, other, own; /* traces by number; own: -1 for none */
+    int64_t own; /* a trace by number, of the spike's own side and before the step */
 } term;
 
 typedef struct {
     int64_t steps, batch, inputs, neurons, most; /* most: spikes that may wait */
-    int64_t pres, posts, count;                  /* of traces of both sides, and of terms */
+    int64_t pres, posts;                         /* traces of both sides */
     const trace_kind *of_pre, *of_post;
     const term *terms;
     const uint8_t *raster; /* [T, B, E], 0 or 1 */
@@ -112,14 +114,13 @@ static inline void apply(const online *x, int64_t e, int64_t begin, int64_t end)
 
 /* Finds what a spike multiplies a trace of the other side by, in both parts; `own` is the first trace
    of its own side, and the others are `next` further. */
-static inline void amounts(const online *x, int on_post, int64_t other, const REAL *own,
-                           int64_t next, int64_t at, REAL *up, REAL *down)
+static inline void amounts(const online *x, const trace_kind *kind, const REAL *own, int64_t next,
+                           int64_t at, REAL *up, REAL *down)
 {
     const REAL factor = x->reward && !x->pos ? x->reward[at] : 1;
-    REAL pos = 0, neg = 0;
-    for (const term *r = x->terms; r < x->terms + x->count; r++) {
-        if (r->on_post != on_post || r->other != other) continue;
-        const REAL rate = (REAL)r->rate * (r->own < 0 ? 1 : own[r->own * next]);
+    REAL pos = (REAL)kind->up, neg = (REAL)kind->down;
+    for (int32_t i = kind->begin; i < kind->end; i++) {
+        const REAL rate = (REAL)x->terms[i].rate * own[x->terms[i].own * next];
         pos += rate > 0 ? rate : 0;
         neg += rate < 0 ? -rate : 0;
     }
@@ -235,13 +236,16 @@ static void learn(const online *x, int64_t e, int64_t t, int64_t waiting)
     for (int32_t b = head; b >= 0; b = nexts[b]) {
         REAL *trace = x->pre + e * B + b;
         for (int64_t j = 0; j < x->posts; j++)
-            amounts(x, 0, j, trace, next, t * B + b, x->upward + j * B + b, x->downward + j * B + b);
+            if (x->of_post[j].read)
+                amounts(x, x->of_post + j, trace, next, t * B + b, x->upward + j * B + b,
+                        x->downward + j * B + b);
         count_spike(x->of_pre, x->pres, trace, next);
     }
     add_posts(x, e, t, x->starts[t], waiting);
     for (int32_t b = head; b >= 0; b = nexts[b])
         for (int64_t j = 0; j < x->posts; j++) {
             const REAL *post = x->post + (j * B + b) * x->neurons;
+            if (!x->of_post[j].read) continue;
             add_row(s.up + b * s.next, x->upward[j * B + b], post, x->width);
             if (s.down) add_row(s.down + b * s.next, x->downward[j * B + b], post, x->width);
         }
@@ -327,8 +331,9 @@ static int64_t note_spikes(const online *x, int64_t t, int64_t b, int64_t waitin
         if (!spikes[n]) continue;
         REAL *trace = x->post + b * x->neurons + n;
         for (int64_t j = 0; j < x->pres; j++)
-            amounts(x, 1, j, trace, next, t * x->batch + b, x->raised + j * x->most + waiting,
-                    x->lowered + j * x->most + waiting);
+            if (x->of_pre[j].read)
+                amounts(x, x->of_pre + j, trace, next, t * x->batch + b,
+                        x->raised + j * x->most + waiting, x->lowered + j * x->most + waiting);
         count_spike(x->of_post, x->posts, trace, next);
         x->samples[waiting] = (int32_t)b;
         x->times[waiting] = (int32_t)t;
