@@ -67,11 +67,7 @@ MODES = {
     "online": Mode((9, 5), layers.Linear, online=True),
 }
 STEPS, BATCH = 24, 3
-FOLDERS = {ROOT / name for name in ("engine", "cells", "sparse", "updates", "rules")}
-RULE_FILES = {
-    Path(own_rules.__file__),
-    *(Path(sys.modules[kind.__module__].__file__) for kind in rules().values()),
-}
+FOLDERS = {ROOT / name for name in ("engine", "cells", "sparse", "updates")}
 CALLED_BY_RULES = {
     ROOT / "engine" / name for name in ("rule.py", "signal.py", "window.py", "terms.py")
 }
@@ -81,7 +77,7 @@ CALLED_BY_RULES = {
 def place(file):
     """Where a function belongs; ``None`` if it is no part of the way."""
     path = Path(file)
-    if path in RULE_FILES:
+    if path.parent == ROOT / "rules" or path == Path(own_rules.__file__):
         return "rule"
     way = path.parent in FOLDERS and path not in CALLED_BY_RULES
     return str(path.relative_to(ROOT)) if way else None
