@@ -99,21 +99,21 @@ class ByEProp(Forward):
         super().__init__(task)
         net, options = self.net, {"time_dim": 0, "carry": False}
         feedback = SymmetricFeedback(net.readout)
-        hidden = RuleTrainer(EProp(LR, feedback, tc_readout=TC_READOUT, **options))
+        hidden = RuleTrainer(EProp(LR, feedback, tc_readout=TC_READOUT), **options)
         hidden.register_cell("input", Cell(net.fc, net.lif))
         if net.lif.recurrent is not None:
             hidden.register_cell("recurrent", Cell(net.lif.recurrent, net.lif))
-        output = RuleTrainer(DeltaRule(LR, **options))
+        output = RuleTrainer(DeltaRule(LR), **options)
         output.register_cell("output", Cell(net.readout, net.leak))
-        self.rules = (hidden, output)
+        self.trainers = (hidden, output)
 
     @torch.no_grad()
     def batch(self) -> None:
         error = error_of(self.net(self.x), self.target)
-        for rule in self.rules:
-            rule(error=error)
-        for rule in self.rules:
-            rule.update()
+        for trainer in self.trainers:
+            trainer(error=error)
+        for trainer in self.trainers:
+            trainer.update()
 
 
 class ByLoop(Forward):

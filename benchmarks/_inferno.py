@@ -30,7 +30,7 @@ class Inferno(Steps):
         self.trainer = None
         if learning:
             connection.updater = connection.defaultupdater()
-            self.trainer = learn.RuleTrainer(learn.STDP(LR_POST, LR_PRE, tc_post=TC, tc_pre=TC))
+            self.trainer = learn.STDP(LR_POST, LR_PRE, tc_post=TC, tc_pre=TC)
             self.trainer.register_cell("cell", self.layer.cell)
 
     def connection(self, neural: Any, **options: Any) -> Any:

@@ -13,11 +13,11 @@ from lightning_accum import nn as layers
 from lightning_accum.rules import learn_online
 
 
-def rule_for(connection: nn.Module, neuron: nn.Module, time_dim: int | None) -> STDP:
-    rule = RuleTrainer(STDP(LR_POST, LR_PRE, TC, TC), time_dim=time_dim, carry=False)
-    rule.register_cell("cell", Cell(connection, neuron))
-    rule.updater_of("cell").weight.keep_parts = False  # as in a Trainer: nothing reads the parts
-    return rule
+def trainer_for(connection: nn.Module, neuron: nn.Module, time_dim: int | None) -> RuleTrainer:
+    trainer = RuleTrainer(STDP(LR_POST, LR_PRE, TC, TC), time_dim=time_dim, carry=False)
+    trainer.register_cell("cell", Cell(connection, neuron))
+    trainer.updater_of("cell").weight.keep_parts = False  # as in a Trainer: nothing reads the parts
+    return trainer
 
 
 class Native:
@@ -27,7 +27,7 @@ class Native:
         self.fc = load.connection(layers)
         self.lif = layers.LIF(load.after, tc_mem=TC, time_dim=0, spike_dtype=torch.bool)
         self.layer = Serial(self.fc, self.lif)
-        self.rule = rule_for(self.fc, self.lif, 0) if learning else None
+        self.trainer = trainer_for(self.fc, self.lif, 0) if learning else None
         self.path = path
 
     def feed(self, raster: Tensor) -> Tensor:
@@ -37,10 +37,10 @@ class Native:
     def run(self, spikes: Tensor, see: See) -> None:
         self.lif.reset()
         see(self.layer(spikes))
-        if self.rule is not None:
+        if self.trainer is not None:
             with forced(self.path):
-                self.rule()
-            self.rule.update()
+                self.trainer()
+            self.trainer.update()
 
     @property
     def weight(self) -> Tensor:
@@ -53,18 +53,18 @@ class EachStep(Steps):
     def __init__(self, load: AnyLoad, learning: bool) -> None:
         super().__init__(load, learning)
         self.lif = layers.LIF(load.after, tc_mem=TC, spike_dtype=torch.bool)
-        self.rule = rule_for(self.fc, self.lif, None) if learning else None
+        self.trainer = trainer_for(self.fc, self.lif, None) if learning else None
 
     @torch.no_grad()
     def run(self, spikes: Tensor, see: See) -> None:
         self.lif.reset()
-        if self.rule is not None:
-            self.rule.clear()
+        if self.trainer is not None:
+            self.trainer.clear()
         for step in spikes:
             see(self.lif(self.fc(step)))
-            if self.rule is not None:
-                self.rule(carry=True)
-                self.rule.update()
+            if self.trainer is not None:
+                self.trainer(carry=True)
+                self.trainer.update()
 
 
 class Online(Steps):
@@ -76,7 +76,7 @@ class Online(Steps):
         time_dim = None if learning else 0
         lif = layers.LIF(load.after, tc_mem=TC, time_dim=time_dim, spike_dtype=torch.bool)
         self.layer = Serial(self.fc, lif)
-        self.rule = rule_for(self.fc, self.layer.neuron, None) if learning else None
+        self.trainer = trainer_for(self.fc, self.layer.neuron, None) if learning else None
 
     def feed(self, raster: Tensor) -> Tensor:
         return raster
@@ -84,11 +84,11 @@ class Online(Steps):
     @torch.no_grad()
     def run(self, spikes: Tensor, see: See) -> None:
         self.layer.neuron.reset()
-        if self.rule is None:
+        if self.trainer is None:
             see(self.layer(spikes))
         else:
-            self.rule.clear()
-            see(learn_online(self.rule, self.layer, spikes))
+            self.trainer.clear()
+            see(learn_online(self.trainer, self.layer, spikes))
 
 
 class PerStepProduct(Steps):
@@ -118,7 +118,7 @@ class _Foreign(Steps):
 
     def __init__(self, load: AnyLoad, learning: bool) -> None:
         super().__init__(load, learning=False)
-        self.ours = rule_for(self.fc, self.lif, None) if learning else None
+        self.ours = trainer_for(self.fc, self.lif, None) if learning else None
 
     @torch.no_grad()
     def run(self, spikes: Tensor, see: See) -> None:

@@ -6,7 +6,7 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 from unittest import mock
@@ -18,12 +18,12 @@ import lightning_accum as la
 from lightning_accum.engine import accumulate
 from lightning_accum.engine.forms import Form
 
-RULES: dict[str, Callable[..., la.Rule]] = {
-    "STDP": lambda **k: la.RuleTrainer(la.STDP(1e-4, -1e-4, **k)),
-    "STDP, nearest": lambda **k: la.RuleTrainer(la.STDP(1e-4, -1e-4, trace_mode="nearest", **k)),
-    "MSTDP": lambda **k: la.RuleTrainer(la.MSTDP(1e-4, -1e-4, **k)),
-    "MSTDPET": lambda **k: la.RuleTrainer(la.MSTDPET(1e-4, -1e-4, **k), carry=False),
-    "TripletSTDP": lambda **k: la.RuleTrainer(la.TripletSTDP(1e-4, 1e-4, -1e-4, -1e-4, **k)),
+RULES: dict[str, la.Rule] = {
+    "STDP": la.STDP(1e-4, -1e-4),
+    "STDP, nearest": la.STDP(1e-4, -1e-4, trace_mode="nearest"),
+    "MSTDP": la.MSTDP(1e-4, -1e-4),
+    "MSTDPET": la.MSTDPET(1e-4, -1e-4),
+    "TripletSTDP": la.TripletSTDP(1e-4, 1e-4, -1e-4, -1e-4),
 }
 REWARDED = "MSTDP", "MSTDPET"
 NET = ", net"  # both parts as one
@@ -95,22 +95,22 @@ class Turn:
         name, net = rule.removesuffix(NET), rule.endswith(NET)
         self.path, self.size = path, window.size
         self.connection, self.neuron = window.connection, Replay(post)
-        self.rule = RULES[name](time_dim=0)
-        unit = self.rule.register_cell("cell", la.Cell(self.connection, self.neuron))
+        self.trainer = la.RuleTrainer(RULES[name], time_dim=0, carry=name != "MSTDPET")
+        unit = self.trainer.register_cell("cell", la.Cell(self.connection, self.neuron))
         unit.cell.updater.weight.keep_parts = not net
         self.given = {"reward": torch.randn(window.batch)} if name in REWARDED else {}
         self.pre, self.times = pre, list[float]()
 
     def once(self) -> None:
         """Records the window, and times the rule and its update."""
-        for (_, name), monitor in self.rule.named_monitors:
+        for (_, name), monitor in self.trainer.named_monitors:
             monitor(self.pre if name == "pre" else self.neuron.spikes)
         with forced(self.path, self.size > 0):
             start = time.process_time()
-            self.rule(**self.given)
-            self.rule.update()
+            self.trainer(**self.given)
+            self.trainer.update()
             self.times.append(1e3 * (time.process_time() - start))
-        self.rule.clear()
+        self.trainer.clear()
 
 
 class Found(NamedTuple):

@@ -57,12 +57,12 @@ def ours(p: Brunel, threads: int, ms: int) -> dict[str, Any]:
     list(simulate(*make(Brunel(200)), Drive(Brunel(200), 0), 20))  # brings in all code
     give_back_freed_memory()
     before, start = resident("VmRSS"), time.perf_counter()
-    network, rule = make(p)
+    network, trainer = make(p)
     built, most = time.perf_counter() - start, resident("VmHWM")
     give_back_freed_memory()
-    list(simulate(network, rule, drive, SETTLE))
+    list(simulate(network, trainer, drive, SETTLE))
     start = time.perf_counter()
-    spikes = list(simulate(network, rule, drive, ms))
+    spikes = list(simulate(network, trainer, drive, ms))
     seconds = time.perf_counter() - start
     peak = resident("VmHWM")
     give_back_freed_memory()

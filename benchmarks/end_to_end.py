@@ -29,7 +29,7 @@ from lightning_accum.callbacks import CellTrainerCallback
 sys.path.insert(0, str(ROOT / "examples"))
 from _data import Split, load_digits_split
 from _demo import fit_and_read
-from digits_stdp import LR, STEPS, STEPS_READOUT, DiehlCook, learning_rule
+from digits_stdp import LR, OPTIONS, STEPS, STEPS_READOUT, DiehlCook, learning_rule
 
 BATCH, SEED = 64, 0
 Result = tuple[float, float]  # test accuracy, samples a second in training
@@ -46,7 +46,7 @@ def ours(data: Split, neurons: int, epochs: int) -> Result:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[CellTrainerCallback(rule, cells={"input": CellSpec("fc", "lif")})],
+        callbacks=[CellTrainerCallback(rule, {"input": CellSpec("fc", "lif")}, **OPTIONS)],
     )
     return fit_and_read(trainer, model, data, BATCH, time.perf_counter)
 

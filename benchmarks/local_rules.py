@@ -31,7 +31,7 @@ from _data import blurred, load
 from _demo import k_means
 from _local import see
 from _quiet import quiet
-from digits_stdp import LR, DiehlCook, learning_rule
+from digits_stdp import LR, OPTIONS, DiehlCook, learning_rule
 from zoo import gain
 
 from lightning_accum import CellSpec
@@ -56,7 +56,8 @@ def learned(start: Tensor, images: Tensor, neurons: int, ordered: bool = False) 
     """A network that starts with some images and sees others, six times or once in their order."""
     model = (Steady if ordered else DiehlCook)(start, neurons, BATCH)
     rule, cell, epochs = learning_rule(LR, model), CellSpec("fc", "lif"), 1 if ordered else EPOCHS
-    see(model, rule, cell, images, batch_size=BATCH, epochs=epochs, shuffle=not ordered)
+    how = {"batch_size": BATCH, "epochs": epochs, "shuffle": not ordered, **OPTIONS}
+    see(model, rule, cell, images, **how)
     return model
 
 

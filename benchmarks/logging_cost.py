@@ -25,7 +25,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, UpdateMonitor
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
 
@@ -100,8 +100,8 @@ class Scalars(pl.Callback):
 
 
 def rule(log: bool) -> CellTrainerCallback:
-    stdp = RuleTrainer(STDP(lr_post=0.04, lr_pre=-0.012), time_dim=0)
-    return CellTrainerCallback(stdp, {"input": CellSpec("fc", "lif")}, log=log)
+    stdp, cells = STDP(lr_post=0.04, lr_pre=-0.012), {"input": CellSpec("fc", "lif")}
+    return CellTrainerCallback(stdp, cells, time_dim=0, log=log)
 
 
 # name: callbacks, batches from one logging step to the next

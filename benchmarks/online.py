@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -23,14 +22,14 @@ from lightning_accum.nn import LIF, AdaptiveLIF, Linear, WinnerTakeAll
 from lightning_accum.rules import learn_online, why_step_by_step
 
 PAIR = {"lr_post": LR_POST, "lr_pre": LR_PRE}
-RULES: dict[str, Callable[[], la.Rule]] = {
-    "STDP": partial(la.STDP, **PAIR),
-    "STDP, a soft bound": partial(la.STDP, **PAIR),
-    "STDP, winner take all": partial(la.STDP, **PAIR),
-    "TripletSTDP": partial(la.TripletSTDP, LR_POST, LR_POST, LR_PRE, LR_PRE),
-    "WeightDependentSTDP": partial(la.WeightDependentSTDP, **PAIR, w_min=-1.0),
-    "MSTDP": partial(la.MSTDP, **PAIR),
-    "MSTDPET": partial(la.MSTDPET, **PAIR),
+RULES: dict[str, la.Rule] = {
+    "STDP": la.STDP(**PAIR),
+    "STDP, a soft bound": la.STDP(**PAIR),
+    "STDP, winner take all": la.STDP(**PAIR),
+    "TripletSTDP": la.TripletSTDP(LR_POST, LR_POST, LR_PRE, LR_PRE),
+    "WeightDependentSTDP": la.WeightDependentSTDP(**PAIR, w_min=-1.0),
+    "MSTDP": la.MSTDP(**PAIR),
+    "MSTDPET": la.MSTDPET(**PAIR),
 }
 LOADS = [Load(400, 200, batch=1), Load(400, 50, batch=32)]
 SMOKE = [Load(8, 10, 0.2, 2, 16)]
@@ -53,32 +52,32 @@ class Net:
         updater = la.attach_updater(self.layer.connection, "weight")
         if "bound" in name:
             updater.weight.fullbound("multiplicative", 1.0, -1.0)
-        self.rule = RULES[name]()
-        self.rule.register_cell("cell", self.layer.cell)
+        self.trainer = la.RuleTrainer(RULES[name])
+        self.trainer.register_cell("cell", self.layer.cell)
         shape = load.steps, load.batch
         self.input = (torch.rand(*shape, load.inputs) < load.density).float()
         reward = torch.randn(shape) * (torch.rand(shape) < 0.1)
         self.given = {"reward": reward} if "MSTDP" in name else {}
-        why = why_step_by_step(self.rule, self.layer, self.input, **self.given)
+        why = why_step_by_step(self.trainer, self.layer, self.input, **self.given)
         assert why is None, why
 
     @torch.no_grad()
     def begin(self) -> None:
         self.weight.copy_(self.start)
         self.layer.neuron.reset()
-        self.rule.clear()
+        self.trainer.clear()
 
     def loop(self, threads: int) -> Tensor:
         torch.set_num_threads(threads)
-        return learn_online(self.rule, self.layer, self.input, **self.given)
+        return learn_online(self.trainer, self.layer, self.input, **self.given)
 
     @torch.no_grad()
     def steps(self, threads: int) -> None:
         torch.set_num_threads(threads)
         for t, step in enumerate(self.input):
             self.layer(step)
-            self.rule(**{name: each[t : t + 1] for name, each in self.given.items()})
-            self.rule.update()
+            self.trainer(**{name: each[t : t + 1] for name, each in self.given.items()})
+            self.trainer.update()
 
 
 def microseconds(net: Net, threads: int, turns: int) -> list[float]:

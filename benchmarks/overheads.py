@@ -23,7 +23,7 @@ from _measure import goal, middle, setting, table
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import STDP, CellSpec, RuleTrainer
+from lightning_accum import STDP, CellSpec
 from lightning_accum import nn as layers
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.observe import InputMonitor, OutputMonitor, WindowRecorder
@@ -110,8 +110,8 @@ class Watched(CellTrainerCallback):
     """Knows how long it takes, and how much of that are calls that a loop by hand has too."""
 
     def __init__(self) -> None:
-        rule = RuleTrainer(STDP(lr_post=0.01, lr_pre=-0.01), time_dim=0)
-        super().__init__(rule, {"cell": CellSpec("fc", "lif")})
+        rule, cells = STDP(lr_post=0.01, lr_pre=-0.01), {"cell": CellSpec("fc", "lif")}
+        super().__init__(rule, cells, time_dim=0)
         self.parts: list[float] = []
         self.clears: list[float] = []
         self.beyond: list[float] = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -38,34 +37,22 @@ WIDE = Load(1000, 1000, 128, 8, most=128)
 LONG = Load(512, 512, 8, 10_000, most=384)
 
 PAIR = {"lr_post": 0.01, "lr_pre": -0.005}
-RULES: dict[str, tuple[Callable[[], la.Rule], bool]] = {
-    "STDP": (lambda: la.RuleTrainer(la.STDP(**PAIR), time_dim=0), True),
-    "STDP, nearest": (
-        lambda: la.RuleTrainer(la.STDP(**PAIR, trace_mode="nearest"), time_dim=0),
-        True,
-    ),
-    "TripletSTDP": (
-        lambda: la.RuleTrainer(la.TripletSTDP(0.01, 0.01, -0.005, -0.005), time_dim=0),
-        True,
-    ),
-    "MSTDP": (lambda: la.RuleTrainer(la.MSTDP(**PAIR), time_dim=0), True),
-    "MSTDPET": (lambda: la.RuleTrainer(la.MSTDPET(**PAIR), time_dim=0), True),
-    "KernelSTDP": (
-        lambda: la.RuleTrainer(la.KernelSTDP(ExponentialKernel(**PAIR)), time_dim=0),
-        True,
-    ),
-    "DelayAdjustedSTDP": (
-        lambda: la.RuleTrainer(la.DelayAdjustedSTDP(0.01, -0.005), time_dim=0),
-        True,
-    ),
-    "Homeostasis": (lambda: la.RuleTrainer(la.Homeostasis(0.01, 20.0), time_dim=0), True),
-    "Hebb": (lambda: la.RuleTrainer(la.Hebb(0.01), time_dim=0), False),
-    "Covariance": (lambda: la.RuleTrainer(la.Covariance(0.01), time_dim=0), False),
-    "Oja": (lambda: la.RuleTrainer(la.Oja(0.01), time_dim=0), False),
-    "Sanger": (lambda: la.RuleTrainer(la.Sanger(0.01), time_dim=0), False),
-    "BCM": (lambda: la.RuleTrainer(la.BCM(0.01), time_dim=0), False),
-    "WTAHebb": (lambda: la.RuleTrainer(la.WTAHebb(0.01), time_dim=0), False),
-    "SoftHebb": (lambda: la.RuleTrainer(la.SoftHebb(0.01), time_dim=0), False),
+RULES: dict[str, la.Rule] = {
+    "STDP": la.STDP(**PAIR),
+    "STDP, nearest": la.STDP(**PAIR, trace_mode="nearest"),
+    "TripletSTDP": la.TripletSTDP(0.01, 0.01, -0.005, -0.005),
+    "MSTDP": la.MSTDP(**PAIR),
+    "MSTDPET": la.MSTDPET(**PAIR),
+    "KernelSTDP": la.KernelSTDP(ExponentialKernel(**PAIR)),
+    "DelayAdjustedSTDP": la.DelayAdjustedSTDP(0.01, -0.005),
+    "Homeostasis": la.Homeostasis(0.01, 20.0),
+    "Hebb": la.Hebb(0.01),
+    "Covariance": la.Covariance(0.01),
+    "Oja": la.Oja(0.01),
+    "Sanger": la.Sanger(0.01),
+    "BCM": la.BCM(0.01),
+    "WTAHebb": la.WTAHebb(0.01),
+    "SoftHebb": la.SoftHebb(0.01),
 }
 
 
@@ -73,19 +60,19 @@ class Run:
     """A rule, and the activity that it is shown."""
 
     def __init__(self, name: str, load: Load) -> None:
-        make, spikes = RULES[name]
-        self.rule, self.neuron = make(), nn.Identity()  # cells are held weakly
+        rule, self.neuron = RULES[name], nn.Identity()  # cells are held weakly
+        self.trainer = la.RuleTrainer(rule, time_dim=0)
         self.fc = nn.Linear(load.inputs, load.outputs, bias=False)
         self.fc.register_buffer("delay", torch.rand(load.outputs, load.inputs) * 5)
-        self.rule.register_cell("cell", la.Cell(self.fc, self.neuron))
+        self.trainer.register_cell("cell", la.Cell(self.fc, self.neuron))
         generator = torch.Generator().manual_seed(0)
         self.pre, self.post = (
             torch.rand(load.steps, load.batch, n, generator=generator) for n in load[:2]
         )
-        if spikes:
+        if rule.spikes:
             self.pre, self.post = self.pre < 0.02, self.post < 0.018
         self.reward = {} if "MSTDP" not in name else {"reward": torch.randn(load.batch)}
-        self.recorders = [monitor.reducer for _, monitor in self.rule.named_monitors_of("cell")]
+        self.recorders = [monitor.reducer for _, monitor in self.trainer.named_monitors_of("cell")]
 
     def show(self) -> None:
         """Fills the recorders, as monitors would."""
@@ -93,7 +80,7 @@ class Run:
             recorder(activity)
 
     def evaluate(self) -> None:
-        self.rule(carry=False, **self.reward)
+        self.trainer(carry=False, **self.reward)
         la.get_updater(self.fc).clear()
 
 

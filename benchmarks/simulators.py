@@ -97,9 +97,9 @@ class Ours:
         lif = LIF(sample.neurons, TC, dt=sample.dt, time_dim=time_dim, spike_dtype=torch.bool)
         self.layer = Serial(Linear(sample.inputs, sample.neurons, bias=False), lif)
         self.layer.connection.weight = nn.Parameter(weight.clone(), requires_grad=False)
-        self.rule = RuleTrainer(STDP(*RATES, TC, TC), dt=sample.dt, time_dim=time_dim)
-        self.rule.register_cell("cell", self.layer.cell)
-        updater = self.rule.updater_of("cell")
+        self.trainer = RuleTrainer(STDP(*RATES, TC, TC), dt=sample.dt, time_dim=time_dim)
+        self.trainer.register_cell("cell", self.layer.cell)
+        updater = self.trainer.updater_of("cell")
         updater.register_constraint(Clamp(0.0, WMAX), "weight")
         updater.weight.keep_parts = False  # as in a Trainer: nothing reads the parts
         self.raster, self.online, self.before = sample.raster(), online, weight
@@ -107,10 +107,10 @@ class Ours:
     @torch.no_grad()
     def show(self) -> Tensor:
         if self.online:
-            return learn_online(self.rule, self.layer, self.raster)
+            return learn_online(self.trainer, self.layer, self.raster)
         spikes: Tensor = self.layer(self.raster)
-        self.rule()
-        self.rule.update()
+        self.trainer()
+        self.trainer.update()
         return spikes
 
     def turn(self) -> tuple[float, int]:
@@ -234,11 +234,10 @@ class OursExample:
         self.layer.connection.weight = nn.Parameter(weight[None].clone(), requires_grad=False)
         numbers = EXAMPLE["numbers"]
         assert isinstance(numbers, dict)
-        self.rule = RuleTrainer(
-            STDP(numbers["up"], numbers["down"], TC, TC), dt=DT, time_dim=time_dim
-        )
-        self.rule.register_cell("cell", self.layer.cell)
-        self.rule.updater_of("cell").register_constraint(Clamp(0.0, GMAX), "weight")
+        rule = STDP(numbers["up"], numbers["down"], TC, TC)
+        self.trainer = RuleTrainer(rule, dt=DT, time_dim=time_dim)
+        self.trainer.register_cell("cell", self.layer.cell)
+        self.trainer.updater_of("cell").register_constraint(Clamp(0.0, GMAX), "weight")
         self.steps, self.every = round(1000 * seconds / DT), every
 
     def turn(self) -> tuple[float, int]:
@@ -251,7 +250,7 @@ class OursExample:
         count, most = 0, 10_000
         for first in range(0, self.steps, most):
             drawn = torch.rand(min(most, self.steps - first), 1, INPUTS) < 15.0 * DT / 1000
-            spikes = learn_online(self.rule, self.layer, drawn, update_every=self.every)
+            spikes = learn_online(self.trainer, self.layer, drawn, update_every=self.every)
             count += int(spikes.sum())
         return count
 

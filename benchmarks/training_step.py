@@ -56,8 +56,8 @@ class Fused:
 
     def __init__(self, inputs: int, neurons: int, steps: int, rate: float) -> None:
         self.net = Network(inputs, neurons, steps, rate, whole=True)
-        self.rule = RuleTrainer(STDP(LR_POST, LR_PRE, TC, TC), time_dim=0, carry=False)
-        self.rule.register_cell("enc", Cell(self.net.fc, self.net.lif))
+        self.trainer = RuleTrainer(STDP(LR_POST, LR_PRE, TC, TC), time_dim=0, carry=False)
+        self.trainer.register_cell("enc", Cell(self.net.fc, self.net.lif))
         self.simulate_alone = Network(inputs, neurons, steps, rate, whole=True)
 
     def simulation(self, spikes: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ class Fused:
 
     def step(self, spikes: Tensor) -> None:
         self.net(spikes)
-        self.rule()
-        self.rule.update()
+        self.trainer()
+        self.trainer.update()
 
     @property
     def weight(self) -> Tensor:

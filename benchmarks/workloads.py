@@ -25,7 +25,7 @@ from _measure import goals, middle, setting, table, timed
 from _rivals import bare
 from torch import Tensor, nn
 
-from lightning_accum import MSTDP, STDP, Clamp, Populations, Rule, RuleTrainer, Serial
+from lightning_accum import MSTDP, STDP, Clamp, Populations, RuleTrainer, Serial
 from lightning_accum.nn import (
     LIF,
     AdaptiveLIF,
@@ -190,11 +190,11 @@ class Ours:
                 work.neurons, theta_plus=0.05 * work.batch, tc_theta=1e7, v_reset=-60.0,
                 inhibition=inhibition, **options,
             )  # fmt: skip
-        self.rule: Rule
-        if work.kind == "rewarded":
-            self.rule = RuleTrainer(MSTDP(LR_REWARDED, -LR_REWARDED), time_dim=time_dim)
-        else:
-            self.rule = RuleTrainer(STDP(LR_POST, -LR_PRE, trace_mode="nearest"), time_dim=time_dim, batch_reduction="sum")  # fmt: skip
+        rewarded = work.kind == "rewarded"
+        nearest = STDP(LR_POST, -LR_PRE, trace_mode="nearest")
+        rule = MSTDP(LR_REWARDED, -LR_REWARDED) if rewarded else nearest
+        how = "mean" if rewarded else "sum"
+        self.trainer = RuleTrainer(rule, time_dim=time_dim, batch_reduction=how)
         self.layer: Serial | Populations = Serial(connection, neuron)
         self.reset, self.online, cell = neuron.reset, online, self.layer.cell
         if isinstance(connection, SparseLinear):
@@ -202,10 +202,10 @@ class Ours:
             pair = "in", "out"
             self.layer = Populations({"in": passes_on, "out": neuron}, {pair: connection})
             self.reset, cell = self.layer.reset, self.layer.cell(*pair)
-        self.given = {"reward": 1.0} if work.kind == "rewarded" else {}
+        self.given = {"reward": 1.0} if rewarded else {}
         self.normalized = work.cook or work.kind == "pairs"
-        self.rule.register_cell("cell", cell)
-        updater = self.rule.updater_of("cell")
+        self.trainer.register_cell("cell", cell)
+        updater = self.trainer.updater_of("cell")
         updater.register_constraint(Clamp(0.0, 1.0), "weight")
         updater.weight.keep_parts = False  # as in a Trainer: nothing reads the parts
 
@@ -213,13 +213,13 @@ class Ours:
     def run(self) -> Tensor:
         """A batch from rest, after which the weights are normalized."""
         self.reset()
-        self.rule.clear()
+        self.trainer.clear()
         if self.online:
-            out = learn_online(self.rule, self.layer, self.spikes, **self.given)
+            out = learn_online(self.trainer, self.layer, self.spikes, **self.given)
         else:
             out = self.layer(self.spikes)
-            self.rule(**self.given)
-            self.rule.update()
+            self.trainer(**self.given)
+            self.trainer.update()
         if self.normalized:
             weight = self.layer.connection.weight
             weight.mul_(NORM / weight.sum(1, keepdim=True))

@@ -92,19 +92,19 @@ nb_merge_streams = True
 nb_output_stderr = "remove"
 
 napoleon_numpy_docstring = False
-# Attributes as fields of their class: as entries of their own they would stand twice in the index.
+# Attributes as fields of their class: as entries they would be twice in the index.
 napoleon_use_ivar = True
 
 # The packages' `__all__` says what is public, in the order of the source.
 autodoc_default_options = {
     "members": True,
     "show-inheritance": True,
-    # What torch calls, and no reader does.
+    # Methods that only torch calls.
     "exclude-members": "extra_repr, get_extra_state, set_extra_state",
 }
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-# What a base class in torch or Lightning says of its method stands in their docs, in their markup.
+# Docstrings of torch's and Lightning's methods are in their documentation, and in their markup.
 autodoc_inherit_docstrings = False
 
 # A name in single backticks is a link to what it names.
@@ -113,23 +113,18 @@ default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lightning_accum\b).*"),
-    # The engine makes signals and windows of them; a rule never does.
-    (
-        r"py:class",
-        r"lightning_accum\.engine\.(signal\.Activity|vjp\.WeightVJP|state\.StateKey)",
-    ),
-    (r"py:class", r"lightning_accum\.engine\.recording\.Recording"),
-    (
-        r"py:class",
-        r"lightning_accum\.sparse\.(events\.Events|eligibility\.Folding|synapse_products\.Synapses)",
-    ),
+    # The engine makes these; a rule never does.
+    (r"py:class", r"lightning_accum\.engine\.(vjp\.WeightVJP|recording\.Recording)"),
+    (r"py:class", r"lightning_accum\.rules\.stllr\.Derivative"),
+    (r"py:class", r"lightning_accum\.sparse\.(events\.Events|synapse_products\.Synapses)"),
+    (r"py:class", r"lightning_accum\.sparse\.neurons\.(LoopTerms|SpikingNeurons)"),
+    (r"py:class", r"lightning_accum\.nn\.sparse_linear\.Replacement"),
     (r"py:class", r"lightning_accum\.functional\.(kernels\.Coefficients|reductions\.Reduction)"),
     (r"py:class", r"lightning_accum\.metrics\.update_statistics\.AdditiveMetric"),
-    (r"py:class", r"lightning_accum\.sparse\.neurons\.(PairSTDP|SpikingNeurons)"),
+    # Trainers make these; users never do.
     (r"py:class", r"lightning_accum\.cells\.cell\.CellRegistry"),
-    # What trainers make of cells and keep of them; users never make one.
-    (r"py:class", r"lightning_accum\.cells\.state\.CellState"),
-    (r"py:class", r"lightning_accum\.cells\.independent_trainer\.RegisteredCell"),
+    (r"py:class", r"lightning_accum\.cells\.state\.(CellState|RunOptions)"),
+    (r"py:class", r"lightning_accum\.cells\.rule_trainer\.RegisteredCell"),
     (r"py:class", r"lightning_accum\.observe\.monitor\.MonitorConstructor"),
     (r"py:class", r"lightning_accum\.health\.watch\.Clock"),
     # Files that are private to their folder, which name the types of methods that nobody calls.

@@ -67,8 +67,8 @@ class Brunel:
         return self.eta * self.threshold / (self.w_exc * self.tc_mem)
 
 
-def make(p: Brunel) -> tuple[Populations, STDP]:
-    """Returns the network and the rule of its synapses from excitatory to excitatory neurons."""
+def make(p: Brunel) -> tuple[Populations, RuleTrainer]:
+    """Returns the network and the trainer of its synapses from excitatory to excitatory neurons."""
     options = {"v_threshold": p.threshold, "v_reset": p.reset, "refractory": p.refractory}
     neurons = {
         kind: LIF(size, p.tc_mem, **options, spike_dtype=torch.bool)
@@ -84,10 +84,11 @@ def make(p: Brunel) -> tuple[Populations, STDP]:
         torch.nn.init.constant_(connection.weight, weight)
     network = Populations(neurons, connections, p.delay)
     rate = p.lr * p.w_max
-    rule = RuleTrainer(STDP(rate, -p.depression * rate, tc_post=p.tc_trace, tc_pre=p.tc_trace))
-    rule.register_cell("E to E", network.cell("E", "E"))
+    stdp = STDP(rate, -p.depression * rate, tc_post=p.tc_trace, tc_pre=p.tc_trace)
+    trainer = RuleTrainer(stdp)
+    trainer.register_cell("E to E", network.cell("E", "E"))
     get_updater(connections["E", "E"]).register_constraint(Clamp(0.0, p.w_max))
-    return network, rule
+    return network, trainer
 
 
 class Drive:
@@ -113,10 +114,10 @@ class Drive:
         return self.table.index_select(0, places).view(steps, 1, self.neurons)
 
 
-def simulate(network: Populations, rule: STDP, drive: Drive, ms: int) -> Iterator[Tensor]:
+def simulate(network: Populations, trainer: RuleTrainer, drive: Drive, ms: int) -> Iterator[Tensor]:
     """Runs the network, which learns, and gives its spikes ``[steps, neurons]`` piece by piece."""
     for start in range(0, ms, PIECE):
-        yield learn_online(rule, network, drive(min(PIECE, ms - start))).squeeze(1)
+        yield learn_online(trainer, network, drive(min(PIECE, ms - start))).squeeze(1)
 
 
 def rates(spikes: Tensor, p: Brunel) -> tuple[float, ...]:

@@ -46,7 +46,7 @@ def see(
         batch_size: of the samples.
         epochs: how often each sample is shown.
         shuffle: whether in a random order.
-        **options: of the callback.
+        **options: of the callback, and of running the rule.
 
     Returns:
         The number of updates.

@@ -16,7 +16,7 @@ from _quiet import quiet
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import CellSpec, DeltaRule, EProp, RuleTrainer
+from lightning_accum import CellSpec, DeltaRule, EProp
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.functional import Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
@@ -129,30 +129,23 @@ class Recurrent(pl.LightningModule):
             return []
         classes, neurons = self.readout.weight.shape
         symmetric = self.learner == "symmetric"
-        rule = RuleTrainer(
-            EProp(
-                1.0,
-                SymmetricFeedback("readout")
-                if symmetric
-                else RandomFeedback(classes, neurons, seed=seed),
-                tc_readout=TC_READOUT,
-                regularization=self.penalty,
-                target_rate=self.target_rate,
-            ),
-            time_dim=0,
-            params=("weight",),
+        rule = EProp(
+            1.0,
+            SymmetricFeedback("readout")
+            if symmetric
+            else RandomFeedback(classes, neurons, seed=seed),
+            tc_readout=TC_READOUT,
+            regularization=self.penalty,
+            target_rate=self.target_rate,
         )
         graded = {"graded_input": self.graded_input}
         hidden = {"input": CellSpec("fc", "lif", overrides=graded)}
         hidden["recurrent"] = CellSpec("lif.recurrent", "lif")
-        delta = RuleTrainer(DeltaRule(1.0), time_dim=0, params=("weight",))
         output = {"output": CellSpec("readout", "leak")}
-        found = [CellTrainerCallback(delta, output, log=False)]
-        return (
-            found
-            if self.learner == CONTROL
-            else [CellTrainerCallback(rule, hidden, log=False), *found]
-        )
+        found = [CellTrainerCallback(DeltaRule(1.0), output, log=False, time_dim=0)]
+        if self.learner != CONTROL:
+            found.insert(0, CellTrainerCallback(rule, hidden, log=False, time_dim=0))
+        return found
 
     def learn(self, batches: Iterable[tuple[Tensor, Tensor]], seed: int = 0) -> list[float]:
         """Trains on batches, and returns the score of each before its update.

@@ -66,7 +66,7 @@ def row(title: str, rates: Tensor) -> None:
 
 def compare(
     learn: Callable[..., Tensor],
-    rules: Mapping[str, Callable[[], Rule]],
+    rules: Mapping[str, Rule],
     epochs: int,
     seeds: int,
     controls: int,
@@ -75,7 +75,7 @@ def compare(
 
     Args:
         learn: trains one network; gives its output's rates, ``[epochs, 4]``.
-        rules: makes each of them.
+        rules: by name.
         epochs: presentations of all patterns.
         seeds: how many networks for each rule.
         controls: how many with shuffled rewards.
@@ -87,9 +87,9 @@ def compare(
     found = {}
     start = time.process_time()
     for shuffled, count in ((False, seeds), (True, controls)):
-        for name, make in rules.items():
+        for name, rule in rules.items():
             title = f"{name}, shuffled" if shuffled else name
-            runs = [learn(make(), epochs, seed, shuffled=shuffled) for seed in range(count)]
+            runs = [learn(rule, epochs, seed, shuffled=shuffled) for seed in range(count)]
             found[title] = torch.stack(runs)
             row(title, found[title])
     samples = 4 * epochs * sum(len(rates) for rates in found.values())

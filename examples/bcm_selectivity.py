@@ -49,7 +49,8 @@ def learn(rule: Rule, updates: int, seed: int = 0, constant_length: bool = False
     nn.init.uniform_(connection.weight, 0.0, 0.5, generator=generator)
     if constant_length:
         attach_updater(connection, "weight").register_constraint(Normalize(norm=1.0, order=2))
-    rule.register_cell("cortex", Cell(connection, neurons))
+    trainer = RuleTrainer(rule)
+    trainer.register_cell("cortex", Cell(connection, neurons))
 
     def responses() -> Tensor:  # apart from the modules, that the rule does not see it
         return (patterns @ connection.weight.detach().T).clamp(min=0)
@@ -57,8 +58,8 @@ def learn(rule: Rule, updates: int, seed: int = 0, constant_length: bool = False
     found = [responses()]
     for done in range(1, updates + 1):
         neurons(connection(patterns[torch.randint(PATTERNS, (BATCH,), generator=generator)]))
-        rule()
-        rule.update()
+        trainer()
+        trainer.update()
         if done % (updates // 100) == 0:
             found.append(responses())
     return torch.stack(found)
@@ -67,10 +68,8 @@ def learn(rule: Rule, updates: int, seed: int = 0, constant_length: bool = False
 def experiment(updates: int, seed: int = 0) -> dict[str, Tensor]:
     """Both rules, from the same weights and with the same patterns."""
     return {
-        "BCM": learn(RuleTrainer(BCM(lr=0.05, tc_threshold=10.0)), updates, seed),
-        "Hebb, constant length": learn(
-            RuleTrainer(Hebb(lr=0.05)), updates, seed, constant_length=True
-        ),
+        "BCM": learn(BCM(lr=0.05, tc_threshold=10.0), updates, seed),
+        "Hebb, constant length": learn(Hebb(lr=0.05), updates, seed, constant_length=True),
     }
 
 

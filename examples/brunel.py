@@ -68,14 +68,14 @@ def main() -> None:
     p = Brunel(neurons=1_000 if args.short else args.neurons)
     seconds = 1 if args.short else args.seconds
     torch.manual_seed(0)
-    network, rule = make(p)
+    network, trainer = make(p)
     weight, drive = network.cell("E", "E").connection.weight.detach(), Drive(p, seed=0)
     synapses = sum(len(each.weight) for each in network.connections.values())
     print(f"{p.neurons:,} neurons, {synapses:,} synapses, {len(weight):,} of them plastic")
-    for _ in simulate(network, rule, drive, SETTLE):
+    for _ in simulate(network, trainer, drive, SETTLE):
         pass
     before, start = weight.clone(), time.perf_counter()
-    spikes = torch.cat(list(simulate(network, rule, drive, 1000 * seconds)))
+    spikes = torch.cat(list(simulate(network, trainer, drive, 1000 * seconds)))
     took = (time.perf_counter() - start) / seconds
     excitatory, inhibitory = rates(spikes, p)
     print(f"rate: {excitatory:.1f} Hz excitatory, {inhibitory:.1f} Hz inhibitory")

@@ -146,10 +146,9 @@ def learn(task: str, seed: int, batches: int, given: list[Tensor] | None = None)
     agent = Agent(task, seed, given)
     value = CellSpec("value", "value_neuron", overrides={"lr": 0.007})
     cells = {"motor": CellSpec("motor", "motor_neurons"), "value": value}
-    rule = CellTrainerCallback(
-        Surprise(0.9), cells, input_keys=["reward"], carry=True, summary=False, time_dim=0
-    )
-    trainer = pl.Trainer(max_epochs=1, callbacks=[rule], accelerator="cpu", **SILENT)
+    options = {"time_dim": 0, "carry": True, "input_keys": ["reward"], "summary": False}
+    learner = CellTrainerCallback(Surprise(0.9), cells, **options)
+    trainer = pl.Trainer(max_epochs=1, callbacks=[learner], accelerator="cpu", **SILENT)
     trainer.fit(agent, DataLoader(range(batches), batch_size=None))
     return agent
 

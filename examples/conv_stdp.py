@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.nn import LIF, Conv2d
 
 STEPS, MAPS, PLACES = 12, 32, 28 * 28
@@ -73,9 +73,9 @@ class Network(Local):
     def learn(self, times: Tensor, lr: float = 8.0) -> None:
         """Sees each image once."""
         # What counts is before or after, not how long. Changes at all places of a map add up.
-        rule = RuleTrainer(STDP(lr / PLACES, -lr / PLACES, tc_pre=1e6, tc_post=1e6), time_dim=0)
+        rule = STDP(lr / PLACES, -lr / PLACES, tc_pre=1e6, tc_post=1e6)
         self.lif.inhibition = FirstAtEachPlace()
-        see(self, rule, CellSpec("conv", "lif"), times, batch_size=5)
+        see(self, rule, CellSpec("conv", "lif"), times, batch_size=5, time_dim=0)
         self.lif.inhibition = None
 
     def copy(self, times: Tensor) -> None:

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, unfold
 
-from lightning_accum import CellSpec, Normalize, RuleTrainer, WTAHebb, attach_updater
+from lightning_accum import CellSpec, Normalize, WTAHebb, attach_updater
 
 
 def centre(filters: Tensor) -> None:
@@ -55,7 +55,7 @@ class Layer(Local):
 
     def learn(self, images: Tensor) -> None:
         """Sees each image once; changes add up over its places and are averaged over a batch."""
-        rule = RuleTrainer(WTAHebb(lr=4 / images[0].numel()))
+        rule = WTAHebb(lr=4 / images[0].numel())
         see(self, rule, CellSpec("conv", "answers"), images, batch_size=10)
 
     @torch.no_grad()

@@ -96,14 +96,14 @@ def learners(method: str) -> list[CellTrainerCallback]:
     if method != "OTTT":
         return []
     # The loss is the mean over the samples, so that their changes add up.
-    rule = RuleTrainer(OTTT(1.0), time_dim=0, params=("weight", "bias"))
     cells = {
         f"hidden {i}": CellSpec(
             f"layers.{i}", f"neurons.{i}", overrides={} if i else {"graded_input": True}
         )
         for i in range(len(SIZES) - 1)
     }
-    return [CellTrainerCallback(rule, cells, log=False)]
+    options = {"time_dim": 0, "params": ("weight", "bias"), "log": False}
+    return [CellTrainerCallback(OTTT(1.0), cells, **options)]
 
 
 def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Deep:
@@ -137,11 +137,11 @@ def gradients(split: Split, seed: int = 0) -> dict[str, list[Tensor]]:
     network = Deep("BPTT", split)
     images, labels = split.train_images[:256], split.train_labels[:256]
     found: dict[str, list[Tensor]] = {}
-    rule = RuleTrainer(OTTT(1.0), time_dim=0)
+    trainer = RuleTrainer(OTTT(1.0), time_dim=0)
     for i, lif in enumerate(network.neurons):
         spec = CellSpec(f"layers.{i}", f"neurons.{i}")
         lif.gradient = "step"
-        rule.register_cell(f"hidden {i}", spec.find(network), graded_input=i == 0)
+        trainer.register_cell(f"hidden {i}", spec.find(network), graded_input=i == 0)
     for method, gradient in (("BPTT", "time"), ("OTTT", "step")):
         for lif in network.neurons:
             lif.gradient = gradient
@@ -149,9 +149,9 @@ def gradients(split: Split, seed: int = 0) -> dict[str, list[Tensor]]:
         loss = cross_entropy(y.flatten(0, 1), labels.repeat(STEPS))
         found[method] = list(torch.autograd.grad(loss, [fc.weight for fc in network.layers]))
         if method == "OTTT":
-            rule()
+            trainer()
             found[method] = [-get_updater(fc).weight.update(fc.weight) for fc in network.layers]
-        rule.clear()
+        trainer.clear()
     return found
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import CellSpec, DeltaRule, EProp, RuleTrainer
+from lightning_accum import CellSpec, DeltaRule, EProp
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
@@ -91,17 +91,15 @@ def learners(method: str) -> list[CellTrainerCallback]:
     """Returns what learns in a fit besides the optimizer; nothing for BPTT."""
     if method == "BPTT":
         return []
-    delta = RuleTrainer(DeltaRule(1.0), time_dim=0, params=("weight", "bias"))
-    found = [CellTrainerCallback(delta, {"readout": CellSpec("readout", "leak")}, log=False)]
+    readout = {"readout": CellSpec("readout", "leak", ("weight", "bias"))}
+    found = [CellTrainerCallback(DeltaRule(1.0), readout, log=False, time_dim=0)]
     if method != "readout only":
         own, fixed = SymmetricFeedback("readout"), RandomFeedback(CLASSES, NEURONS)
-        eprop = RuleTrainer(
-            EProp(1.0, fixed if "random" in method else own, tc_readout=20.0), time_dim=0
-        )
+        eprop = EProp(1.0, fixed if "random" in method else own, tc_readout=20.0)
         pixels = {"params": ("weight", "bias"), "graded_input": True}
         cells = {"input": CellSpec("fc", "lif", overrides=pixels)}
         cells["recurrent"] = CellSpec("lif.recurrent", "lif")
-        found.append(CellTrainerCallback(eprop, cells, log=False))
+        found.append(CellTrainerCallback(eprop, cells, log=False, time_dim=0))
     return found
 
 

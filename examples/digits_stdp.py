@@ -19,6 +19,7 @@ Rates of learning and of rising thresholds are those of one image, whatever the 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 import lightning.pytorch as pl
@@ -31,7 +32,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, OnlineProbe, UpdatePictures
 from lightning_accum.nn import AdaptiveLIF, Linear, PoissonEncoder, WinnerTakeAll
 
@@ -40,6 +41,7 @@ STEPS, STEPS_READOUT = 50, 200  # for each image in training, and when it is rea
 TC_MEM, TC_TRACE = 100.0, 20.0
 SPIKES = 8.0  # of the brightest pixel, for one of a neuron that has learned the image
 LR = 0.4  # of a spike, at first
+OPTIONS = {"time_dim": 0, "batch_reduction": "sum"}  # of running the rule
 
 
 class DiehlCook(Unlabelled):
@@ -99,9 +101,7 @@ def learning_rule(lr: float, model: DiehlCook) -> STDP:
     """STDP by which each spike moves the neuron's weights, of length one, by about ``lr``."""
     tc = TC_TRACE * model.interval
     lr = lr / (TC_TRACE * model.norm)  # an image's traces have this length
-    return RuleTrainer(
-        STDP(lr, -0.3 * lr, tc_post=tc, tc_pre=tc), time_dim=0, batch_reduction="sum"
-    )
+    return STDP(lr, -0.3 * lr, tc_post=tc, tc_pre=tc)
 
 
 def learn(
@@ -111,15 +111,17 @@ def learn(
     pl.seed_everything(seed, verbose=False)
     model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate, weights)
     rule = learning_rule(args.lr if weights is None else 0.0, model)
-    rule = CellTrainerCallback(rule, {"input": CellSpec("fc", "lif")})
+    cells, shows = {"input": CellSpec("fc", "lif")}, weights is None  # a table of one that learns
+    learner = CellTrainerCallback(rule, cells, summary=shows, **OPTIONS)
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
         max_epochs=args.epochs,
         accelerator="cpu",
         logger=TensorBoardLogger(args.log_dir, name="digits_stdp"),
-        callbacks=[rule, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
+        callbacks=[learner, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
         log_every_n_steps=10,
         enable_model_summary=False,
+        enable_progress_bar=sys.stdout.isatty(),  # not in a file
     )
     return *fit_and_read(trainer, model, data, args.batch_size), trainer
 

@@ -73,12 +73,10 @@ def learn(seed: int, control: bool, seconds: int) -> Network:
     """A network that has learned."""
     pl.seed_everything(seed, verbose=False)
     network = Network(control)
-    options = {"time_dim": 0, "batch_reduction": "sum"}
-    rule = la.RuleTrainer(
-        la.MSTDPET(UP, DOWN, tc_eligibility=TC_ELIGIBLE, reward=DOPAMINE, **options)
-    )
-    cells, keys = {"layer": la.CellSpec("fc", "lif")}, ["reward"]
-    learner = la.CellTrainerCallback(rule, cells, input_keys=keys, carry=True, summary=False)
+    rule = la.MSTDPET(UP, DOWN, tc_eligibility=TC_ELIGIBLE, reward=DOPAMINE)
+    options = {"time_dim": 0, "batch_reduction": "sum", "carry": True, "input_keys": ["reward"]}
+    cells = {"layer": la.CellSpec("fc", "lif")}
+    learner = la.CellTrainerCallback(rule, cells, summary=False, **options)
     trainer = pl.Trainer(max_epochs=1, callbacks=[learner], accelerator="cpu", **SILENT)
     trainer.fit(network, DataLoader(range(seconds), batch_size=None))
     return network

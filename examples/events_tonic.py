@@ -21,7 +21,7 @@ from _result import Short, spread
 from tonic.transforms import ToFrame
 from torch import Tensor, nn
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater, plot
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, WinnerTakeAll
 
@@ -76,12 +76,9 @@ print(f"events of a pixel in a frame: up to {counts.max()}, cut to 1 in {(counts
 frames = counts.clamp(max=1).float()
 for seed in range(1 if args.short else 5):
     torch.manual_seed(seed)
-    net, rule = (
-        Network(),
-        RuleTrainer(STDP(0.02, -0.006, tc_pre=10.0, tc_post=10.0), dt=2.0, time_dim=0),
-    )
+    net, rule = Network(), STDP(0.02, -0.006, tc_pre=10.0, tc_post=10.0)
     untrained.append(accuracy(copy.deepcopy(net), frames, labels))
-    see(net, rule, CellSpec("fc", "lif"), frames[:-300], batch_size=8)
+    see(net, rule, CellSpec("fc", "lif"), frames[:-300], batch_size=8, dt=2.0, time_dim=0)
     learned.append(accuracy(net, frames, labels))
 print(f"test accuracy, untrained: {spread(untrained)}\nresult: {spread(learned)}, by chance 50 %")
 off, on = net.fc.weight.view(-1, 2, HEIGHT, WIDTH).unbind(1)

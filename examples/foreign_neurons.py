@@ -23,7 +23,7 @@ from _quiet import quiet
 from _result import Short
 from torch import Tensor, nn
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater, plot
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import Competition, PoissonEncoder
 
@@ -102,9 +102,7 @@ def main() -> None:
 
     data, model = load_digits_split(), Digits(library)
     untrained, _ = score(model, data)
-    stdp = RuleTrainer(
-        STDP(lr_post=0.04, lr_pre=-0.012)
-    )  # faster, and neurons forget their digit again
+    stdp = STDP(lr_post=0.04, lr_pre=-0.012)  # faster, and neurons forget their digit again
     cell = CellSpec(connection="fc", neuron="neuron")
     epochs = 1 if args.short else args.epochs
     updates = see(model, stdp, cell, data.train_images, batch_size=16, epochs=epochs)

@@ -59,10 +59,10 @@ def run(
     with torch.no_grad():
         nn.init.uniform_(connection.weight, 0.5, 1.5, generator=generator).mul_(weight)
         nn.init.zeros_(connection.bias)
-    rule = RuleTrainer(Homeostasis(lr, target), params=[params or "bias"], time_dim=0)
-    rule.register_cell("layer", Cell(connection, neurons))
+    trainer = RuleTrainer(Homeostasis(lr, target), params=[params or "bias"], time_dim=0)
+    trainer.register_cell("layer", Cell(connection, neurons))
     attach_updater(connection, "weight").register_constraint(Clamp(min=0.0), "weight")
-    rule.train(params is not None)  # otherwise nothing is recorded
+    trainer.train(params is not None)  # otherwise nothing is recorded
 
     windows = round(1000 * seconds / WINDOW)
     rates, moved = [], []
@@ -71,8 +71,8 @@ def run(
         shape = torch.full((SAMPLES, INPUTS), rate / 1000)
         spikes = neurons(connection(poisson_encode(shape, WINDOW, generator=generator).float()))
         if params is not None:
-            rule()
-            rule.update()
+            trainer()
+            trainer.update()
         rates.append(spikes.mean((0, 1)) * 1000)
         parameter = getattr(connection, params or "bias").detach()
         moved.append(parameter.view(NEURONS, -1).mean(1))

@@ -23,7 +23,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater, plot
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
 
@@ -71,11 +71,11 @@ def run(
         found = KMeans(args.neurons, n_init=3, random_state=seed).fit(data.train_images.flatten(1))
         model.fc.weight.copy_(torch.as_tensor(found.cluster_centers_))
         Normalize(norm=1.0, order=2)(model.fc.weight)
-    rule = RuleTrainer(STDP(lr_post=lr, lr_pre=-0.3 * lr), time_dim=0)
+    rule, cells = STDP(lr_post=lr, lr_pre=-0.3 * lr), {"input": CellSpec("fc", "lif")}
     trainer = pl.Trainer(
         max_epochs=args.epochs,
         accelerator="cpu",
-        callbacks=[CellTrainerCallback(rule, cells={"input": CellSpec("fc", "lif")})],
+        callbacks=[CellTrainerCallback(rule, cells, time_dim=0)],
         gradient_clip_val=1.0,
         **SILENT,
     )

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
 from lightning_accum.optim import UpdateOptimizer
@@ -76,11 +76,11 @@ def run(args: argparse.Namespace, lr: float) -> tuple[float, TwoWays]:
     data = load_digits_split()
     loader = DataLoader(TensorDataset(data.train_images, data.train_labels), 16, shuffle=True)
     model = TwoWays(args.neurons, decay=0.01 ** (1 / (args.epochs * len(loader))))
-    rule = RuleTrainer(STDP(lr_post=lr, lr_pre=-0.3 * lr), time_dim=0)
+    rule, cells = STDP(lr_post=lr, lr_pre=-0.3 * lr), {"input": CellSpec("fc", "lif")}
     trainer = pl.Trainer(
         max_epochs=args.epochs,
         accelerator="cpu",
-        callbacks=[CellTrainerCallback(rule, cells={"input": CellSpec("fc", "lif")})],
+        callbacks=[CellTrainerCallback(rule, cells, time_dim=0)],
         logger=False,
         enable_checkpointing=False,
         enable_model_summary=False,

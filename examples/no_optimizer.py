@@ -19,7 +19,7 @@ from _result import Short
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater, plot
+from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import AdaptiveLIF, PoissonEncoder, WinnerTakeAll
@@ -85,8 +85,8 @@ def main() -> None:
 
     data, model = load_digits_split(), Competing(args.neurons)
     untrained = accuracy(model, data)
-    rule = RuleTrainer(STDP(lr_post=0.02, lr_pre=-0.006), time_dim=0)
-    local = CellTrainerCallback(rule, cells={"input": CellSpec("fc", "lif")})
+    rule, cells = STDP(lr_post=0.02, lr_pre=-0.006), {"input": CellSpec("fc", "lif")}
+    local = CellTrainerCallback(rule, cells, time_dim=0)
     trainer = pl.Trainer(
         max_epochs=1 if args.short else args.epochs,
         accelerator="cpu",

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import CellSpec, Oja, Rule, RuleTrainer, Sanger
+from lightning_accum import CellSpec, Oja, Rule, Sanger
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.optim import UpdateOptimizer
 
@@ -102,11 +102,8 @@ def main() -> None:
     torch.set_num_threads(1)
     data = load_digits()[0].flatten(1)
     start = time.process_time()
-    oja = learn(RuleTrainer(Oja(lr=1.0)), data, 1, epochs)
-    runs = [
-        learn(RuleTrainer(Sanger(lr=1.0)), data, neurons, epochs, seed)
-        for seed in range(args.seeds)
-    ]
+    oja = learn(Oja(lr=1.0), data, 1, epochs)
+    runs = [learn(Sanger(lr=1.0), data, neurons, epochs, seed) for seed in range(args.seeds)]
     speed = (1 + args.seeds) * epochs * len(data) / (time.process_time() - start)
     sanger = runs[0]
     print(f"|cosine| with the principal components after {epochs} epochs, untrained before:")

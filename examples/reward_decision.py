@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv_transpose2d, max_pool2d
 from torch.optim.lr_scheduler import ExponentialLR
 
-from lightning_accum import MSTDP, CellSpec, Clamp, Normalize, RuleTrainer, attach_updater
+from lightning_accum import MSTDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.nn import AdaptiveLIF, Linear, RewardBaseline, WinnerTakeAll
 
 EACH, EPOCHS = 20, 8  # neurons for each digit, and how often each image is seen
@@ -74,9 +74,10 @@ class Decision(Local):
 
     def learn(self, times: Tensor, labels: Tensor) -> None:
         """Sees each image eight times, at rates that fall to a tenth."""
-        rule = RuleTrainer(MSTDP(0.015, -0.015, 1e6, 1e6), batch_reduction="sum", time_dim=0)
+        rule = MSTDP(0.015, -0.015, 1e6, 1e6)
         slower = {"lr_scheduler": partial(ExponentialLR, gamma=0.75), "lr_interval": "epoch"}
         options = {"batch_size": 10, "epochs": EPOCHS, "input_keys": ["reward"], **slower}
+        options |= {"time_dim": 0, "batch_reduction": "sum"}
         see(self, rule, CellSpec("fc", "lif"), times, labels, **options)
         self.lif.theta.zero_()
         self.eval()

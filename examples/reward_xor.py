@@ -19,7 +19,6 @@ the weights stand still in a window of the rule.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -27,7 +26,7 @@ from _result import Short, report
 from _xor import PATTERNS, XOR, Delay, compare, draw, head
 from torch import Tensor, nn
 
-from lightning_accum import MSTDP, MSTDPET, Cell, Rule, attach_updater
+from lightning_accum import MSTDP, MSTDPET, Cell, Rule, RuleTrainer, attach_updater
 from lightning_accum.functional import poisson_encode
 from lightning_accum.nn import LIF
 
@@ -36,12 +35,7 @@ RATE = 40.0  # of an input that codes for one, in Hz
 PRESENTED, WINDOW = 500, 50  # ms, of 1 ms a step: an epoch, and between changes of weights
 STRONGEST = 5.0  # weight, in mV
 
-RULES: dict[str, Callable[[], Rule]] = {
-    "MSTDP": partial(MSTDP, 0.1, -0.1, batch_reduction="sum", time_dim=0),
-    "MSTDPET": partial(
-        MSTDPET, 0.625, -0.625, tc_eligibility=25.0, batch_reduction="sum", time_dim=0
-    ),
-}
+RULES = {"MSTDP": MSTDP(0.1, -0.1), "MSTDPET": MSTDPET(0.625, -0.625, tc_eligibility=25.0)}
 
 
 def connect(sign: Tensor, outputs: int, generator: torch.Generator) -> nn.Linear:
@@ -67,16 +61,16 @@ def network(generator: torch.Generator) -> nn.Sequential:
     )
 
 
-def present(net: nn.Sequential, rule: Rule, spikes: Tensor, rewards: Tensor) -> Tensor:
+def present(net: nn.Sequential, trainer: RuleTrainer, spikes: Tensor, rewards: Tensor) -> Tensor:
     """Presents all patterns, ``[T, 4, inputs]``, and learns; gives the output's rates in Hz."""
     for delay_or_neurons in (net[1], net[2], net[4], net[5]):
         delay_or_neurons.reset()
-    rule.clear()
+    trainer.clear()
     count = torch.zeros(4)
     for window in spikes.split(WINDOW):
         answers = net(window).squeeze(-1)
-        rule(reward=answers * rewards)  # [T, B], for both connections
-        rule.update()
+        trainer(reward=answers * rewards)  # [T, B], for both connections
+        trainer.update()
         count += answers.sum(0)
     return count / PRESENTED * 1000
 
@@ -88,14 +82,15 @@ def learn(
     """Trains a network, and gives its output's rate for each pattern in Hz, ``[epochs, 4]``."""
     generator = torch.Generator().manual_seed(seed)
     net = network(generator)
-    rule.register_cell("hidden", Cell(net[0], net[2]))
-    rule.register_cell("output", Cell(net[3], net[5]))
+    trainer = RuleTrainer(rule, time_dim=0, batch_reduction="sum")
+    trainer.register_cell("hidden", Cell(net[0], net[2]))
+    trainer.register_cell("output", Cell(net[3], net[5]))
     intensity = PATTERNS.repeat_interleave(INPUTS // 2, 1)
     rates = []
     for _ in range(epochs):
         dealt = rewards[torch.randperm(4, generator=generator)] if shuffled else rewards
         spikes = poisson_encode(intensity, PRESENTED, RATE / 1000, generator).float()
-        rates.append(present(net, rule, spikes, dealt))
+        rates.append(present(net, trainer, spikes, dealt))
     return torch.stack(rates)
 
 

@@ -16,8 +16,6 @@ issue 217). Patterns are presented side by side; changes are applied every 50 ms
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
 
 import torch
 from _result import Short, report
@@ -29,12 +27,7 @@ from lightning_accum import MSTDP, MSTDPET, Cell, Clamp, Rule, RuleTrainer, atta
 from lightning_accum.nn import LIF
 
 HIDDEN, SPIKES, STRONGEST = 20, 50, 10.0  # weights are bounded, in mV
-RULES: dict[str, Callable[[], Rule]] = {
-    "MSTDP": partial(MSTDP, 0.01, -0.01, batch_reduction="sum", time_dim=0),
-    "MSTDPET": partial(
-        MSTDPET, 0.25, -0.25, tc_eligibility=25.0, batch_reduction="sum", time_dim=0
-    ),
-}
+RULES = {"MSTDP": MSTDP(0.01, -0.01), "MSTDPET": MSTDPET(0.25, -0.25, tc_eligibility=25.0)}
 
 
 def connect(inputs: int, outputs: int, low: float, generator: torch.Generator) -> nn.Linear:
@@ -62,13 +55,14 @@ def learn(
     neurons = [LIF(size, tc_mem=20.0, v_threshold=16.0, time_dim=0) for size in (HIDDEN, 1)]
     into, out = connect(2, HIDDEN, -STRONGEST, generator), connect(HIDDEN, 1, 0.0, generator)
     network = nn.Sequential(into, Delay(), neurons[0], out, Delay(), neurons[1])
-    rule.register_cell("hidden", Cell(into, neurons[0]))
-    rule.register_cell("output", Cell(out, neurons[1]))
+    trainer = RuleTrainer(rule, time_dim=0, batch_reduction="sum")
+    trainer.register_cell("hidden", Cell(into, neurons[0]))
+    trainer.register_cell("output", Cell(out, neurons[1]))
     spikes = trains(generator)
     rates = []
     for _ in range(epochs):
         dealt = rewards[torch.randperm(4, generator=generator)] if shuffled else rewards
-        rates.append(present(network, rule, spikes, dealt))
+        rates.append(present(network, trainer, spikes, dealt))
     return torch.stack(rates)
 
 
@@ -83,7 +77,7 @@ def main() -> None:
         args.seeds, args.epochs = 1, 20
     torch.set_num_threads(1)
     head(args.epochs, "right order")
-    blank = [learn(RuleTrainer(MSTDP(0.0, 0.0), time_dim=0), 1, seed) for seed in range(args.seeds)]
+    blank = [learn(MSTDP(0.0, 0.0), 1, seed) for seed in range(args.seeds)]
     row("untrained", torch.stack(blank))
     found, *results = compare(learn, RULES, args.epochs, args.seeds, args.seeds)
     report(*results)

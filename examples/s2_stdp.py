@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 from torch.optim.lr_scheduler import ExponentialLR
 
-from lightning_accum import CellSpec, Clamp, DeltaRule, Normalize, RuleTrainer, attach_updater
+from lightning_accum import CellSpec, Clamp, DeltaRule, Normalize, attach_updater
 from lightning_accum.nn import LIF, Linear, WinnerTakeAll
 
 STEPS, GAP = 40, 1.0  # of an image, and by how many the right digit should come first
@@ -106,10 +106,11 @@ class Decision(Local):
 
     def learn(self, times: Tensor, labels: Tensor, lr: float = 0.2) -> None:
         """Sees each image ten times, at rates that fall to an eighth."""
-        rule = RuleTrainer(DeltaRule(lr), batch_reduction="sum", time_dim=0)
+        rule = DeltaRule(lr)
         slower = {"lr_scheduler": partial(ExponentialLR, gamma=0.8), "lr_interval": "epoch"}
         options = {"batch_size": 10, "epochs": EPOCHS, "input_keys": ["error"], **slower}
         self.lif.inhibition = FirstOfEachDigit()
+        options |= {"time_dim": 0, "batch_reduction": "sum"}
         see(self, rule, CellSpec("fc", "lif"), times, labels, **options)
         self.lif.inhibition = WinnerTakeAll(STEPS)
 

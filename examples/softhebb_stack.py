@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d, normalize, unfold
 
-from lightning_accum import CellSpec, RuleTrainer, SoftHebb
+from lightning_accum import CellSpec, SoftHebb
 
 SIZES = ((64, 5), (128, 5))  # of each layer: filters, and their side
 
@@ -57,9 +57,7 @@ class Layer(Local):
 
     def learn(self, images: Tensor) -> None:
         """Sees five patches of each image, once."""
-        rule = RuleTrainer(
-            SoftHebb(lr=5.0, temperature=0.03)
-        )  # shares are small, and averaged over the batch
+        rule = SoftHebb(lr=5.0, temperature=0.03)  # shares are small, and averaged over the batch
         see(self, rule, CellSpec("filters", "answers"), patches(images, self.side), batch_size=50)
 
     @torch.no_grad()

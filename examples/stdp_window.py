@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from _result import Short
 from torch import Tensor, nn
 
-from lightning_accum import STDP, Cell, KernelSTDP, Rule, TripletSTDP
+from lightning_accum import STDP, Cell, KernelSTDP, Rule, RuleTrainer, TripletSTDP
 
 REACH = 80.0  # largest |Δt|, in ms
 GAP = 30.0  # between the two spikes of a doublet, in ms
@@ -53,21 +53,23 @@ class Told(nn.Module):
         return self.spikes
 
 
-def measure(rule: Rule, pre: Tensor, post: Tensor) -> Tensor:
+def measure(rule: Rule, pre: Tensor, post: Tensor, **options: Any) -> Tensor:
     """The change ``[N]`` that a rule makes of the weights from N inputs to one neuron.
 
     Args:
-        rule: with ``time_dim=0``, and without cells.
+        rule: the rule.
         pre: spikes of the inputs, ``[T, N]``.
         post: spikes of the neuron, ``[T]``.
+        **options: of running the rule, such as ``dt``.
     """
     connection = nn.Linear(pre.shape[1], 1, bias=False, dtype=torch.float64)
     nn.init.zeros_(connection.weight)
     neuron = Told(post.double()[:, None, None])
-    rule.register_cell("synapses", Cell(connection, neuron))
+    trainer = RuleTrainer(rule, time_dim=0, **options)
+    trainer.register_cell("synapses", Cell(connection, neuron))
     neuron(connection(pre.double()[:, None]))
-    rule()
-    rule.update()
+    trainer()
+    trainer.update()
     return connection.weight.detach()[0]
 
 
@@ -152,18 +154,15 @@ def kernel_form(seen: Protocol) -> Tensor:
 
 
 # A rule, and what it should give: for another rule, add a line and its closed form.
-RULES: dict[str, tuple[Callable[..., Rule], Callable[[Protocol], Tensor]]] = {
-    f"{name}, {mode}": (
-        partial(rule, **rates, trace_mode=mode, time_dim=0),
-        partial(form, mode=mode),
-    )
+RULES: dict[str, tuple[Rule, Callable[[Protocol], Tensor]]] = {
+    f"{name}, {mode}": (rule(**rates, trace_mode=mode), partial(form, mode=mode))
     for name, rule, rates, form in (
         ("pairs", STDP, PAIR, pair_form),
         ("triplets", TripletSTDP, TRIPLET, triplet_form),
     )
     for mode in ("cumulative", "nearest")
 }
-RULES["kernel, a hat"] = (partial(KernelSTDP, hat, time_dim=0), kernel_form)
+RULES["kernel, a hat"] = (KernelSTDP(hat), kernel_form)
 
 
 class Curve(NamedTuple):
@@ -186,11 +185,11 @@ def window(name: str, spikes: tuple[int, int], dt: float = 1.0, **options: str) 
         name: of the rule.
         spikes: how many presynaptic and postsynaptic ones.
         dt: step, in ms.
-        **options: of the rule, such as the ``backend`` of its evaluation.
+        **options: of running the rule, such as its ``backend``.
     """
     seen = protocol(*spikes, dt)
-    make, closed_form = RULES[name]
-    measured = measure(make(dt=dt, **options), seen.pre, seen.post)
+    rule, closed_form = RULES[name]
+    measured = measure(rule, seen.pre, seen.post, dt=dt, **options)
     return Curve(seen.delta, measured, closed_form(seen))
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from itertools import product
 
 import torch
@@ -38,19 +38,17 @@ ERRORS = torch.tensor([[0.05, 0.10, 0.14, 0.11, 0.26], [0.08, 0.11, 0.10, 0.32, 
 
 def triplets(
     mode: str, a2_plus: float, a3_plus: float, a2_minus: float, a3_minus: float, x: float, y: float
-) -> Callable[..., Rule]:
-    """Makes the triplet rule of the paper's amplitudes, and of τ_x and τ_y in ms."""
+) -> Rule:
+    """The triplet rule of the paper's amplitudes, and of τ_x and τ_y in ms."""
     times = {"tc_pre_fast": 16.8, "tc_post_fast": 33.7, "tc_pre_slow": x, "tc_post_slow": y}
     rates = (a2_plus, a3_plus, -a2_minus, -a3_minus)
-    return partial(TripletSTDP, *rates, **times, trace_mode=mode, time_dim=0)
+    return TripletSTDP(*rates, **times, trace_mode=mode)
 
 
-def pairs(
-    mode: str, a_plus: float, a_minus: float, plus: float, minus: float
-) -> Callable[..., Rule]:
-    """Makes the pair rule of these amplitudes, and of τ_+ and τ_- in ms."""
+def pairs(mode: str, a_plus: float, a_minus: float, plus: float, minus: float) -> Rule:
+    """The pair rule of these amplitudes, and of τ_+ and τ_- in ms."""
     times = {"tc_pre": plus, "tc_post": minus}
-    return partial(STDP, a_plus, -a_minus, **times, trace_mode=mode, time_dim=0)
+    return STDP(a_plus, -a_minus, **times, trace_mode=mode)
 
 
 # Table 4 of the paper, and the E that it gives for each. Minimal models do not use τ_x.
@@ -64,11 +62,11 @@ REPORTED = dict(zip(MODELS, (0.33, 0.34, 0.22, 0.34), strict=True))
 
 
 @cache
-def changes(make: Callable[..., Rule], period: int, dt: float | None = None) -> Tensor:
+def changes(rule: Rule, period: int, dt: float | None = None) -> Tensor:
     """What the pairs change at Δt = +10 and -10 ms, ``[2]``, side by side: two inputs of a neuron.
 
     Args:
-        make: makes the rule, of its step.
+        rule: the rule.
         period: between pairs, in ms.
         dt: step, in ms; ``None`` for the longest in which every spike has its place. Traces decay
             exactly from spike to spike, so that the step makes no difference.
@@ -79,12 +77,12 @@ def changes(make: Callable[..., Rule], period: int, dt: float | None = None) -> 
     onsets = torch.arange(PAIRS) * steps
     pre, post = torch.zeros(PAIRS * steps + 2 * lead, 2), torch.zeros(PAIRS * steps + 2 * lead)
     pre[onsets, 0] = post[onsets + lead] = pre[onsets + 2 * lead, 1] = 1.0
-    return measure(make(dt=dt), pre, post)
+    return measure(rule, pre, post, dt=dt)
 
 
-def curves(make: Callable[..., Rule], periods: Iterable[int] = PERIODS) -> Tensor:
+def curves(rule: Rule, periods: Iterable[int] = PERIODS) -> Tensor:
     """Changes at Δt = +10 and -10 ms, ``[2, frequencies]``."""
-    return torch.stack([changes(make, period) for period in periods], 1)
+    return torch.stack([changes(rule, period) for period in periods], 1)
 
 
 def deviations(found: Tensor) -> Tensor:
@@ -122,7 +120,7 @@ def best_pair_rule(mode: str, times: Iterable[tuple[float, float]]) -> tuple[flo
     return best
 
 
-def draw(panels: dict[str, dict[str, Callable[..., Rule]]], short: bool, path: str) -> None:
+def draw(panels: dict[str, dict[str, Rule]], short: bool, path: str) -> None:
     """The experiment's points, and the curves of models, a panel for each group of them."""
     from matplotlib.figure import Figure
 
@@ -132,9 +130,9 @@ def draw(panels: dict[str, dict[str, Callable[..., Rule]]], short: bool, path: s
     for axes, (title, models) in zip(
         figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True
     ):
-        for (name, make), style in zip(models.items(), ("-", "--"), strict=False):
+        for (name, rule), style in zip(models.items(), ("-", "--"), strict=False):
             axes.plot([], [], style, color="0.3", lw=1.2, label=name)
-            for changed, colour in zip(curves(make, periods), ("C0", "C3"), strict=True):
+            for changed, colour in zip(curves(rule, periods), ("C0", "C3"), strict=True):
                 rates = [1000 / period for period in periods]
                 axes.plot(rates, changed, style, color=colour, lw=1.2)
         for row, (label, colour) in enumerate((("Δt = +10 ms", "C0"), ("Δt = −10 ms", "C3"))):
@@ -157,15 +155,15 @@ def main() -> None:
 
     models = {k: v for k, v in MODELS.items() if not args.short or "minimal" in k}
     print("E, and the largest deviation from the experiment in standard errors:")
-    for name, make in models.items():
-        found = curves(make)
+    for name, rule in models.items():
+        found = curves(rule)
         off = deviations(found).abs().max()
         print(f"  triplets, {name:19s}  {error(found):.2f} (paper {REPORTED[name]}), {off:.1f}")
     fitted = {}
     kinds = {"all-to-all": "cumulative", "nearest": "nearest"}
     for kind, mode in list(kinds.items())[: 1 if args.short else 2]:
-        left, *rule = best_pair_rule(mode, [(16.8, 33.7)])
-        fitted[f"{kind}, best amplitudes"] = pairs(mode, *rule)
+        left, *numbers = best_pair_rule(mode, [(16.8, 33.7)])
+        fitted[f"{kind}, best amplitudes"] = pairs(mode, *numbers)
         print(f"  pairs, {kind}, best amplitudes: {left:.2f}")
         if not args.short:
             left, _, _, plus, minus = best_pair_rule(mode, product(TIMES, TIMES))

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -84,7 +85,8 @@ def check_value(fits: bool, name: str, value: object, should: str, mend: str = "
 def check_type(fits: bool, name: str, value: object, should: str, mend: str = "") -> None:
     """Raises a ``TypeError`` unless the type of an argument fits, which says how to mend it."""
     if not fits:
-        found = f"`{type(value).__name__}`" + (f": {mend}" if mend else "")
+        kind = f"the class `{value.__name__}`" if isinstance(value, type) else None
+        found = (kind or f"`{type(value).__name__}`") + (f": {mend}" if mend else "")
         raise TypeError(f"Argument `{name}` should be {should}. Found {found}.")
 
 
@@ -141,12 +143,13 @@ def check_taken(
     given: Mapping[str, object],
     known: Iterable[str],
     takes: Callable[[str], bool] | None = None,
+    hints: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Raises a ``TypeError`` if nobody takes a keyword."""
+    """Raises a ``TypeError`` if nobody takes a keyword; ``hints`` say what to pass instead."""
     for name in given:
         if takes is None or not takes(name):
             should = [f"`{each}`" for each in known] + ["options of its bounds"] * bool(takes)
-            hint = nearest(name, known)
+            hint = f": {hints[name]}." if name in hints else nearest(name, known)
             if hint == ".":
                 hint = ": pass `scale`, a factor of every change, or " if "scale" in known else ": "
                 hint += "leave it out."

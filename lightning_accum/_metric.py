@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +11,8 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.plot import plot_single_or_multi_val
 
+from lightning_accum._compat.lightning import in_new_fit
+from lightning_accum._compat.torch import attempt
 from lightning_accum._compat.torchmetrics import default_states, forget_computed
 from lightning_accum._state import TENSOR, Kind, check_state
 
@@ -48,6 +52,34 @@ class PersistentMetric(Metric):
 
     full_state_update = False
     is_differentiable = False
+    _was_loaded = False  # and neither updated nor reset since
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        super().reset()
+        self._was_loaded = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Adds values, and returns the result of these."""
+        self._begin()
+        return super().forward(*args, **kwargs)
+
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        update = super()._wrap_update(update)
+
+        @functools.wraps(update)
+        def begun(*args: Any, **kwargs: Any) -> None:
+            self._begin()
+            update(*args, **kwargs)
+
+        return begun
+
+    def _begin(self) -> None:
+        """Resets states that were loaded, if the next value is of a new fit of a Trainer."""
+        if self._was_loaded:
+            self._was_loaded = False
+            if attempt(in_new_fit, otherwise=False):
+                self.reset()
 
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
         """Adds the states of another metric, or a dictionary of them, to this one's."""
@@ -91,6 +123,7 @@ class PersistentMetric(Metric):
         super()._load_from_state_dict(state_dict, prefix, *rest)
         if found:
             self._renew()
+            self._was_loaded = True
 
     def _kinds(self) -> dict[str, Kind]:
         """Returns the kind of each state."""

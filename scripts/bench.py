@@ -36,7 +36,9 @@ HEAD = """# All measurements
 `make bench` writes this page, and `make bench ARGS="competitors growth"` these two sections of it.
 Times are medians, with quartiles in brackets if there were seven turns or more.
 """
-UNPUBLISHED = ("choices", "local_rules", "overheads", "robustness", "training_step")  # only printed
+UNPUBLISHED = (  # only printed
+    *("choices", "local_rules", "overheads", "own_rule", "robustness", "training_step"),
+)
 AT = re.compile(r"^\*.+; commit \S+\*$", re.M)
 MACHINE = "import sys; sys.path.insert(0, {!r}); import _measure; print(_measure.machine())"
 

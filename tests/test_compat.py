@@ -210,6 +210,24 @@ def test_log_again(tmp_path):
     assert found == [(i % 5 > 0, float(i)) for i in range(10)]  # each epoch begins with `log`
 
 
+def test_in_new_fit(tmp_path):
+    def look(module):
+        return of_lightning.in_new_fit()
+
+    assert looked(tmp_path, look) == [True] * 5
+    path, seen = tmp_path / "end.ckpt", []
+    (run := trainer(tmp_path)).fit(Net(), loader(1))
+    run.save_checkpoint(path)
+    net = Net()
+    net.fc.register_forward_hook(lambda *_: seen.append(of_lightning.in_new_fit()))
+    run = trainer(tmp_path, max_epochs=2)
+    run.fit(net, loader(1), ckpt_path=path)
+    net.validation_step = net.training_step
+    run.validate(net, loader(1), verbose=False)
+    assert seen == [False] * 2
+    assert not of_lightning.in_new_fit()
+
+
 def test_skips_backward(tmp_path):
     def look(module):
         return of_lightning.skips_backward(module.trainer)

@@ -108,12 +108,16 @@ def test_train_registers_and_deregisters_and_clears_nothing(layer, trainer):
     for mode in (False, False, True, True):
         assert trainer.train(mode) is trainer
         assert monitor.registered is mode
-        assert hooks(layer) == mode
-        assert monitor.peek() is not None
+        seen = monitor.peek()
+        assert seen is not None
+        layer.train()(a=torch.zeros(2, 2))
+        assert (monitor.peek() is not seen) is mode
+        layer.eval()
         assert not layer.training  # cells keep their mode
     assert trainer.eval() is trainer
     late = trainer.add_monitor("a", "pre", "connection", IN)
     assert not late.registered
+    trainer.del_cell("a")
     assert hooks(layer) == 0
 
 

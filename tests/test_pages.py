@@ -167,18 +167,18 @@ def test_three_factor_learning_of_digits(tmp_path, capfd):
 def test_three_factor_learning_with_snntorch():
     pytest.importorskip("snntorch")
     scope = run(SNNTORCH)
-    rule, neuron = scope["rule"], scope["neuron"]
+    trainer, neuron = scope["trainer"], scope["neuron"]
     torch.manual_seed(0)
     model = nn.ModuleDict({"fc": nn.Linear(6, 4), "readout": nn.Linear(4, 2)})
     fc, readout = model["fc"], model["readout"]
-    rule.bind_model(model)
-    rule.register_cell("hidden", Cell(fc, neuron))
+    trainer.bind_model(model)
+    trainer.register_cell("hidden", Cell(fc, neuron))
     x, psi = (torch.rand(20, 3, 6) < 0.6).float(), []
     for now in x:
         _, membrane = neuron(2.0 * fc(now))
         psi.append((0.3 * (1 - (membrane - 1.0).abs())).clamp(min=0).detach())
     error = torch.randn(20, 3, 2)
-    rule(error=error)
+    trainer(error=error)
 
     x_bar, filtered, expected = torch.zeros(3, 1, 6), torch.zeros(3, 4, 6), torch.zeros(4, 6)
     for now, p, e in zip(x, psi, error, strict=True):
@@ -192,9 +192,9 @@ def test_three_factor_learning_with_snntorch():
 def test_three_factor_learning_with_spikingjelly():
     pytest.importorskip("spikingjelly")
     scope = run(SPIKINGJELLY)
-    rule, neuron, fc = scope["rule"], scope["neuron"], nn.Linear(6, 4, bias=False)
+    trainer, neuron, fc = scope["trainer"], scope["neuron"], nn.Linear(6, 4, bias=False)
     nn.init.constant_(fc.weight, 0.1)
-    rule.register_cell("hidden", Cell(fc, neuron))
+    trainer.register_cell("hidden", Cell(fc, neuron))
     v, potentials = torch.zeros(3, 4), []
     for now in (torch.rand(20, 3, 6) < 0.6).float():
         current = fc(now)
@@ -204,5 +204,5 @@ def test_three_factor_learning_with_spikingjelly():
     expected, spikes, found = map(torch.stack, zip(*potentials, strict=True))
     torch.testing.assert_close(found.detach(), expected)
     assert torch.equal(spikes.detach(), (expected >= 1).float())
-    rule(error=torch.ones(3, 4))  # which warns if the potential is not the one before the reset
+    trainer(error=torch.ones(3, 4))  # which warns if the potential is not the one before the reset
     assert not get_updater(fc).weight.empty

@@ -113,7 +113,7 @@ def _page(name: str, title: str) -> str:
         "## Source",
         f"{{download}}`{name}.py <{name}.py>` can be pasted into an empty file:",
     ]
-    blocks[-1] += " what the example imports from files beside it stands at its beginning."
+    blocks[-1] += " what the example imports from its folder stands at its beginning."
     blocks.append(f"```{{literalinclude}} {name}.py\n:language: python\n```")
     return "\n\n".join(blocks) + "\n"
 

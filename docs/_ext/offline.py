@@ -17,7 +17,7 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 
 logger = logging.getLogger(__name__)
-# What the converter does not know, in words that it does.
+# Commands that the converter does not know, written by others that it does.
 _REPLACED = {r"\arg": r"\operatorname{arg}"}
 
 

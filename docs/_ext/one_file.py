@@ -1,4 +1,4 @@
-"""An example as one file, which can be pasted: what it imports from files beside it is in it."""
+"""An example as one file, which can be pasted: what it imports from its folder is in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the code of the pages runs when `make docs` tests it: the part that is not on the pages.
+"""The environment in which `make docs` runs the code of the pages.
 
-It gives a page no names: what is on it can be pasted into an empty file. Each page has an empty
-folder of its own, and Lightning says nothing that would stand among what the page prints.
+It defines no names, so that a page can be pasted into an empty file. Each page gets an empty
+folder, and Lightning's messages, which would mix with what the page prints, are turned off.
 """
 
 from __future__ import annotations

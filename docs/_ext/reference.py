@@ -1,4 +1,4 @@
-"""What the reference shows: public names under their public paths, and all of them.
+"""Shows all public names in the reference, under their public paths.
 
 On the other pages, code that is a public name, such as ``STDP``, becomes a link to it.
 ``.. summary:: lightning_accum.rules`` is a table of a package's names, each with its first line.
@@ -28,7 +28,7 @@ _PACKAGES = (
 
 
 def _public(name: str) -> str | None:
-    """Where the reference has what ``name``, a path into this package, is: its public path."""
+    """Returns the public path of ``name``, a path into this package; ``None`` without one."""
     for package in _PACKAGES:
         module = importlib.import_module(f"lightning_accum.{package}")
         head, _, tail = name.rpartition(".")
@@ -85,29 +85,27 @@ def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list
 # Methods that parts of the package call on each other, by package, or in any.
 _BETWEEN_PARTS = {
     "accumulators": {
-        *("link", "keep_local", "compute_over", "add_data", "attach_to", "bind_as", "bind_stages"),
-        *("begin", "check", "ending", "forget", "settle", "as_branch", "send", "is_heard"),
+        *("link", "compute_over", "begin", "check", "ending", "forget", "settle", "send"),
     },
     "callbacks": {"add_watcher", "prefix_in"},
     "cells": {"check_params", "params_of", "use_updater"},
-    "engine": {"as_product", "known_events", "left_for_samples", "shares_of_events", "values_in"},
+    "engine": {"expand", "is_named", "is_pair", "parse", "signals", "source", "with_data"},
     "nn": {"constant_threshold", "gradient"},
     "observe": {"events", "is_recording", "observe", "receive", "why_missing"},
     "optim": {"ids", "ready_state", "step_groups"},
-    "rules": {"required"},
     "updates": {
         *("sibling", "takes", "is_free", "hold", "stacked", "note_combined", "record_parts"),
         *("known_parts", "emptying_calls", "apply_stacked", "combined", "combines", "sums"),
-        *("known_parent", "checked_names", "call_at_end", "rooms"),
+        *("known_parent", "checked_names", "rooms"),
     },
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
-        *("loop_constants", "begin_loop", "end_loop", "check_trained", "accumulate_written"),
-        *("finish_batch", "reduction_of", "take_samples", "note_applied", "constraints_of"),
-        *("recorded_steps", "weight_range", "updater_of", "released"),
+        *("loop_constants", "begin_loop", "end_loop", "accumulate_written", "finish_batch"),
+        *("reduction_of", "take_samples", "constraints_of", "recorded_steps", "updater_of"),
+        "released",
     },
 }
-# Methods of callbacks and strategies that Lightning calls, beside those that begin with `on_`.
+# Methods of callbacks and strategies that Lightning calls, without those that begin with `on_`.
 _LIGHTNING = {"configure_ddp", "setup", "state_key", "teardown"}
 
 
@@ -135,14 +133,7 @@ def _check_complete(app: Any, env: Any) -> None:
                 )
 
 
-_HOOKS = (
-    "terms",
-    "states",
-    "reads",
-    "prepare",
-    "check",
-    "check_cell",
-)  # that authors of rules write
+_HOOKS = ("terms", "states", "reads", "prepare", "check", "of_cell")  # that authors of rules write
 
 
 def _write_pages(app: Any) -> None:
@@ -173,7 +164,7 @@ class LinkNames(SphinxTransform):
     default_priority = 500
 
     def apply(self, **options: Any) -> None:
-        """Wraps such code, where it stands in no link yet, as a role would."""
+        """Wraps such code in a link, as a role would, unless it is in one."""
         for code in list(self.document.findall(nodes.literal)):
             name, _, member = code.astext().partition(".")
             package = _owners().get(name)

@@ -1,4 +1,4 @@
-"""How the tutorials run: with nobody's own settings, and anew when the package has changed."""
+"""Runs the tutorials without the user's settings, and again when the package has changed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import lightning_accum
 
 DOCS = Path(__file__).resolve().parent.parent
 
-# The tutorials' kernel has settings of its own, and none of whoever builds the pages.
+# The tutorials' kernel reads these settings, and not those of the user who builds the pages.
 IPYTHON = DOCS / "_build" / "ipython"
 (IPYTHON / "profile_default").mkdir(parents=True, exist_ok=True)
 (IPYTHON / "profile_default" / "ipython_kernel_config.py").write_text(
     "c.IPKernelApp.log_level = 'ERROR'\n"
 )
 os.environ["IPYTHONDIR"] = str(IPYTHON)
-# What runs a notebook tells so, on stderr, where a quiet build prints warnings.
+# The runner of notebooks writes to stderr, which a quiet build reserves for warnings.
 getLogger("traitlets").setLevel("WARNING")
 
 

@@ -1,5 +1,6 @@
 """Private names of Lightning."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,19 @@ def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
         assert metric is not None
         metric._forward_cache = value  # its `value` is read at an epoch's end, if at all
     return True
+
+
+def in_new_fit() -> bool:
+    """Returns whether a Trainer's fit that resumes no checkpoint runs this code."""
+    # Lightning tells modules within a LightningModule neither of its fits nor of their checkpoints.
+    lightning = sys.modules.get("lightning.pytorch")
+    frame = None if lightning is None else sys._getframe()
+    while frame is not None:
+        trainer = frame.f_locals.get("self")
+        if isinstance(trainer, lightning.Trainer):
+            return trainer.state.fn == "fit" and trainer.ckpt_path is None
+        frame = frame.f_back
+    return False
 
 
 def skips_backward(trainer: Any) -> bool:

@@ -55,6 +55,13 @@ class StreamAccumulator(Stage, PersistentMetric):
     nan_if_empty = False
     """Whether the result is nan before any value, which brings a warning."""
 
+    # Of torchmetrics: whether `forward` needs all states. Its wrapper `Running` shows this value
+    # when it refuses a metric whose states it cannot divide.
+    full_state_update: Any = (
+        "True. `Running` cannot divide the states of an accumulator: take `Window(length)` for the"
+        " mean of the last values, or wrap a metric such as `torchmetrics.MeanMetric`"
+    )
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # The values that states have after a reset. They are not states of torchmetrics, which
@@ -241,6 +248,7 @@ class StreamAccumulator(Stage, PersistentMetric):
     def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(update)
         def counted(*args: Any, **kwargs: Any) -> None:
+            self._begin()
             update(*args, **kwargs)
             assign(self, _computed=None, _update_count=self._update_count + 1)
 

@@ -145,9 +145,11 @@ class Mean(_Summing):
     .. math:: \bar x = \frac{\sum_i w_i x_i}{\sum_i w_i}
 
     The sums are those of :class:`Sum`. The mean has the dtype of the values: float64 for Python's
-    floats and integers, and float32 for half precision. Before any value it is nan, with one
-    warning; with weights that sum to zero it is nan or infinite, likewise with one warning if the
-    weights are on the CPU.
+    floats and integers, and float32 for half precision. It is taken element by element, also in
+    torchmetrics' ``BootStrapper`` and ``MultioutputWrapper``, which select samples; ``MeanMetric``
+    averages over all elements, as ``update(value.mean(), weight=value.numel())`` does. Before any
+    value it is nan, with one warning; with weights that sum to zero it is nan or infinite,
+    likewise with one warning if the weights are on the CPU.
 
     Args:
         **kwargs: passed to :class:`torchmetrics.Metric`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Collection, Sequence
 from functools import cache, partial
@@ -95,8 +94,6 @@ class CellHost:
         self.batches, self.updates, self.alone = 0, 0, processes() == 1
         self.trainer.events.ended("released")  # those of a loop by hand
         self._listen(SILENT)
-        if "torch._dynamo" in sys.modules:
-            torch.compiler.reset()  # code that was compiled before would not call the hooks
         self._bind_cells(model)
         self.trainer.bind_model(model)
         check_exchangeable(self.trainer)
@@ -122,6 +119,8 @@ class CellHost:
         self._sharded = []
         self.trainer.recording = False
         self.trainer.eval()
+        for monitor in self.trainer.monitors:
+            monitor.deregister()
 
     def _bind_cells(self, model: nn.Module) -> None:
         """Registers the cells of a model with the trainer, and claims their updaters."""
@@ -326,7 +325,7 @@ class CellHost:
         self.trainer.check_state_dict(state["trainer"])
         for name, updater in self.updaters.items():
             updater.check_state_dict(state["updaters"][name])
-        own = type(self.trainer).__name__
+        own = self.trainer.title
         if (saved := state["rule"]) != own and is_first():
             warnings.warn(
                 "The state that is loaded should be that of the rule that resumes. Found the state"

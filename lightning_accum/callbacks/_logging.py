@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -67,12 +67,14 @@ def remove_lent(callback: object) -> None:
         vars(callback).pop(name, None)
 
 
-class _ToStderr(logging.StreamHandler[TextIO]):
+class _ToStderr(logging.Handler):
     """Writes to ``sys.stderr`` as it is then: notebooks and progress bars replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:  # such as a closed stream
+            self.handleError(record)
 
 
 logger = logging.getLogger("lightning_accum.callbacks")

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from lightning_accum._checks import is_number
-from lightning_accum._state import ANOTHER_VERSION, Kind, check_state
+from lightning_accum._state import ANOTHER_VERSION, MAPPING, Kind, check_state, list_of
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed import world
@@ -91,8 +91,10 @@ def pick_state(
     """Returns the state of this process, and whether it is its own or the first process's."""
     # Each process has its own if as many processes resume as have saved. Otherwise the first one
     # warns of what is lost.
+    several = MAPPING.fits(saved_state) and "others" in saved_state
+    more = {"others": list_of(MAPPING)} if several else {}
+    check_state(place, saved_state, {**kinds, **more}, ANOTHER_VERSION)
     state = {key: value for key, value in saved_state.items() if key != "others"}
-    check_state(place, state, kinds, ANOTHER_VERSION)
     others: list[dict[str, Any]] = saved_state.get("others", [])
     saved = len(others) + 1
     if others and saved != world.processes() and world.is_first():
@@ -107,7 +109,9 @@ def pick_state(
         )
     if world.is_first() or saved != world.processes():
         return state, world.is_first()
-    return others[dist.get_rank() - 1], True
+    own = others[dist.get_rank() - 1]
+    check_state(f"{place}, `others`,", own, {**kinds, "modules": MAPPING}, ANOTHER_VERSION)
+    return own, True
 
 
 _REMEDY = "let nothing of the callback or the model depend on the rank, except the data"

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from lightning_accum._checks import check_choice, check_factor, check_type, check_value
 from lightning_accum._state import COUNT, MAPPING, Kind, check_state, optional
 from lightning_accum.health.setup import unit
+from lightning_accum.optim import UpdateOptimizer
 
 MakeScheduler = Callable[[Optimizer], LRScheduler]
 Interval = Literal["update", "epoch"]
@@ -39,11 +40,11 @@ class UpdatePlan:
         self.batches = 0  # since the last update
         self._in_epoch = False  # whether a batch has ended since the last epoch has
         self._make = make
-        self._optimizer: Optimizer | None = None
+        self._optimizer: UpdateOptimizer | None = None
         self._scheduler: LRScheduler | None = None
         self._saved: dict[str, Any] | None = None  # their state, until there is an optimizer
 
-    def begin(self, optimizer: Optimizer | None, resuming: bool) -> None:
+    def begin(self, optimizer: UpdateOptimizer | None, resuming: bool) -> None:
         """Begins a fit, or resumes one: makes the scheduler, and counts batches from zero."""
         saved, self._saved = self._saved, None
         self._optimizer, self._scheduler = optimizer, None
@@ -139,10 +140,16 @@ class UpdatePlan:
         scheduler = None if self._scheduler is None else self._scheduler.state_dict()
         return {"optimizer": self._optimizer.state_dict(), "scheduler": scheduler}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads a state now, or when there is an optimizer if there is none yet."""
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises an error if :meth:`load_state_dict` would; loads nothing."""
         if (saved := state["schedule"]) is not None:
             check_state("a schedule", saved, {"optimizer": MAPPING, "scheduler": optional(MAPPING)})
+            if self._optimizer is not None:
+                self._optimizer.check_state_dict(saved["optimizer"])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads a checked state now, or when there is an optimizer if there is none yet."""
+        saved = state["schedule"]
         self.batches = state["batches"]
         if self._optimizer is None or saved is None:
             self._saved = saved
@@ -150,9 +157,9 @@ class UpdatePlan:
             self._load(self._optimizer, saved)
 
     def _load(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        optimizer.load_state_dict(state["optimizer"])
         if self._scheduler is not None and state["scheduler"] is not None:
             self._scheduler.load_state_dict(state["scheduler"])
-        optimizer.load_state_dict(state["optimizer"])
 
     def __getstate__(self) -> dict[str, Any]:
         gone = {"_optimizer": None, "_scheduler": None}

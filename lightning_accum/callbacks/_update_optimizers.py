@@ -34,7 +34,7 @@ def check_recorded_gradients(trainer: CellTrainer, scaled: bool) -> None:
         raise ValueError(
             "Argument `precision` of the Trainer should not be '16-mixed' for a rule that records"
             " gradients. Found a gradient scaler, which multiplies the loss, and a"
-            f" `{type(trainer).__name__}`: take 'bf16-mixed' or '32-true'."
+            f" `{trainer.title}`: take 'bf16-mixed' or '32-true'."
         )
 
 

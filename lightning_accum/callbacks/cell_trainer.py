@@ -353,6 +353,7 @@ class CellTrainerCallback(Callback):
         """Loads a state now, or when the cells are bound if they are not yet."""
         kinds = {"host": MAPPING, **self.plan.kinds}
         state, own = pick_state(f"`{self.state_key}`", state_dict, kinds)
+        self.plan.check_state_dict(state)
         self._modules = state.get("modules", {})
         self.host.load_state_dict(state["host"], own)
         self.plan.load_state_dict(state)

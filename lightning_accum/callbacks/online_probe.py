@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_below, check_choice, check_integers, names_in, nearest
+from lightning_accum._state import FLOATS, MAPPING, Kind, check_state, check_that
 from lightning_accum.callbacks._logging import own_state
 from lightning_accum.distributed.world import summed
 from lightning_accum.functional.readout import bayes_votes
@@ -216,12 +217,39 @@ class OnlineProbe(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the sums of the epoch, and the readouts."""
-        return {"sums": {**self._sums}, "scores": {**self._scores}}
+        scores = {n: dict(zip(_SCORES, pair, strict=True)) for n, pair in self._scores.items()}
+        return {"sums": {**self._sums}, "scores": scores}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes the sums and the readouts from a checkpoint."""
-        self._sums = {name: {**sums} for name, sums in state_dict["sums"].items()}
-        self._scores = {**state_dict["scores"]}
+        """Takes the sums and the readouts from a checkpoint.
+
+        Raises:
+            RuntimeError: if it is not the state of such a probe; then nothing has changed.
+        """
+        place, known = f"`{self.state_key}`", {*self.layers}
+        own = Kind(f"a mapping of {known}", lambda v: MAPPING.fits(v) and v.keys() <= known)
+        check_state(place, state_dict, {"sums": own, "scores": own})
+        sums = {key: _SUMS[key] for key in _SUMS if key != "products" or self.readout == "linear"}
+        for key, shapes in (("sums", sums), ("scores", _SCORES)):
+            for name, parts in state_dict[key].items():
+                _check_parts(f"{place}, `{key}` of `{name}`,", parts, shapes, self.num_classes)
+        self._sums = {name: {**parts} for name, parts in state_dict["sums"].items()}
+        scores = state_dict["scores"].items()
+        self._scores = {name: (parts["weights"], parts["biases"]) for name, parts in scores}
+
+
+# The dimensions of what is saved of a layer: C classes, N features.
+_SUMS = {"sums": "CN", "counts": "C", "products": "NN"}
+_SCORES = {"weights": "CN", "biases": "C"}
+
+
+def _check_parts(place: str, parts: Any, shapes: Mapping[str, str], classes: int) -> None:
+    """Raises a ``RuntimeError`` unless parts of a state are tensors of these shapes."""
+    check_state(place, parts, dict.fromkeys(shapes, FLOATS))
+    sizes = {"C": classes, "N": next(map(parts.get, shapes)).shape[-1:].numel()}
+    for key, dimensions in shapes.items():
+        shape = tuple(sizes[each] for each in dimensions)
+        check_that(parts[key].shape == shape, place, f"a tensor {shape} as `{key}`", parts[key])
 
 
 def _sum_of(module: nn.Module, time_dim: int | None) -> OutputMonitor:

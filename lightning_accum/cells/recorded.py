@@ -1,7 +1,7 @@
 """What a rule records of a cell, and the checks of what both are set to."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -96,8 +96,9 @@ def _state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     return RecordedSignal(name, "neuron", observe.OutputMonitor, False, False, source)
 
 
-def _check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSource]) -> None:
-    """Raises a ``ValueError`` if the neuron has no such state."""
+def check_states(name: str, cell: Cell, rule: Rule) -> None:
+    """Raises a ``ValueError`` if the neuron has no state that a hyperparameter names."""
+    states = {state: of for state, of in rule.states().items() if state in vars(rule)}
     neuron = cell.neuron
     for state, source in states.items():
         lacks = isinstance(source, str) and "." not in source and not hasattr(neuron, source)
@@ -106,8 +107,9 @@ def _check_states(rule: str, name: str, cell: Cell, states: Mapping[str, StateSo
             own = f"if `forward` sets `self.{source}`, begin with `self.{source} = None` in its"
             sets = "" if native or not lacks else f"{own} `__init__`; otherwise "
             raise ValueError(
-                f"The neuron of cell `{name}` should have a {state} for `{rule}` to record. Found"
-                f" that a `{type(neuron).__name__}` keeps none under `{source}`: {sets}take"
+                f"The neuron of cell `{name}` should have a {state} for `{type(rule).__name__}` to"
+                f" record. Found that a `{type(neuron).__name__}` keeps none under `{source}`:"
+                f" {sets}take"
                 " a `lightning_accum.nn.SurrogateLIF` with `keep_states=True`, or give the rule"
                 f" `{state}=`, the path of another of its attributes or a"
                 f" callable that finds it in the neuron's output, such as `lambda out: out[1]`."
@@ -150,8 +152,7 @@ def check_modules(name: str, cell: Cell, rule: Rule, options: Options) -> None:
     kernel = {k: v for k, v in times.items() if k.startswith("tc_") or k == "width"}
     if all(map(checks.is_number, kernel.values())):
         checks.warn_below_step(dt, f"the kernel of cell `{name}`", **kernel)
-    own = {state: of for state, of in rule.states().items() if state in values}
-    _check_states(type(rule).__name__, name, cell, own)
+    check_states(name, cell, rule)
 
 
 def _check_delays(name: str, connection: nn.Module, delay: str, params: Sequence[str]) -> None:

@@ -36,9 +36,10 @@ class CellTrainer(CheckedState):
 
     The trainer owns monitors and auxiliary state, and moves them with ``.to()``. The cells belong
     to the model: they are held weakly, and a cell whose modules no longer exist is dropped. The
-    monitors are registered in training mode and deregistered in evaluation mode. A copy of a
-    trainer has all state and no cells: add the cells again under their names. A method that takes
-    the name of a cell raises an ``AttributeError`` if there is no such cell.
+    monitors are registered in training mode and deregistered in evaluation mode; for the sake of
+    compiled code, their hooks stay and pass nothing on. A copy of a trainer has all state and no
+    cells: add the cells again under their names. A method that takes the name of a cell raises an
+    ``AttributeError`` if there is no such cell.
 
     Example:
         >>> import torch

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, get_args
 
 from typing_extensions import Self, dataclass_transform
 
@@ -55,6 +56,8 @@ class Rule(ABC):
     graded: ClassVar[bool] = False
     """Whether each value of a graded input counts by its size, instead of as a spike."""
 
+    _of_others: ClassVar[Mapping[str, str]] = {}  # what to say of names of other libraries
+
     def __init_subclass__(cls, kw_only: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = inspect.get_annotations(cls)
@@ -69,19 +72,7 @@ class Rule(ABC):
                 own[name] = annotation
         cls.__annotations__ = own
         dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
-        init = inspect.signature(cls.__init__)  # which `inspect` may not find beside `__new__`
-        own_parameters = [*init.parameters.values()][1:]
-        cls.__signature__ = init.replace(parameters=own_parameters)  # type: ignore[attr-defined]
-
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-            """Makes a rule; an unknown argument is told with the nearest known name."""
-            known = [each.name for each in fields_of(cls)]
-            for name in kwargs:
-                if name not in known:
-                    raise TypeError(_unknown(cls.__name__, name, known))
-            return super().__new__(cls)
+        cls.__init__ = _checked(cls, cls.__init__)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         """Checks the hyperparameters."""
@@ -187,9 +178,22 @@ def _check_field(each: dataclasses.Field[Any], value: Any) -> None:
         check_choice(name, value, get_args(TraceMode))
 
 
-def _unknown(rule: str, name: str, known: Sequence[str]) -> str:
-    """Returns the message of an argument that a rule does not have."""
-    hint = nearest(name, known)
-    if name in OPTIONS:
-        hint = f", an option of running: give it to the trainer, `RuleTrainer(rule, {name}=...)`."
-    return f"Arguments of `{rule}` should be among {[*known]}. Found `{name}`{hint}"
+def _checked(cls: type[Rule], init: Callable[..., None]) -> Callable[..., None]:
+    """Returns a constructor that tells of an unknown argument with the nearest known name."""
+
+    @functools.wraps(init)
+    def __init__(self: Rule, *args: Any, **kwargs: Any) -> None:
+        known = inspect.signature(init).parameters
+        for name in kwargs:
+            if name not in known:
+                names = [*known][1:]
+                hint = cls._of_others.get(name) or nearest(name, names)
+                if name in OPTIONS:
+                    hint = ", an option of running: give it to the trainer,"
+                    hint += f" `RuleTrainer(rule, {name}=...)`."
+                raise TypeError(
+                    f"Arguments of `{cls.__name__}` should be among {names}. Found `{name}`{hint}"
+                )
+        init(self, *args, **kwargs)
+
+    return __init__

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_tensors, check_value, quoted
+from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value, quoted
 
 Kind: TypeAlias = Literal[
     "power", "scaled_power", "multiplicative", "scaled_multiplicative", "sharp"
@@ -89,6 +89,7 @@ def rooms_of(
             f"{', `range` among them' * ('range' in known)}. Found"
             f" {quoted(options) or 'none'}: {'leave out ' + quoted(unfit) if unfit else 'give it'}."
         )
+    check_numbers(**dict(zip(("max", "min") if full else ("limit",), limits, strict=True)))
     check_finite(**options)
     for name, value in options.items():
         how = "take the bound `sharp` for additive updates within limits" * (name != "range")

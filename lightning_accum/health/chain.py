@@ -98,8 +98,7 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
         f"Its modules are in training mode, and were not called{where}, or without samples, or"
         " inside `unobserved()`, or between `eval()` and `train()`: call them as `fc(x)`, for hooks"
         " do not see `fc.forward(x)` or `F.linear(x, fc.weight)`. If a copy of them runs, register"
-        " the cell with the modules of the copy. If they run inside a function that `torch.compile`"
-        " has compiled before, call `torch.compiler.reset()` once the cell is registered."
+        " the cell with the modules of the copy."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal, NamedTuple
@@ -140,8 +141,10 @@ class ParamFacts:
 
     @property
     def value(self) -> Tensor | None:
-        """The parameter, if its module exists."""
-        return None if self.updater.known_parent is None else self.updater.target(self.name)
+        """The parameter, if its module exists and has it as it was; otherwise an update tells."""
+        with suppress(RuntimeError, ValueError):
+            return None if self.updater.known_parent is None else self.updater.target(self.name)
+        return None
 
     def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:
         """Notes what has happened to a parameter since the update before."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from lightning_accum import nn as layers
-from lightning_accum._checks import check_choice, check_module
+from lightning_accum._checks import check_choice, check_module, check_type
 from lightning_accum.cells import Layer, Serial
 
 __all__ = ["to_nir"]
@@ -62,7 +62,7 @@ def to_nir(
 
     Raises:
         ModuleNotFoundError: if ``nir`` is not installed.
-        TypeError: if NIR cannot express a module, or ``model`` is not a module.
+        TypeError: if NIR cannot express a module, or an argument has another type.
         ValueError: if NIR cannot express a setting, such as ``refractory`` or ``inhibition``, or if
             shapes or steps do not fit; or if parameters are not finite.
 
@@ -79,6 +79,9 @@ def to_nir(
     """
     check_module(model=model)
     check_choice("solver", solver, get_args(Solver))
+    fits = input_shape is None or isinstance(input_shape, Sequence)
+    should = "the shape of one sample in one step, such as `(1, 28, 28)`"
+    check_type(fits, "input_shape", input_shape, should, "pass the shape, not the sample")
     try:
         nir = importlib.import_module("nir")
     except ModuleNotFoundError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_tensors, check_type, check_value
+from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import CheckedState
 from lightning_accum.nn._arguments import check_sizes
 from lightning_accum.sparse.events import Events, publish_events
@@ -25,8 +26,9 @@ from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 _BUILD_BYTES = 32  # of a synapse, that it takes to draw and sort them, beyond what is kept
 _REPLACE_BYTES = 48  # the same, when some are replaced
-_INDEX_BYTES = 12  # of a synapse, that is kept
+_INDEX_BYTES = 16  # of a synapse, that is kept
 _BLOCK = 1 << 22  # synapses that are drawn at a time
+_INDEX = "starts", "outputs", "order", "inputs", "starts_of_outputs"
 
 
 class Replacement(NamedTuple):
@@ -45,7 +47,7 @@ class SparseLinear(Updatable, CheckedState):
     .. math:: y_o = b_o + \sum_{i : (o, i) \in S} w_{oi}\, x_i
 
     It equals a ``Linear`` whose other weights are zero, and takes time and memory in proportion to
-    synapses: 16 bytes for each in float32. Only the synapses of inputs that are not zero are
+    synapses: 20 bytes for each in float32. Only the synapses of inputs that are not zero are
     visited, on a CPU for which the package has its kernel. Rules train ``weight``, as that of a
     ``Linear``: all that sum products of both sides, or decay. A rule whose change of a weight
     depends on other weights, such as :class:`~lightning_accum.rules.Sanger`, is rejected.
@@ -83,6 +85,9 @@ class SparseLinear(Updatable, CheckedState):
         torch.Size([100, 8, 500])
     """
 
+    # The index is no buffer, because averages of models round buffers that are integers. What DDP
+    # sends to all processes is `index`, which has starts, outputs and their checksum.
+    index: Tensor
     starts: Tensor
     outputs: Tensor
     # In the order of outputs and then of inputs: the first synapse of each output, the place of
@@ -196,6 +201,8 @@ class SparseLinear(Updatable, CheckedState):
                 f"Argument `x` should be real, of shape [..., {self.in_features}]. Found {x.dtype}"
                 f" of shape {list(x.shape)}."
             )
+        if self._seen != math.inf and not is_traced() and version(self.index) != self._seen:
+            self._receive()
         self._check_sizes()
         raster, events = x.reshape(x.shape[:-1].numel(), self.in_features), None
         if x.dtype == torch.bool:
@@ -210,7 +217,10 @@ class SparseLinear(Updatable, CheckedState):
     def _check_sizes(self) -> None:
         """Raises a ``ValueError`` if the weight or a size is not that of the synapses any more."""
         sizes = len(self.starts) - 1, len(self.starts_of_outputs) - 1
-        if self.weight.shape != self.outputs.shape or (self.in_features, self.out_features) != sizes:
+        if (
+            self.weight.shape != self.outputs.shape
+            or (self.in_features, self.out_features) != sizes
+        ):
             raise ValueError(
                 "The weight of a SparseLinear should have an entry for each synapse, shape"
                 f" {list(self.outputs.shape)}, from {sizes[0]} inputs to {sizes[1]} outputs. Found"
@@ -303,11 +313,12 @@ class SparseLinear(Updatable, CheckedState):
         for optimizer in optimizers:
             values += optimizer.state.get(self.weight, {}).values()
         calls = [partial(self.weight.copy_, moved)]
-        for value in values:
-            if isinstance(value, Tensor) and value.shape == self.weight.shape:
-                calls.append(partial(value.copy_, move(value)))
-        for name, index in self._index(keys).items():
-            calls.append(partial(getattr(self, name).copy_, index))
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        own = [value for value in tensors if value.shape == self.weight.shape]
+        calls += [partial(value.copy_, move(value)) for value in own]
+        index = self._index(keys)
+        index["index"] = _packed(index)
+        calls += [partial(getattr(self, name).copy_, value) for name, value in index.items()]
         for follower in {self.updater, *self.followers} - {None}:  # a copy has not followed yet
             calls += follower.rearranging(self, move)
         return Replacement(keys, order >= len(kept), moved, calls)
@@ -329,12 +340,37 @@ class SparseLinear(Updatable, CheckedState):
 
     def _set(self, keys: Tensor) -> None:
         """Sets the synapses, by their keys in order."""
-        for name, index in self._index(keys).items():
-            known = self._buffers.get(name)
-            if known is None or known.shape != index.shape:
-                self.register_buffer(name, index, persistent=name in ("starts", "outputs"))
-            else:
-                known.copy_(index)
+        index = self._index(keys)
+        for name, value in index.items():
+            setattr(self, name, value)
+        self.register_buffer("index", _packed(index), persistent=False)
+        self._seen = version(self.index)
+
+    def _receive(self) -> None:
+        """Takes the synapses that DDP has written; an average of several leaves what is known."""
+        # It looks once on an accelerator, which would wait, and where writes are not counted.
+        counts = self.index.is_cpu and not self.index.is_inference()
+        self._seen = version(self.index) if counts else math.inf
+        starts, outputs, _ = self.index.split([len(self.starts), len(self.outputs), 1])
+        given = {"starts": starts.long(), "outputs": outputs}
+        if torch.equal(self.index, _packed(given)) and not torch.equal(
+            self.index, _packed({name: getattr(self, name) for name in given})
+        ):
+            keys = _owners(given["starts"]).long() * self.out_features + outputs
+            for name, value in self._index(keys).items():
+                setattr(self, name, value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name in _INDEX:
+            setattr(self, name, fn(getattr(self, name)))
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Saves the synapses too."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in ("starts", "outputs"):
+            destination[prefix + name] = getattr(self, name)
 
     def _why_not(self, state: Mapping[str, Any], prefix: str) -> str:
         """Returns what is wrong with the synapses of a state; of other shapes, torch says it."""
@@ -347,18 +383,28 @@ class SparseLinear(Updatable, CheckedState):
         names = "starts", "outputs"
         starts, outputs = (state.get(f"{prefix}{name}", getattr(self, name)) for name in names)
         shapes = [getattr(each, "shape", None) for each in (starts, outputs)]
-        others = shapes != [self.starts.shape, self.outputs.shape]
-        if others or _are_sorted(starts, outputs, self.out_features):
+        fits = shapes == [self.starts.shape, self.outputs.shape]
+        if fits and _are_sorted(starts, outputs, self.out_features):
             return ""
         return (
             "The state of `SparseLinear` should hold the first synapse of each input as `starts`,"
             " and the output of each synapse, in order within an input, as `outputs`. Found others."
         )
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, *lists: list[str]
+    ) -> None:
         """Loads synapses, and makes the index by output again."""
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._set(self.keys())
+        missing, unexpected, errors = lists
+        known = len(errors)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+        keys = [prefix + name for name in ("starts", "outputs")]
+        unexpected[:] = [key for key in unexpected if key not in keys]
+        missing += [key for key in keys if strict and key not in state_dict]
+        if len(errors) == known:
+            own = zip(keys, (self.starts, self.outputs), strict=True)
+            starts, outputs = (state_dict.get(key, value).to(value) for key, value in own)
+            self._set(_owners(starts).long() * self.out_features + outputs)
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
@@ -450,6 +496,14 @@ def _owners(starts: Tensor) -> Tensor:
     """Returns ``[synapses]`` int32, the neuron that each synapse belongs to."""
     each = torch.arange(len(starts) - 1, dtype=torch.int32, device=starts.device)
     return each.repeat_interleave(starts.diff())
+
+
+def _packed(index: Mapping[str, Tensor]) -> Tensor:
+    """Returns starts, outputs and a checksum of both, int32."""
+    both = torch.cat((index["starts"], index["outputs"]))
+    largest = 2**31 - 1
+    checksum = (both * torch.arange(1, len(both) + 1, device=both.device) % largest).sum() % largest
+    return torch.cat((both, checksum[None])).int()
 
 
 def _are_sorted(starts: Tensor, outputs: Tensor, count: int) -> bool:

@@ -78,7 +78,7 @@ class SurrogateLIF(StateModule):
         beta: strength :math:`\beta` of the adaptation, by which a spike raises the threshold.
         tc_adaptation: time constant of the adaptation :math:`\tau_a`, in ms.
         recurrent: whether the neurons of the layer are connected, by the :class:`RecurrentLinear`
-            ``recurrent``.
+            ``recurrent``, which rules train if ``size`` is a number.
         gradient: how far gradients pass: ``"none"``, to learn by local rules without a graph;
             ``"step"``, within a step and not through time; ``"time"``, backpropagation through
             time.

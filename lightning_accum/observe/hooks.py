@@ -8,7 +8,7 @@ from typing import Any, final
 
 from torch import nn
 
-from lightning_accum._compat.torch import in_backward
+from lightning_accum._compat.torch import hooks_around, in_backward
 
 
 @final
@@ -30,18 +30,29 @@ class Hook:
             observer.observe(module, args, rest)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether its monitor is not registered, or does not exist."""
+        observer = None if self.observer is None else self.observer()
+        return observer is None or not observer.registered
+
+    @property
     def __name__(self) -> str:
         """Raises an error that tells the user what to do: only ``torch.jit.script`` reads this."""
         module = None if self.module is None else self.module()
         raise AttributeError(
             f"A `{type(module).__name__}` that a monitor watches should not be scripted, as a"
-            " monitor's hook cannot be. Found it in `torch.jit.script`: remove the hook before,"
-            " with `eval()` of the rule or `deregister()` of the monitor; a Trainer does so after"
-            " the fit."
+            " monitor's hook cannot be. Found it in `torch.jit.script`: `deregister()` each of the"
+            " rule's `monitors` before; a Trainer does so after the fit."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Hook, ()
+
+
+def watching(module: nn.Module) -> int:
+    """Returns how many hooks of a module's calls do something: all but those of paused monitors."""
+    hooks = (hook for side in hooks_around(module) for hook in side)
+    return sum(not (isinstance(hook, Hook) and hook.is_idle) for hook in hooks)
 
 
 @final

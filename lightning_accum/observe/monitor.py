@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, final
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -140,6 +142,7 @@ class Monitor(CheckedState, ABC):
         self.picker, self.filter_, self.map_ = picker, filter_, map_
         self.switch = Switch()  # a trainer replaces it by that of all its monitors
         self._hooks: weakref.finalize[..., Any] | None = None  # removes them when it is called
+        self._paused = False
         self._module: weakref.ref[nn.Module] | None = None
         self.bind(module)
         if register:
@@ -180,16 +183,19 @@ class Monitor(CheckedState, ABC):
 
     @property
     def registered(self) -> bool:
-        """Whether the hook is in place."""
-        return self._hooks is not None
+        """Whether the hook is in place, and passes calls on."""
+        return self._hooks is not None and not self._paused
 
     def register(self) -> None:
         """Registers the hook, if it is not registered yet.
 
+        What :func:`torch.compile` has compiled would not call a new hook: it is compiled again.
+
         Raises:
             RuntimeError: if the module no longer exists.
         """
-        if self.registered:
+        self._paused = False
+        if self._hooks is not None:
             return
         module = self.module
         if module is None:
@@ -202,12 +208,18 @@ class Monitor(CheckedState, ABC):
         self._hooks = weakref.finalize(self, hooks.close)
         self._hooks.atexit = False
         hooks.callback(self._add_hook(module, Hook(self, module)).remove)
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()
 
     def deregister(self) -> None:
         """Removes the hook; what was recorded stays."""
         if self._hooks is not None:
             self._hooks()
             self._hooks = None
+
+    def pause(self) -> None:
+        """Is not registered from now on, but leaves the hook in place for compiled code."""
+        self._paused = True
 
     @property
     def recording(self) -> bool:
@@ -220,7 +232,9 @@ class Monitor(CheckedState, ABC):
 
     def is_recording(self, module: nn.Module) -> bool:
         """Returns whether calls are recorded in the mode that ``module`` is in."""
-        return self.switch.on and (self.train_update if module.training else self.eval_update)
+        if self._paused or not self.switch.on:
+            return False
+        return self.train_update if module.training else self.eval_update
 
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Takes in a call: the arguments, and the rest that torch passes, such as the result."""

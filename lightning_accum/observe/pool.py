@@ -12,7 +12,8 @@ from lightning_accum.observe.monitor import Monitor
 class MonitorPool(nn.Module):
     """Holds monitors by group and name; equal monitors of several groups are one object."""
 
-    # In training mode the monitors of modules that exist are registered, in evaluation mode none.
+    # In training mode the monitors of modules that exist are registered, in evaluation mode none;
+    # hooks stay, as code that is compiled without them would not look for them again.
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +133,7 @@ class MonitorPool(nn.Module):
         if self.training and monitor.module is not None:
             monitor.register()
         else:
-            monitor.deregister()
+            monitor.pause()
 
     def _changed(self) -> None:
         """Has monitors looked up again when they are needed."""

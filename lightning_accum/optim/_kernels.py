@@ -59,8 +59,9 @@ def pure_pass(
     mean, square, *maxima = moments
     wide = param.to(mean.dtype)
     grad = k.sign * grad.to(mean.dtype) + k.penalty * wide
-    mean = mean + (1.0 - k.beta1) * (grad - mean)
-    seen = grad - mean if belief else grad
+    # `grad - mean` of the new mean, without its rounding error, which is all of it for a β₁ of 0
+    seen = k.beta1 * (grad - mean) if belief else grad
+    mean = k.beta1 * mean + (1.0 - k.beta1) * grad
     square = k.beta2 * square + (1.0 - k.beta2) * (seen * seen)
     square = square + k.inner if belief else square
     maxima = [torch.maximum(own, square) for own in maxima]
@@ -78,10 +79,12 @@ def _listed_pass(columns: lists.Columns, k: Coefficients, belief: bool) -> None:
         grads = list(_neg(grads))
     if k.penalty:
         grads = list(_add(grads, params, alpha=k.penalty))
+    seen, share = grads, 1 - k.beta2
+    if belief:  # as in `pure_pass`
+        seen, share = list(_sub(grads, means)), share * k.beta1**2
     _lerp_(means, grads, 1 - k.beta1)
-    seen = list(_sub(grads, means)) if belief else grads
     _mul_(squares, k.beta2)
-    _addcmul_(squares, seen, seen, 1 - k.beta2)
+    _addcmul_(squares, seen, seen, share)
     if k.inner:
         _add_(squares, k.inner)
     if len(columns) > 4:

@@ -1,5 +1,6 @@
 """Optimizers that step by a first and a second moment: their states, scales and backends."""
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -31,6 +32,12 @@ from lightning_accum.sparse.tensor_lists import dense, same_layout
 
 Scales = tuple[Number, Number, Number]
 _PLAIN = (Tensor, torch.nn.Parameter)
+_DECAY_HINTS = {
+    "weight_decouple": "pass `weight_decay=WeightDecay(..., weight_decouple=...)`",
+    "decoupled_weight_decay": "pass `weight_decay=WeightDecay(..., weight_decouple=...)`",
+    "amsgrad": "take `AMSGrad`",
+    "absolute": "pass `weight_decay=WeightDecay(..., absolute=...)`",
+}
 
 
 def rectification(step: Number, beta2: float) -> Number:
@@ -94,7 +101,10 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         **given: Unpack[AdamOptions],
     ) -> None:
         known = (AdamOptions if self._is_adam else MomentOptions).__annotations__
-        check_taken(type(self).__name__, {k: v for k, v in given.items() if k not in known}, known)
+        if further := {k: v for k, v in given.items() if k not in known}:
+            named = dict.fromkeys(inspect.signature(type(self)).parameters) | dict(known)
+            named = {k: v for k, v in named.items() if k not in ("params", "options")}
+            check_taken(type(self).__name__, further, named, hints=_DECAY_HINTS)
         options = {"amsgrad": False, "foreach": None, **own, "weight_decay": weight_decay, **given}
         further = options.pop("defaults", None)
         further = {} if further is None else further

@@ -164,6 +164,12 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._prepare = [fn for fn in self._prepare if fn != prepare]
         self._finish = [fn for fn in self._finish if fn != finish]
 
+    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Raises an error if :meth:`load_state_dict` would; loads nothing."""
+        check_mapping("state_dict", state_dict)
+        for group in checked_parts(self, state_dict)[1]:
+            check_options({"lr": None, **group})
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a copy of a state.
 
@@ -171,9 +177,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
             ValueError: if its groups are of other sizes, or an option is out of its range; then
                 nothing has changed.
         """
-        check_mapping("state_dict", state_dict)
-        for group in checked_parts(self, state_dict)[1]:
-            check_options({"lr": None, **group})
+        self.check_state_dict(state_dict)
         super().load_state_dict({**state_dict, "state": {}})
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -3,9 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
-
-from typing_extensions import Self
 
 from lightning_accum._checks import check_strings
 from lightning_accum.engine.rule import Rule
@@ -90,19 +87,14 @@ class DelayAdjustedSTDP(DelayRule):
     tc_post: float = field(default=20.0, kw_only=True)
     tc_pre: float = field(default=20.0, kw_only=True)
 
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-            """Rejects names of Inferno, which mean another order of the spikes in one rule."""
-            for name in {"lr_pos", "lr_neg", "tc_pos", "tc_neg"} & {*kwargs}:
-                raise TypeError(
-                    "Arguments of `DelayAdjustedSTDP` should say which spike comes last: `lr_post`"
-                    " and `tc_pre` are those of a presynaptic spike that arrives before the"
-                    " neuron's, `lr_pre` and `tc_post` of one that arrives after it. Found"
-                    f" `{name}`: Inferno's `lr_pos` is `lr_post` where weights learn"
-                    " (DelayAdjustedSTDP), and `lr_pre` where delays learn (DelayAdjustedSTDPD)."
-                )
-            return super().__new__(cls, *args, **kwargs)
+    # Names of Inferno, which mean another order of the spikes in one of its rules.
+    _of_others = dict.fromkeys(
+        ("lr_pos", "lr_neg", "tc_pos", "tc_neg"),
+        ", which does not say which spike comes last: `lr_post` and `tc_pre` are those of a"
+        " presynaptic spike that arrives before the neuron's, `lr_pre` and `tc_post` of one that"
+        " arrives after it. Inferno's `lr_pos` is `lr_post` where weights learn"
+        " (DelayAdjustedSTDP), and `lr_pre` where delays learn (DelayAdjustedSTDPD).",
+    )
 
     def kernel_of(self) -> Kernel:
         """Returns one exponential for each order of the two spikes."""

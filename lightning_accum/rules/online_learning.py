@@ -83,8 +83,8 @@ def learn_online(
     if trainer.hosted:
         raise ValueError(
             f"A trainer of `{trainer.title}` should learn online by itself. Found it in a callback"
-            " or a FabricCellTrainer, which evaluates and applies it at the end of each batch: leave"
-            " it out there, and register the layer's cell with the trainer."
+            " or a FabricCellTrainer, which evaluates and applies it at the end of each batch:"
+            " leave it out there, and register the layer's cell with the trainer."
         )
     if processes() > 1:
         raise ValueError(

@@ -26,6 +26,7 @@ class GradientRule(PotentialRule):
         Raises:
             ValueError: if the neuron does not suit, or passes gradients through time.
         """
+        found = super().of_cell(name, cell)
         gradient = getattr(cell.neuron, "gradient", "step")
         if gradient in ("none", "time"):
             raise ValueError(
@@ -34,7 +35,7 @@ class GradientRule(PotentialRule):
                 f" `gradient = {gradient!r}`: make it as"
                 f' `{type(cell.neuron).__name__}(..., gradient="step")`.'
             )
-        return super().of_cell(name, cell)
+        return found
 
     def states(self) -> Mapping[str, StateSource]:
         """Records the gradient by the neuron's output, the potential and the threshold."""

@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type, check_value, is_number
 from lightning_accum.cells.cell import Cell
+from lightning_accum.cells.recorded import check_states
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.rule import Rule, fields_of
 from lightning_accum.functional.spikes import Surrogate, Triangular
@@ -111,7 +112,9 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
         new: dict[str, Any] = {"surrogate": Triangular()} if found.surrogate is None else {}
         if is_number(constant) and own == "threshold":
             new["threshold"] = constant  # needs no memory, unlike that of every step and sample
-        return dataclasses.replace(found, **new) if new else found
+        found = dataclasses.replace(found, **new) if new else found
+        check_states(name, cell, found)
+        return found
 
     def states(self) -> Mapping[str, StateSource]:
         """Records the membrane potential, and the threshold unless it is a number."""

@@ -1,7 +1,11 @@
 """Hebb's rule for several neurons in order: the principal components."""
 
+from typing_extensions import Self
+
+from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.vjp import kind_of_vjp
 
 
 class Sanger(Rule):
@@ -42,12 +46,16 @@ class Sanger(Rule):
 
     def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns Hebb's product, less the input that this neuron and the earlier ones explain."""
-        if not window.vjp.is_matrix:
-            raise ValueError(
-                f"Parameter {window.vjp.place} should be the weight of a torch.nn.Linear, whose"
-                f" outputs have an order. Found a {type(window.vjp.module).__name__}: use `Oja`,"
-                " which does not need one."
-            )
         post, param = window.post.values(), window.param
         by_earlier = Term(-self.lr, post, post, lambda x: x.tril() @ param.to(x.dtype))
         return Term(self.lr, post, window.pre), by_earlier
+
+    def of_cell(self, name: str, cell: Cell) -> Self:
+        """Returns the rule; raises a ``ValueError`` if the connection is not linear."""
+        if not kind_of_vjp(cell.connection, "weight").is_matrix:
+            raise ValueError(
+                f"The connection of cell `{name}` should have the weight of a torch.nn.Linear,"
+                f" whose outputs have an order. Found a {type(cell.connection).__name__}: use"
+                " `Oja`, which does not need one."
+            )
+        return self

@@ -134,7 +134,9 @@ def _checked() -> Path:
     if sources and record.get("sources") != _checksum(*sources):
         raise _Unavailable(f"its sources have changed since it was built; {REBUILD}")
     if "missing" in record:
-        raise _Unavailable(f"it was not built with the package ({record['missing']})", is_meant=True)
+        raise _Unavailable(
+            f"it was not built with the package ({record['missing']})", is_meant=True
+        )
     if record.get("library") != _checksum(library):
         raise _Unavailable("its file is damaged; install the package again")
     return library

@@ -100,7 +100,7 @@ class Noting(STDP):
     lr_pre = RULE["lr_pre"]
     tc_post = RULE["tc_post"]
     tc_pre = RULE["tc_pre"]
-    windows: list = field(default_factory=list, compare=False, repr=False)
+    windows: list[torch.Tensor] = field(default_factory=list, compare=False, repr=False)
 
     def terms(self, window):
         self.windows.append(window.pre.activity.clone())

@@ -10,6 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torchmetrics.wrappers import Running
 
 from lightning_accum.accumulators import EMA, Except, Max, Mean, Scalar, Sum, Window
 
@@ -47,6 +48,12 @@ def test_a_state_dict_of_a_model_without_it_loads(name):
     model.load_state_dict(state)
     assert_close(result(model.seen), expected(name, VALUES[:4]))
     assert any(key.startswith("seen.") for key in model.state_dict())
+
+
+@names
+def test_a_wrapper_that_divides_states_is_refused_with_another_way(name):
+    with pytest.raises(ValueError, match=r"`Running` cannot .* take `Window\(length\)`"):
+        Running(CASES[name].make())
 
 
 @names

@@ -8,7 +8,7 @@ import warnings
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import trainer
+from callback_helpers import SaveAt, trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from streams import CASES, written
@@ -20,6 +20,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAccuracy
 
 from lightning_accum import accumulators as acc
+from lightning_accum.metrics import FiringStatistics
 
 BATCH, EPOCHS = 4, 3
 X = torch.rand(11, 2, generator=torch.Generator().manual_seed(0))
@@ -127,6 +128,42 @@ def test_a_fitted_model_is_copied_and_saved_with_its_accumulators(logged, tmp_pa
         f"{name}._extra_state" for name in ("weighed", "seen.Except", "both.low")
     } <= state.keys()
     Logs().load_state_dict(state)
+
+
+class Counts(Base):
+    """Counts its batches in each way."""
+
+    def __init__(self):
+        super().__init__()
+        self.updated, self.called, self.skipping = acc.Sum(), acc.Sum(), acc.Except(acc.Sum(), 9)
+        self.firing = FiringStatistics()
+
+    def training_step(self, batch, batch_idx):
+        for accumulator in (self.updated, self.skipping):
+            accumulator.update(1)
+        self.called(1)
+        self.firing(torch.ones(1, 1, 1))
+        return self.loss(batch[0])
+
+    def counts(self):
+        return [*(int(a.compute()) for a in (self.updated, self.called, self.skipping)),
+                int(self.firing.steps)]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
+def test_a_new_fit_counts_from_zero_and_a_resumed_one_goes_on(tmp_path):
+    path = tmp_path / "middle.ckpt"
+    trainer(tmp_path, SaveAt(2, path)).fit(Counts(), loader())
+    resumed = Counts()
+    trainer(tmp_path).fit(resumed, loader(), ckpt_path=path)
+    assert resumed.counts() == [3] * 4
+    new = Counts.load_from_checkpoint(path)
+    assert new.counts() == [2] * 4
+    by_hand = copy.deepcopy(new)
+    trainer(tmp_path, limit_train_batches=1).fit(new, loader())
+    assert new.counts() == [1] * 4
+    by_hand.training_step([X], 0)  # a loop without a Trainer goes on
+    assert by_hand.counts() == [3] * 4
 
 
 class Pipes(Base):

@@ -320,9 +320,12 @@ def test_ranges_that_mean_nothing_are_refused(where, match):
         Except(Mean(), **where)
 
 
-@pytest.mark.parametrize("wrong", [nn.ReLU(), sum, None, Mean])
-def test_only_an_accumulator_is_wrapped(wrong):
-    with pytest.raises(TypeError, match=r"should be an accumulator, such as `Mean\(\)`"):
+@pytest.mark.parametrize(
+    ("wrong", "found"), [(nn.ReLU(), "`ReLU`"), (sum, "`"), (None, "`"), (Mean, "the class `Mean`")]
+)
+def test_only_an_accumulator_is_wrapped(wrong, found):
+    match = rf"should be an accumulator, such as `Mean\(\)`.* Found {found}"
+    with pytest.raises(TypeError, match=match):
         Except(wrong, begin=2)
 
 

@@ -2,6 +2,8 @@
 
 import copy
 import itertools
+from collections.abc import Iterator
+from dataclasses import field
 
 import callback_helpers as cb
 import pytest
@@ -61,15 +63,14 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
         ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
         ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),
         ({"cells": {"enc": ("fc", "lif")}}, TypeError, "Found `tuple` for `enc`"),
-        ({"rule": nn.ReLU()}, TypeError, r"should be a CellTrainer.*Found `ReLU"),
+        ({"rule": nn.ReLU()}, TypeError, r"should be a rule, .*, or a CellTrainer\. Found `ReLU"),
         ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
         ({"lr_scheduler": 0.5}, TypeError, "`lr_scheduler` should be a callable"),
         ({"lr_scheduler": StepLR, "lr_interval": "step"}, ValueError, "`lr_interval` should be"),
-        (
-            {"rule": RuleTrainer(STDP(0.1, -0.1), carry=False), "carry": True},
-            ValueError,
-            "for a `STDP`",
-        ),
+        ({"rule": RuleTrainer(STDP(0.1, -0.1), carry=False), "carry": True}, ValueError, "`STDP`"),
+        ({"rule": RuleTrainer(STDP(0.1, -0.1)), "dt": 2.0}, TypeError, r"\['dt'\], .*with a rule"),
+        ({"tme_dim": 0}, TypeError, "`tme_dim`: did you mean `time_dim`"),
+        ({"time_dim": 1}, ValueError, "`time_dim`"),
     ],
 )
 def test_a_wrong_argument(options, error, message):
@@ -80,19 +81,22 @@ def test_a_wrong_argument(options, error, message):
 class Poisoned(STDP):
     """Gives NaN in the calls that are named."""
 
-    def __init__(self, calls):
-        super().__init__(**cb.RULE, time_dim=0)
-        self.calls, self.called = calls, 0
+    calls: frozenset[int] = frozenset()
+    call: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def terms(self, window):
-        self.called += 1
-        if self.called in self.calls:
-            return [Term(1.0, window.post.values() * torch.nan, window.pre)]
+        post = window.post.values()  # which makes it a rule that is asked in every call
+        if next(self.call) in self.calls:
+            return [Term(1.0, post * torch.nan, window.pre)]
         return super().terms(window)
 
 
+def poisoned(*calls, **options):
+    return cb.callback(Poisoned(**cb.RULE, calls=frozenset(calls)), **options)
+
+
 def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path):
-    net, use = cb.Net(), cb.callback(RuleTrainer(Poisoned({2})), nonfinite="raise")
+    net, use = cb.Net(), poisoned(2, nonfinite="raise")
     first, *_ = cb.loader(3)
     with pytest.raises(NonFiniteUpdateError, match=r"weight.*cell enc.*NaN or Inf"):
         cb.trainer(tmp_path, use).fit(net, cb.loader(3))
@@ -102,7 +106,7 @@ def test_nan_raises_and_the_next_fit_is_free_of_it(tmp_path):
 
 
 def test_nan_is_skipped_and_counted_for_each_fit(tmp_path):
-    net, use = cb.Net(), cb.callback(RuleTrainer(Poisoned({2, 3})))
+    net, use = cb.Net(), poisoned(2, 3)
     batches = list(cb.loader(4))
     run = cb.trainer(tmp_path, use)
     told = "NaN or Inf in 2 of 4 updates of `weight` of cell `enc`, which were dropped"
@@ -116,9 +120,7 @@ def test_nan_is_skipped_and_counted_for_each_fit(tmp_path):
 def test_nan_may_be_ignored(tmp_path):
     net = cb.Net()
     with cb.warning_of("Found NaN or Inf in `enc.weight`, which came"):
-        cb.trainer(tmp_path, cb.callback(RuleTrainer(Poisoned({2})), nonfinite="ignore")).fit(
-            net, cb.loader(3)
-        )
+        cb.trainer(tmp_path, poisoned(2, nonfinite="ignore")).fit(net, cb.loader(3))
     assert torch.isnan(net.fc.weight).any()
     assert cb.hooks(net) == 0
 
@@ -195,8 +197,8 @@ def test_a_fit_that_cannot_be(case, tmp_path):
 def test_two_of_a_name_are_told_by_lightning(tmp_path):
     with pytest.raises(RuntimeError, match="state_key"):
         cb.trainer(tmp_path, cb.callback(), cb.callback())
-    rule = RuleTrainer(STDP(**cb.RULE), time_dim=0)
-    assert CellTrainerCallback(rule, name="one").state_key != cb.callback(name="two").state_key
+    one = CellTrainerCallback(STDP(**cb.RULE), name="one")
+    assert one.state_key != cb.callback(name="two").state_key
 
 
 @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_start"])

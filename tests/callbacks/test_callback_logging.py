@@ -183,23 +183,21 @@ def test_one_row_for_each_step_in_every_logger(prog_bar, tmp_path):
         assert list(shown) == expected
 
 
-class Seen(STDP):
+def seen_of(learner):
     """Notes whether the difference of both parts is pending after each evaluation."""
-
-    _fixed_terms = False  # by which small windows are not combined
-
-    def forward(self, **inputs):
-        super().forward(**inputs)
-        (_, updater), *_ = [(n, u) for n, (u, _) in enumerate(self.updaters.values())]
-        self.seen = [*getattr(self, "seen", []), updater.weight.combined]
+    seen = []
+    learner.cell_trainer.register_forward_hook(
+        lambda rule, *_: seen.append(next(iter(rule.updaters.values()))[0].weight.combined)
+    )
+    return seen
 
 
 def combined_in(net, path, every=1, log=True, **options):
-    rule = RuleTrainer(Seen(**cb.RULE), time_dim=0)
-    learns = cb.callback(rule, apply_every_n_batches=every, log=log)
+    learns = cb.callback(apply_every_n_batches=every, log=log)
+    seen = seen_of(learns)
     cb.trainer(path, learns, logger=CSVLogger(path), **options).fit(net, cb.loader(6))
     assert get_updater(net.fc) is None or get_updater(net.fc).weight.keep_parts is not False
-    return rule.seen
+    return seen
 
 
 def test_weights_do_not_depend_on_what_is_logged(tmp_path):
@@ -235,15 +233,16 @@ def test_parts_are_kept_where_something_needs_each(prepare, every, tmp_path):
 
 
 def test_a_step_of_fabric_combines_and_what_it_leaves_pending_has_parts():
-    net, rule = cb.Net(), RuleTrainer(Seen(**cb.RULE), time_dim=0)
-    learner = FabricCellTrainer(rule, {"enc": CellSpec("fc", "lif")})
+    net = cb.Net()
+    learner = FabricCellTrainer(STDP(**cb.RULE), {"enc": CellSpec("fc", "lif")}, time_dim=0)
+    seen = seen_of(learner)
     learner.setup(net)
     (x, _), *_ = cb.loader()
     for evaluate in (learner.step, learner.accumulate):
         with learner.batch():
             net(x)
         evaluate()
-    assert rule.seen == [True, False]
+    assert seen == [True, False]
     assert get_updater(net.fc).weight.neg is not None
     learner.release()
 

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
 from values import by_file, by_pickle
 
-from lightning_accum import STDP, CellSpec, Clamp, RuleTrainer, attach_updater, get_updater
+from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
 from lightning_accum.callbacks import UpdateMonitor, UpdatePictures
 from lightning_accum.optim import UpdateOptimizer
 
@@ -182,14 +182,13 @@ def test_weight_averaging(first, tmp_path):
 
 def half(name, **options):
     """A learner whose rule has other rates than that of the others."""
-    rule = RuleTrainer(STDP(**{**cb.RULE, "lr_post": 0.5}), time_dim=0)
+    rule = STDP(**{**cb.RULE, "lr_post": 0.5})
     return cb.callback(rule, name=name, **options)
 
 
 def test_each_has_its_own_rhythm_and_reduction(tmp_path):
     net, data = cb.Net(), cb.loader(4)
     expected = cb.Net()
-    sums = RuleTrainer(STDP(**cb.RULE), time_dim=0, batch_reduction="sum")
     pending = torch.zeros_like(expected.fc.weight)
     with torch.no_grad():
         for i, (x, _) in enumerate(data):
@@ -199,7 +198,7 @@ def test_each_has_its_own_rhythm_and_reduction(tmp_path):
             if i % 2:
                 expected.fc.weight += pending
                 pending.zero_()
-    one = cb.callback(sums, name="sums", lr=0.01)
+    one = cb.callback(batch_reduction="sum", name="sums", lr=0.01)
     two = cb.callback(name="means", lr=0.1, apply_every_n_batches=2)
     cb.trainer(tmp_path, one, two).fit(net, data)
     assert cb.close(net.fc.weight, expected.fc.weight)
@@ -237,8 +236,8 @@ def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays
 
 
 def test_cells_of_one_name_are_logged_apart(tmp_path):
-    up = cb.callback(RuleTrainer(STDP(**{**cb.RULE, "lr_pre": 0.0}), time_dim=0), name="up")
-    down = cb.callback(RuleTrainer(STDP(**{**cb.RULE, "lr_post": 0.0}), time_dim=0), name="down")
+    up = cb.callback(STDP(**{**cb.RULE, "lr_pre": 0.0}), name="up")
+    down = cb.callback(STDP(**{**cb.RULE, "lr_post": 0.0}), name="down")
     pictures = UpdatePictures(every_n_logs=1)
     run = cb.trainer(tmp_path, up, down, pictures, logger=TensorBoardLogger(tmp_path))
     run.fit(cb.Net(), cb.loader(2))
@@ -343,7 +342,7 @@ def test_modules_state_dict_and_checkpoint_are_those_of_the_plain_module(tmp_pat
 
 def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_path):
     def script(_, module):
-        with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `eval"):
+        with pytest.raises(AttributeError, match=r"Linear` that a monitor watches .* `deregister"):
             torch.jit.script(module.fc)
 
     net, scripts = cb.Net(), cb.Probe("on_train_epoch_end", script)

@@ -17,6 +17,7 @@ from lightning_accum.callbacks import (
     UpdateMonitor,
     UpdatePictures,
 )
+from lightning_accum.cells.state import Options
 from lightning_accum.optim import UpdateOptimizer
 
 CONFIG = """
@@ -37,8 +38,8 @@ trainer:
             lr_pre: -0.015
             tc_post: 8.0
             tc_pre: 99.0
-            time_dim: 0
-            batch_reduction: mean
+        time_dim: 0
+        batch_reduction: mean
         cells:
           enc:
             connection: fc
@@ -71,7 +72,8 @@ def test_everything_from_one_file_and_an_option_beside_it(monkeypatch: pytest.Mo
     option = "--trainer.callbacks.init_args.cell_trainer.init_args.lr_post=0.02"
     made = cli(monkeypatch, CONFIG.replace("lr_post: 0.02", "lr_post: 0.5"), option)
     (use,) = [c for c in made.trainer.callbacks if isinstance(c, CellTrainerCallback)]
-    assert isinstance(use.cell_trainer, STDP)
+    assert use.cell_trainer.rule == STDP(0.02, -0.015, tc_post=8.0, tc_pre=99.0)
+    assert use.cell_trainer.options == Options(time_dim=0)
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
     assert use.prog_bar
     fit_as_by_hand(made.trainer, made.model, loader(4), every=3, epochs=2)
@@ -103,6 +105,8 @@ def test_callbacks_that_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
     ("right", "wrong", "message"),
     [
         ("lr_post: 0.02", "lr_pots: 0.02", "no option `lr_pots`: did you mean `lr_post`"),
+        ("time_dim: 0", "tme_dim: 0", "no option `tme_dim`: did you mean `time_dim`"),
+        ("            tc_pre: 99.0", "            time_dim: 0", "no option `time_dim`"),
         ("nonfinite: raise", "nonfinite: drop", "drop"),
         ("neuron: lif", "nevron: lif", "`CellSpec` has no option `nevron`: did you mean `neuron`"),
         ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),

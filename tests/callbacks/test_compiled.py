@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import CellSpec, Hebb, RuleTrainer
+from lightning_accum import CellSpec, Hebb
 from lightning_accum.nn import LIF
 
 
@@ -81,10 +81,8 @@ def test_a_smaller_last_batch(tmp_path):
     for x, _ in list(data) * 2:
         pre = x.transpose(0, 1).flatten(0, 1)
         weight += 0.01 * (pre @ weight.T).tanh().T @ pre / len(x)
-    rule = RuleTrainer(Hebb(0.01), time_dim=0)
-    cb.trainer(tmp_path, cb.callback(rule), max_epochs=2).fit(
-        net, data, cb.loader(1, last=3, seed=9)
-    )
+    run = cb.trainer(tmp_path, cb.callback(Hebb(0.01)), max_epochs=2)
+    run.fit(net, data, cb.loader(1, last=3, seed=9))
     assert cb.close(net.fc.weight, weight)
     assert cb.clean(net)
 
@@ -167,9 +165,10 @@ def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
     expected = cb.fit_by_hand(Firing(), list(data), epochs=2)[-1]
     options = {"limit_val_batches": 0} if sanity is None else {"num_sanity_val_steps": sanity}
     for _ in range(2):
-        rule = cb.Noting(time_dim=None if make is in_steps else 0)
+        rule, time_dim = cb.Noting(), None if make is in_steps else 0
         kept = cb.Probe("on_validation_batch_start", lambda _, module: cb.hooks(module))
-        use = cb.callback(rule, cells={"enc": spec}, health=sanity is not None)
+        how = {"time_dim": time_dim, "health": sanity is not None}
+        use = cb.callback(rule, cells={"enc": spec}, **how)
         run = cb.trainer(tmp_path, use, kept, val_check_interval=2, **options)
         run.fit(net, data, cb.loader(1, seed=9))
         assert cb.same_windows(rule.windows, list(data))

@@ -9,7 +9,7 @@ import torch
 from lightning.fabric import Fabric
 from test_resume import Streaming
 
-from lightning_accum import MSTDP, STDP, CellSpec, Clamp, RuleTrainer, TripletSTDP, attach_updater
+from lightning_accum import MSTDP, STDP, CellSpec, Clamp, TripletSTDP, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 
 CELLS = {"enc": CellSpec("fc", "lif")}
@@ -19,12 +19,12 @@ def data():
     return [x for x, _ in cb.loader(5)]
 
 
-def rule():
-    return RuleTrainer(STDP(**cb.RULE), time_dim=0)
+def make(rule, **options):
+    return FabricCellTrainer(rule, CELLS, time_dim=0, **options)
 
 
 def set_up(model, use=None, **options):
-    learner = FabricCellTrainer(use or rule(), CELLS, **options)
+    learner = make(use or STDP(**cb.RULE), **options)
     learner.setup(model)
     return learner
 
@@ -60,7 +60,7 @@ def test_saved_between_accumulating_and_applying_it_resumes(tmp_path):
         learner.accumulate()
         if stop:
             fabric.save(tmp_path / "state.ckpt", {"model": model, "learner": learner})
-            model, learner = resumed, FabricCellTrainer(rule(), CELLS, carry=True)
+            model, learner = resumed, make(STDP(**cb.RULE), carry=True)
             fabric.load(tmp_path / "state.ckpt", {"model": model, "learner": learner})
             learner.setup(model)
         learner.step(scale=0.5)
@@ -112,7 +112,7 @@ def test_a_batch_that_fails_takes_nothing_from_a_stream():
 
 
 def test_a_reward_comes_with_the_step():
-    learner = set_up(model := cb.Net(), RuleTrainer(MSTDP(0.1, -0.05), time_dim=0))
+    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05))
     with learner.batch():
         model(data()[0])
     learner.step(reward=0.0)
@@ -130,7 +130,7 @@ def test_a_reward_comes_with_the_step():
 
 @pytest.mark.parametrize("call", ["step", "updates_as_gradients"])
 def test_an_input_without_a_batch_is_rejected(call):
-    learner = set_up(model := cb.Net(), RuleTrainer(MSTDP(0.1, -0.05), time_dim=0), health=False)
+    learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05), health=False)
     with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
         getattr(learner, call)(reward=1.0)
     with learner.batch():
@@ -150,7 +150,7 @@ def test_an_input_without_a_batch_is_rejected(call):
 
 @pytest.mark.parametrize("released", [False, True])
 def test_a_loop_before_setup_or_after_release(released):
-    learner = FabricCellTrainer(rule(), CELLS)
+    learner = make(STDP(**cb.RULE))
     model = cb.Net()
     if released:
         learner.setup(model)
@@ -196,7 +196,7 @@ def test_a_state_of_another_rule_is_told():
     saved = set_up(model := cb.Net())
     state = saved.state_dict()
     saved.release()
-    other = set_up(model, RuleTrainer(TripletSTDP(0.1, 0.1, -0.1, -0.1), time_dim=0))
+    other = set_up(model, TripletSTDP(0.1, 0.1, -0.1, -0.1))
     with pytest.warns(UserWarning, match="state of a `STDP`, of which a `TripletSTDP` takes only"):
         other.load_state_dict(state)
     other.release()
@@ -232,7 +232,7 @@ def test_an_optimizer_that_maximizes_is_rejected(tmp_path):
 def test_in_a_loop(rewarded):
     nets = cb.Net(), cb.Net()
     for net, handed in zip(nets, (False, True), strict=True):
-        learner = set_up(net, (MSTDP if rewarded else STDP)(0.02, -0.01, time_dim=0))
+        learner = set_up(net, (MSTDP if rewarded else STDP)(0.02, -0.01))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
         for i, (x, _) in enumerate(cb.loader(3)):
             given = {"reward": torch.tensor(0.25 + 0.1 * i)} if rewarded else {}

@@ -331,7 +331,7 @@ FITS |= {
     "updates as gradients of another optimizer": Fit(
         Stepping, data=lambda: cb.loader(4, last=3), by_hand={"lr": 0.5}, steps=4
     ),
-    "a compiled layer step by step": Fit(StepByStep, lambda: cb.Noting(time_dim=None)),
+    "a compiled layer step by step": Fit(StepByStep, learner={"time_dim": None}),
 }
 FITS |= {f"{kind.__name__}": Fit(kind, calls=6) for kind in (ByLBFGS, ManualByLBFGS, Twice)}
 FITS |= {

@@ -2,7 +2,6 @@
 
 import callback_helpers as cb
 import lightning.pytorch as pl
-import pytest
 import torch
 from torch import nn
 

@@ -149,3 +149,46 @@ def test_what_is_refused(options, error, words, tmp_path):
         )
         run.fit(net, cb.loader())
     assert cb.clean(net)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The state of a probe in the middle of an epoch, with its readout of the one before."""
+    use = probe()
+    states = cb.Probe("on_train_batch_end", lambda *_: copy.deepcopy(use.state_dict()))
+    folder = tmp_path_factory.mktemp("saved")
+    cb.trainer(folder, use, states, max_epochs=2).fit(cb.Net(), cb.loader(2))
+    return states.found[2]
+
+
+def changed(state, *path, to):
+    state = copy.deepcopy(state)
+    inner = state
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = to
+    return state
+
+
+@turns(
+    "path, to, words",
+    [
+        (["sums"], None, "`sums`. Found `None`"),
+        (["sums"], {"other": {}}, "as `sums`"),
+        (["sums", "lif"], 3, "`sums` of `lif`, should have the keys"),
+        (["sums", "lif"], {}, "`sums` of `lif`, should have the keys"),
+        (["sums", "lif", "counts"], "x", "as `counts`"),
+        (["sums", "lif", "counts"], torch.ones(3), r"a tensor \(4,\) as `counts`"),
+        (["sums", "lif", "sums"], torch.ones(()), r"as `sums`"),
+        (["sums", "lif", "products"], torch.ones(4, 5), r"a tensor \(4, 4\) as `products`"),
+        (["scores", "lif", "weights"], torch.ones(4, 4, dtype=torch.long), "as `weights`"),
+        (["scores", "lif", "biases"], torch.ones(2, 2), r"a tensor \(4,\) as `biases`"),
+    ],
+)
+def test_a_spoilt_state_is_refused_and_changes_nothing(path, to, words, saved):
+    use = probe()
+    use.load_state_dict(saved)
+    for state in (changed(saved, *path, to=to), {}, []):
+        with pytest.raises(RuntimeError, match=words if state else "should have the keys"):
+            use.load_state_dict(state)
+        torch.testing.assert_close(use.state_dict(), saved)

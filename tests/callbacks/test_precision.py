@@ -213,12 +213,8 @@ class Hidden(pl.LightningModule):
     ],
 )
 def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
-    rule = (
-        la.RuleTrainer(la.STDP(0.1, -0.1), time_dim=0)
-        if as_gradients
-        else la.RuleTrainer(la.OTTT(0.1), time_dim=0)
-    )
-    learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")})
+    rule = la.STDP(0.1, -0.1) if as_gradients else la.OTTT(0.1)
+    learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")}, time_dim=0)
     scaled = pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     data = (torch.rand(8, 5, 4) < 0.5).float()
     with pytest.raises(error, match=message):

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from test_three_ways import SteppedMidway
 from torch.utils.data import TensorDataset
 
-from lightning_accum import STDP, CellSpec, RuleTrainer
+from lightning_accum import STDP, CellSpec
 
 # Lightning's own advice: on weights from before the step, on callbacks that are in a checkpoint
 # alone, on resuming within an epoch, and on saving where nothing ran.
@@ -39,7 +39,7 @@ halve = functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)
 
 def two():
     """Other parts of their groups have passed when they stop."""
-    rule = RuleTrainer(STDP(**{**cb.RULE, "lr_post": 0.5}), time_dim=0)
+    rule = STDP(**{**cb.RULE, "lr_post": 0.5})
     other = cb.callback(rule, name="b", apply_every_n_batches=2, lr=0.5)
     return [cb.callback(name="a", apply_every_n_batches=4), other]
 
@@ -95,9 +95,7 @@ def test_a_checkpoint_of_other_cells_says_which(tmp_path):
     run = cb.trainer(tmp_path, cb.callback(name="rule"))
     run.fit(cb.Net(), cb.loader(1))
     run.save_checkpoint(tmp_path / "enc.ckpt")
-    use = cb.callback(
-        RuleTrainer(STDP(**cb.RULE), time_dim=0), name="rule", cells={"dec": CellSpec("fc", "lif")}
-    )
+    use = cb.callback(name="rule", cells={"dec": CellSpec("fc", "lif")})
     net = cb.Net()
     with pytest.raises(ValueError, match=r"Missing from it: \['dec'\]; not known here: \['enc'\]"):
         cb.trainer(tmp_path, use, max_epochs=2).fit(
@@ -129,6 +127,24 @@ def test_a_state_that_lacks_a_key_says_which(key, tmp_path):
     use.load_state_dict({"host": {}, "batches": 0, "schedule": None})
     with pytest.raises(RuntimeError, match=r"keys \['rule', 'trainer', 'updaters'\]"):
         run.fit(cb.Net(), cb.loader(1))
+
+
+def test_a_spoilt_state_is_refused_within_a_fit_too_and_changes_nothing(tmp_path):
+    def load(*_):
+        before, found = str(use.state_dict()), []
+        good = {**use.state_dict(), "batches": 7}
+        optimizer = {"optimizer": {"state": {}, "param_groups": []}, "scheduler": None}
+        for spoilt in ([], {**good, "others": 3}, {**good, "schedule": optimizer}):
+            with pytest.raises((RuntimeError, ValueError), match="should h") as error:
+                use.load_state_dict(spoilt)
+            found.append(str(error.value))
+            assert str(use.state_dict()) == before
+        return found
+
+    use, look = cb.callback(lr_scheduler=halve), cb.Probe("on_train_batch_end", load)
+    cb.trainer(tmp_path, use, look).fit(cb.Net(), cb.loader(2))
+    for said, words in zip(look.found[1], ("`list`", "`others`", "`param_groups`"), strict=True):
+        assert words in said
 
 
 def test_a_fit_that_does_not_resume_begins_with_its_own_rate(tmp_path):

@@ -89,7 +89,7 @@ def test_a_rule_keeps_its_own_parameters(tmp_path):
     net = cb.Net()
     net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
     torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
-    use = cb.callback(RuleTrainer(STDP(**cb.RULE), time_dim=0, params=("weight", "bias")))
+    use = cb.callback(params=("weight", "bias"))
     cb.trainer(tmp_path, use).fit(net, cb.loader(2))
     assert use.host.updaters["enc"].names == ("weight", "bias")
 
@@ -122,7 +122,7 @@ def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(
     for every in (1, 100):
         net = Stepwise()
         net.lif = LIF(4)
-        use = cb.callback(RuleTrainer(STDP(**cb.RULE)), log=every == 1)
+        use = cb.callback(time_dim=None, log=every == 1)
         with pytest.raises(ValueError, match=r"Found 0\.5 before the connection of cell `enc`"):
             cb.trainer(tmp_path, use, log_every_n_steps=every).fit(net, cb.loader(5))
 

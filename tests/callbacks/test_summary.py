@@ -8,7 +8,7 @@ import pytest
 import torch
 from callback_helpers import RULE, Net, callback, fit_by_hand, loader, trainer
 
-from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, RuleTrainer, attach_updater
+from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._measurements import Before
 from lightning_accum.callbacks._summary import Summary
@@ -177,7 +177,7 @@ def test_most_of_a_change_lost_in_rounding(dtype, rate, told, said, tmp_path):
             self.lif.reset()
             return self.lif(self.fc(x.transpose(0, 1).to(dtype)) + 0.5)
 
-    trainer(tmp_path, callback(RuleTrainer(STDP(rate, -rate), time_dim=0))).fit(Narrow(), loader(3))
+    trainer(tmp_path, callback(STDP(rate, -rate))).fit(Narrow(), loader(3))
     found = [line for line in said() if "was lost, because it was smaller than a step" in line]
     assert len(found) == told
 
@@ -206,7 +206,7 @@ def test_what_a_constraint_undoes_is_not_put_on_rounding_alone(free, said, tmp_p
 def test_a_side_that_never_acts(theta_pos, lr_pre, told, said, tmp_path):
     net = Net()
     net.lif = SurrogateLIF(4, time_dim=0)
-    rule = RuleTrainer(Clopath(0.1, lr_pre, theta_neg=0.0, theta_pos=theta_pos), time_dim=0)
+    rule = Clopath(0.1, lr_pre, theta_neg=0.0, theta_pos=theta_pos)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of the one without any change
         trainer(tmp_path, callback(rule)).fit(net, loader(4))
@@ -226,9 +226,7 @@ def test_a_side_that_never_acts(theta_pos, lr_pre, told, said, tmp_path):
 def test_advice_on_limits(lr, side, mend, said, tmp_path):
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.5))
-    trainer(tmp_path, callback(RuleTrainer(STDP(lr, lr), time_dim=0)), log_every_n_steps=4).fit(
-        net, loader(4)
-    )
+    trainer(tmp_path, callback(STDP(lr, lr)), log_every_n_steps=4).fit(net, loader(4))
     row, *advice = said()[1:]
     assert row.split()[4:6] == (["0%", "100%"] if side == "upper" else ["100%", "0%"])
     wanted = f"100% of the weights of `enc.weight` sit at the {side} limit: {mend}"
@@ -237,7 +235,7 @@ def test_advice_on_limits(lr, side, mend, said, tmp_path):
 
 
 def test_advice_on_large_updates(said, tmp_path):
-    rule = RuleTrainer(STDP(**{**RULE, "lr_post": 2.0}), time_dim=0)
+    rule = STDP(**{**RULE, "lr_post": 2.0})
     trainer(tmp_path, callback(rule)).fit(Net(), loader(1))
     row, line, *_ = said()[1:]
     assert ": lower" in line
@@ -263,8 +261,8 @@ def test_a_bias_that_begins_near_zero_gets_no_advice(said, tmp_path):
             bias = torch.full((len(self.fc.weight),), 0.001, dtype=torch.float64)
             self.fc.bias = torch.nn.Parameter(bias)
 
-    rule = RuleTrainer(STDP(0.003, -0.001), time_dim=0, params=("weight", "bias"))
-    trainer(tmp_path, callback(rule), max_epochs=1).fit(Biased(), loader(2))
+    use = callback(STDP(0.003, -0.001), params=("weight", "bias"))
+    trainer(tmp_path, use, max_epochs=1).fit(Biased(), loader(2))
     weight, bias, *advice = said()[1:]
     assert float(bias.split()[3]) > 0.1 > float(weight.split()[3])
     assert not any("An update changes" in line for line in advice)

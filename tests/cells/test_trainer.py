@@ -331,3 +331,29 @@ def test_sides_that_differ(connection, time_dim, show, words):
         x = ON[0] if time_dim is None else ON
         pair.neuron(pair.connection(x))  # what was refused is dropped
         rule()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile
+@turns("story", [
+    "register eval call train call eval call train call", "call eval register train call",
+    "call register call eval call train call delete call register call",
+])  # fmt: skip
+def test_compiled_modules_are_recorded_as_others_are(story):
+    lengths = []
+    for compiles in (False, True):
+        torch.compiler.reset()
+        net, rule = nn.Sequential(nn.Linear(2, 1), nn.ReLU()), la.Hebb(0.1)
+        run = torch.compile(net, backend="eager") if compiles else net
+        do = {
+            "call": lambda run=run: run(torch.ones(1, 2)),
+            "eval": rule.eval,
+            "train": rule.train,
+            "delete": lambda rule=rule: rule.del_cell("a"),
+            "register": lambda rule=rule, net=net: rule.register_cell("a", la.Cell(*net)),
+        }
+        lengths.append([])
+        for word in story.split():
+            do[word]()
+            lengths[-1].append([monitor.reducer.length for monitor in rule.monitors])
+    torch.compiler.reset()
+    assert lengths[0] == lengths[1]

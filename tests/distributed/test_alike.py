@@ -10,7 +10,7 @@ from run_ranks import run_ranks, share, trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
-from lightning_accum import STDP, CellSpec, Hebb, RuleTrainer
+from lightning_accum import STDP, CellSpec, Hebb
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF
 
@@ -41,7 +41,7 @@ def learners(name, rank):
     if name == "cells" and rank:
         cells = {"a": CellSpec("two", "other")}
     options = {"apply_every_n_batches": 2} if name == "every" and rank else {}
-    rule = RuleTrainer(Hebb(0.02 if name == "rate" and rank else 0.01))
+    rule = Hebb(0.02 if name == "rate" and rank else 0.01)
     learner = CellTrainerCallback(rule, cells, name="learner", **options)
     return [] if name == "one learner" and rank else [learner]
 
@@ -101,8 +101,8 @@ class Head(pl.LightningModule):
 
 def uneven(rank, ranks, learns):
     """How a fit ends in which the first process has a batch more."""
-    rule, cells = RuleTrainer(STDP(0.01, -0.01), time_dim=0), {"enc": CellSpec("fc", "lif")}
-    learner = CellTrainerCallback(rule, cells, log=False, summary=False)
+    rule, cells = STDP(0.01, -0.01), {"enc": CellSpec("fc", "lif")}
+    learner = CellTrainerCallback(rule, cells, log=False, summary=False, time_dim=0)
     net, raised = Head(), ""
     data = DataLoader(torch.ones(4 - rank, 5, 7, 6), batch_size=None)
     try:

@@ -32,11 +32,11 @@ class Model(Net):
 
 def fit(rank, ranks, steps, names, wrapped):
     model = Model(steps, wrapped)
-    rule = la.RuleTrainer(la.STDP(0.06, -0.04), time_dim=0)
     generator = torch.Generator().manual_seed(0)
     data = (torch.rand(6, 5, 8, 6, generator=generator) < 0.4).double()
     mine = data[:, :, torch.arange(8).tensor_split(ranks)[rank]]
-    learns = CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})
+    cells = {"enc": la.CellSpec("fc", "lif")}
+    learns = CellTrainerCallback(la.STDP(0.06, -0.04), cells, time_dim=0)
     run = trainer(ranks, learns, AverageBuffers(names), epochs=1)
     run.fit(model, DataLoader(mine, batch_size=None))
     return {

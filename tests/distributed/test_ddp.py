@@ -20,28 +20,26 @@ PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
 # rounded otherwise becomes another spike some hundred steps later.
 OWN_WAYS = ("BCM", "Covariance", "200 steps")
 RULES = {
-    "STDP": lambda **o: la.RuleTrainer(la.STDP(**PAIR, **o)),
-    "STDP, nearest": lambda **o: la.RuleTrainer(la.STDP(**PAIR, trace_mode="nearest", **o)),
-    "TripletSTDP": lambda **o: la.RuleTrainer(la.TripletSTDP(0.3, 0.2, -0.2, -0.1, **o)),
-    "MSTDP": lambda **o: la.RuleTrainer(la.MSTDP(**PAIR, **o)),
-    "MSTDPET": lambda **o: la.RuleTrainer(la.MSTDPET(**PAIR, **o)),
-    "MSTDPET, released": lambda **o: la.RuleTrainer(
-        la.MSTDPET(**PAIR, reward=la.Neuromodulator(9.0, 0.5), **o)
-    ),
-    "KernelSTDP": lambda **o: la.RuleTrainer(la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1), **o)),
-    "DelayAdjustedSTDP": lambda **o: la.RuleTrainer(
-        la.DelayAdjustedSTDP(0.3, -0.2, **{**o, "params": ["weight"]})
-    ),
-    "Homeostasis": lambda **o: la.RuleTrainer(la.Homeostasis(0.1, 200.0, **o)),
-    "Hebb": lambda **o: la.RuleTrainer(la.Hebb(0.05, **o)),
-    "AntiHebb": lambda **o: la.RuleTrainer(la.AntiHebb(0.05, **o)),
-    "Covariance": lambda **o: la.RuleTrainer(la.Covariance(0.05, **o)),
-    "Oja": lambda **o: la.RuleTrainer(la.Oja(0.05, **o)),
-    "Sanger": lambda **o: la.RuleTrainer(la.Sanger(0.05, **{**o, "params": ["weight"]})),
-    "BCM": lambda **o: la.RuleTrainer(la.BCM(0.05, **o)),
-    "WTAHebb": lambda **o: la.RuleTrainer(la.WTAHebb(0.05, **o)),
-    "SoftHebb": lambda **o: la.RuleTrainer(la.SoftHebb(0.05, **o)),
+    "STDP": la.STDP(**PAIR),
+    "STDP, nearest": la.STDP(**PAIR, trace_mode="nearest"),
+    "TripletSTDP": la.TripletSTDP(0.3, 0.2, -0.2, -0.1),
+    "MSTDP": la.MSTDP(**PAIR),
+    "MSTDPET": la.MSTDPET(**PAIR),
+    "MSTDPET, released": la.MSTDPET(**PAIR, reward=la.Neuromodulator(9.0, 0.5)),
+    "KernelSTDP": la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1)),
+    "DelayAdjustedSTDP": la.DelayAdjustedSTDP(0.3, -0.2),
+    "Homeostasis": la.Homeostasis(0.1, 200.0),
+    "Hebb": la.Hebb(0.05),
+    "AntiHebb": la.AntiHebb(0.05),
+    "Covariance": la.Covariance(0.05),
+    "Oja": la.Oja(0.05),
+    "Sanger": la.Sanger(0.05),
+    "BCM": la.BCM(0.05),
+    "WTAHebb": la.WTAHebb(0.05),
+    "SoftHebb": la.SoftHebb(0.05),
 }
+WITHOUT_BIAS = ("DelayAdjustedSTDP", "Sanger")
+BIASED = {"params": ["weight", "bias"]}
 
 
 def pieces(rank, ranks, steps=STEPS, inputs=INPUTS):
@@ -99,7 +97,7 @@ class Model(pl.LightningModule):
         return None
 
 
-def fit(rule, kind, rank, ranks, every=1, epochs=2):
+def fit(rule, kind, rank, ranks, every=1, epochs=2, **options):
     model = Model(kind)
     if rank:  # the first process' weights and synapses count
         nn.init.zeros_(model.fc.weight)
@@ -111,6 +109,8 @@ def fit(rule, kind, rank, ranks, every=1, epochs=2):
         cells={"enc": la.CellSpec("fc", "lif")},
         input_keys=("reward",) if rewarded else (),
         apply_every_n_batches=None if kind.endswith("stepped") else every,
+        time_dim=0,
+        **options,
     )
     run = trainer(ranks, learns, epochs=epochs)
     run.fit(model, DataLoader(pieces(rank, ranks), batch_size=None))
@@ -118,43 +118,32 @@ def fit(rule, kind, rank, ranks, every=1, epochs=2):
 
 
 def runs():
-    """Name, rule, kind of model, batches that are applied together, and epochs of four batches."""
-    for name, make in RULES.items():
+    """Name, rule, kind of model, batches that are applied together, epochs of four, and options."""
+    for name, rule in RULES.items():
         for reduce in ("mean", "sum"):
-            rule = make(time_dim=0, batch_reduction=reduce, params=["weight", "bias"])
-            yield f"{name}, {reduce}", rule, "local", 1, 2
-    yield "hybrid", RULES["STDP"](time_dim=0), "hybrid", 1, 2
-    yield "stepped", RULES["STDP"](time_dim=0), "stepped", 1, 2
+            params = {} if name in WITHOUT_BIAS else BIASED
+            yield f"{name}, {reduce}", rule, "local", 1, 2, {"batch_reduction": reduce, **params}
+    stdp, total = RULES["STDP"], {"batch_reduction": "sum"}
+    for kind in ("hybrid", "stepped"):
+        yield kind, stdp, kind, 1, 2, {}
     for kind in ("automatic", "automatic, stepped"):
-        yield (
-            kind,
-            la.RuleTrainer(la.STDP(0.1, -0.2), time_dim=0, params=["weight", "bias"]),
-            kind,
-            1,
-            2,
-        )
+        yield kind, la.STDP(0.1, -0.2), kind, 1, 2, BIASED
     for kind in ("automatic, sparse", "automatic, sparse, stepped"):
-        yield kind, RULES["STDP"](time_dim=0, params=["weight", "bias"]), kind, 1, 2
+        yield kind, stdp, kind, 1, 2, BIASED
     for every in (1, 2):
-        rule = RULES["STDP"](time_dim=0, batch_reduction="sum")
-        yield f"sparse, {every}", rule, "local, sparse", every, 2
-    yield "grouped", RULES["STDP"](time_dim=0, batch_reduction="sum"), "local", 2, 2
-    yield "200 steps", RULES["Oja"](time_dim=0), "local", 1, 50
+        yield f"sparse, {every}", stdp, "local, sparse", every, 2, total
+    yield "grouped", stdp, "local", 2, 2, total
+    yield "200 steps", RULES["Oja"], "local", 1, 50, {}
 
 
 def main(rank, ranks, folder):
     found = {
-        name: [p.detach() for p in fit(rule, kind, rank, ranks, every, epochs).fc.parameters()]
-        for name, rule, kind, every, epochs in runs()
+        name: [p.detach() for p in fit(rule, kind, rank, ranks, *how, **more).fc.parameters()]
+        for name, rule, kind, *how, more in runs()
     }
     if ranks > 1:
         try:
-            fit(
-                la.RuleTrainer(la.STDP(**PAIR), time_dim=0, batch_reduction="amax"),
-                "local",
-                rank,
-                ranks,
-            )
+            fit(RULES["STDP"], "local", rank, ranks, batch_reduction="amax")
         except ValueError as error:
             (folder / f"refused by {rank}").write_text(str(error))
     return found

@@ -63,13 +63,13 @@ def fit(feedback, rank, ranks, reset, save=None, resume=None):
     model = Model(reset)
     if rank:  # the first process' weights count
         nn.init.zeros_(model.fc.weight)
-    options = {"time_dim": 0, "params": ("weight",)}
     how = {
         "input_keys": ("error",), "apply_every_n_batches": 1 if reset else 2, "carry": not reset,
+        "time_dim": 0,
     }  # fmt: skip
     learners = [
         CellTrainerCallback(
-            la.EProp(0.05, FEEDBACK[feedback](), tc_readout=9.0, **options),
+            la.EProp(0.05, FEEDBACK[feedback](), tc_readout=9.0),
             cells={
                 "hidden": la.CellSpec("fc", "lif", params=("weight", "bias")),
                 "recurrent": la.CellSpec("lif.recurrent", "lif"),
@@ -77,7 +77,7 @@ def fit(feedback, rank, ranks, reset, save=None, resume=None):
             **how,
         ),
         CellTrainerCallback(
-            la.DeltaRule(0.05, **options), cells={"output": la.CellSpec("readout", "leak")}, **how
+            la.DeltaRule(0.05), cells={"output": la.CellSpec("readout", "leak")}, **how
         ),
     ]
     run = trainer(ranks, *learners, *([] if save is None else [SaveAt(STOP, save, stop=False)]))

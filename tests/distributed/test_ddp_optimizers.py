@@ -70,8 +70,8 @@ def fit(name, rank, ranks):
     start = {key: param.detach().clone() for key, param in model.named_parameters()}
     if rank:  # the first process' weights count
         nn.init.zeros_(model.fc.weight)
-    rule = la.RuleTrainer(la.STDP(0.06, -0.04), time_dim=0, params=["weight", "bias"])
-    learns = CellTrainerCallback(rule, cells={"enc": la.CellSpec("fc", "lif")})
+    cells = {"enc": la.CellSpec("fc", "lif", ("weight", "bias"))}
+    learns = CellTrainerCallback(la.STDP(0.06, -0.04), cells, time_dim=0)
     probe = OnlineProbe("lif", 2, time_dim=0, labels=lambda batch: (batch[1] > 0).long())
     monitors = [] if FITS[name][1] else [UpdateMonitor("parameter")]
     run = trainer(ranks, learns, probe, *monitors, log_every_n_steps=7)

@@ -171,9 +171,7 @@ def parallel_otherwise():
     net = Net()
     parallelize_module(net, init_device_mesh("cpu", (2,)), {"fc": ColwiseParallel()})
     try:
-        CellHost(
-            la.RuleTrainer(la.STDP(0.1, -0.1), time_dim=0), {"enc": la.CellSpec("fc", "lif")}
-        ).bind(net)
+        CellHost(la.STDP(0.1, -0.1), {"enc": la.CellSpec("fc", "lif")}, time_dim=0).bind(net)
     except ValueError as error:
         return str(error)
     return ""

@@ -56,25 +56,21 @@ class Model(pl.LightningModule):
         return None
 
 
-def stdp(how):
-    return la.RuleTrainer(la.STDP(0.03, -0.02), time_dim=0, batch_reduction=how)
+STDP = la.STDP(0.03, -0.02)
+MODULATED = la.MSTDPET(0.3, -0.2, reward=la.Neuromodulator(20.0, baseline=0.1))
 
 
-def modulated(how):
-    dopamine = la.Neuromodulator(20.0, baseline=0.1)
-    return la.RuleTrainer(la.MSTDPET(0.3, -0.2, reward=dopamine), time_dim=0, batch_reduction=how)
-
-
-def fit(path, rank, ranks, resume, noise, make=stdp):
+def fit(path, rank, ranks, resume, noise, rule=STDP):
     """What a process ends with: all of its model, and what its callback keeps."""
     model = Model(10 + rank if noise else None)
-    how = "mean" if noise else "sum"
     callback = CellTrainerCallback(
-        make(how),
+        rule,
         cells={"enc": la.CellSpec("fc", "lif")},
+        time_dim=0,
+        batch_reduction="mean" if noise else "sum",
         apply_every_n_batches=3,
         carry=noise,
-        input_keys=("reward",) if make is modulated else (),
+        input_keys=("reward",) if rule is MODULATED else (),
     )
     run = trainer(ranks, callback, *([] if resume else [SaveAt(STOP, path, stop=False)]))
     run.fit(model, pieces(rank, ranks), **resuming(path if resume else None))
@@ -86,8 +82,8 @@ def main(rank, ranks, folder):
     return {
         "whole": fit(own, rank, ranks, resume=False, noise=True),
         "resumed": fit(own, rank, ranks, resume=True, noise=True),
-        "modulated": fit(own, rank, ranks, False, True, modulated),
-        "modulated, resumed": fit(own, rank, ranks, True, True, modulated),
+        "modulated": fit(own, rank, ranks, False, True, MODULATED),
+        "modulated, resumed": fit(own, rank, ranks, True, True, MODULATED),
         "of one": fit(alone, rank, ranks, resume=ranks > 1, noise=False),  # two go on from one
     }
 
@@ -118,9 +114,8 @@ def test_what_one_process_had_pending_counts_once_where_two_go_on(found):
 
 def test_a_resume_by_fewer_processes_is_told(found):
     saved = found[2][0]["whole"]["callback"]
-    callback = CellTrainerCallback(
-        stdp("mean"), cells={"enc": la.CellSpec("fc", "lif")}, apply_every_n_batches=3, carry=True
-    )
+    options = {"apply_every_n_batches": 3, "carry": True, "time_dim": 0}
+    callback = CellTrainerCallback(STDP, {"enc": la.CellSpec("fc", "lif")}, **options)
     others = [{**found[2][1]["whole"]["callback"], "modules": {}}]
     with pytest.warns(RuntimeWarning, match="of 2 processes should .* Found 1, so that only the"):
         callback.load_state_dict({**saved, "others": others})

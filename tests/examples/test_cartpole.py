@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum import Cell
+from lightning_accum import Cell, RuleTrainer
 
 
 def test_the_change_is_the_gradient_of_the_likelihood_of_the_spikes():
@@ -14,7 +14,8 @@ def test_the_change_is_the_gradient_of_the_likelihood_of_the_spikes():
     x = (torch.rand(30, 4, 6) < 0.3).double()
     errors = torch.zeros(30, 4, dtype=torch.float64)
     errors[-1] = torch.randn(4).double()  # they come when all is done
-    rule = example.Surprise(1.0, time_dim=0, tc_eligibility=1e9, batch_reduction="sum")
+    surprise = example.Surprise(1.0, tc_eligibility=1e9)
+    rule = RuleTrainer(surprise, time_dim=0, batch_reduction="sum")
     unit = rule.register_cell("cell", Cell(fc, neurons))
     spikes = neurons(fc(x))
     rule(reward=errors)

@@ -39,10 +39,8 @@ def frames_of_two_events():
 @pytest.mark.parametrize("cut", [False, True])
 def test_counts_are_refused_and_spikes_are_not(cut):
     counts = frames_of_two_events()
-    layer, rule = (
-        Serial(Linear(4, 1, bias=False), LIF(1, time_dim=0)),
-        RuleTrainer(STDP(0.1, -0.05), time_dim=0),
-    )
+    layer = Serial(Linear(4, 1, bias=False), LIF(1, time_dim=0))
+    rule = RuleTrainer(STDP(0.1, -0.05), time_dim=0)
     torch.nn.init.ones_(layer.connection.weight)
     before = layer.connection.weight.detach().clone()
     rule.register_cell("layer", layer.cell)

@@ -123,6 +123,14 @@ def test_what_is_not_a_tensor_is_rejected_by_its_name(side):
             bound(*given, *limits)
 
 
+def test_a_limit_is_a_number():
+    w = torch.ones(2)
+    with pytest.raises(TypeError, match=r"`limit` should be a number\. Found `limit = True`"):
+        functional.bound_upper_power(w, w, True)
+    with pytest.raises(TypeError, match=r"`min` should be a number\. Found `min = False`"):
+        functional.bound_sharp(w, w, w, 1.0, False)
+
+
 @pytest.mark.parametrize("side", ["full", "upper", "lower"])
 def test_a_function_is_the_bound_of_its_name_and_of_its_side_only(side):
     by_word, by_function = Accumulator(), Accumulator()

@@ -74,11 +74,11 @@ correct("Clopath", net=p.lif(lann.SurrogateLIF), rule=p.of(la.Clopath, 0.02, -0.
     prepare=p.constrained(Clamp(0.0, 1.0)))
 correct("inhibitory STDP", rule=p.of(la.InhibitorySTDP, 1e-3, target_rate=50.0),
     prepare=p.constrained(Clamp(0.0, 1.0)))
-correct("homeostasis wakes silent neurons", rule=p.of(la.Homeostasis, 0.05, target=100.0),
+correct("homeostasis wakes silent neurons", rule=p.of(la.Homeostasis, 0.05, target_rate=100.0),
     prepare=p.weights(0.01))
 
 
-RATE = p.of(la.Homeostasis, 1e-4, target=50.0)
+RATE = p.of(la.Homeostasis, 1e-4, target_rate=50.0)
 
 
 def homeostasis_beside(net):
@@ -109,7 +109,7 @@ correct("rewards of mean 0 for potentiation only", rule=p.of(MSTDPET, 0.01, 0.0)
 correct("a rare reward", rule=p.mstdp, inputs=("reward",),
     step=p.rewarded(lambda i: float(i % 16 == 5)), epochs=4)
 correct("a neuromodulator that lasts from trial to trial", inputs=("reward",), carry=True,
-    rule=lambda net: RuleTrainer(MSTDPET(0.01, -0.008, reward=la.Neuromodulator(20.0, -0.05)), time_dim=0),
+    rule=p.of(MSTDPET, 0.01, -0.008, reward=la.Neuromodulator(20.0, -0.05)),
     step=p.rewarded(lambda i: float(i % 4 == 1)))
 
 
@@ -155,7 +155,7 @@ for rate_rule, end in {
     la.BCM: nn.ReLU, la.Covariance: nn.ReLU, la.SoftHebb: nn.Identity, la.WTAHebb: nn.Identity,
 }.items():
     correct(f"{rate_rule.__name__} of rates", net=partial(lambda end: p.Net(lif=end()), end),
-        rule=partial(lambda kind, net: kind(0.01), rate_rule), step=run_rates,
+        rule=p.of(rate_rule, 0.01, time_dim=None), step=run_rates,
         data=lambda: list(torch.rand(12, p.BATCH, p.INPUTS)))
 
 
@@ -332,7 +332,7 @@ correct("half of the inputs are always dark",
 correct("two of three batches are blank",
     data=lambda: [x * float(i % 3 == 0) for i, x in enumerate(p.spikes(24))])
 correct("neurons that begin to fire late", net=p.lif(v_threshold=2.0), data=lambda: p.spikes(24),
-    rule=p.of(la.Homeostasis, 0.01, target=100.0))
+    rule=p.of(la.Homeostasis, 0.01, target_rate=100.0))
 
 # ====================================================================== rates and schedules
 correct("rates of 0 for a control", rule=p.pairs(0.0, 0.0))
@@ -388,7 +388,7 @@ def cycle(rate, *factors):
 
     return {
         "net": lambda: p.Net(nn.Identity()),
-        "rule": lambda net: la.RuleTrainer(la.Hebb(rate)),
+        "rule": p.of(la.Hebb, rate, time_dim=None),
         "data": lambda: [p.spikes(1)[0][:, 0]] * 3,
         "prepare": p.weights(0.25),
         "step": step,
@@ -596,7 +596,7 @@ in_callback("no logs and no summary")(lambda: p.fit(p.Lit(), p.learner(log=False
 @in_loop("a rule that is looked at")
 def looked_at():
     """A rule that is made, and never used."""
-    repr(RuleTrainer(STDP(0.01, -0.008))), repr(p.registered()), repr(p.learner())
+    repr(p.stdp()), repr(p.registered()), repr(p.learner())
 
 
 @in_loop("a network that runs while a rule records it")
@@ -655,7 +655,8 @@ correct("changes that are read, applied and dropped", **BY_HAND, update=False,
     on={"updated": apply_and_drop})
 correct("one update of all batches", **BY_HAND, every=24)
 correct("trials of steps", **BY_HAND, net=p.lif(time_dim=None), inputs=("reward",),
-    rule=lambda net: RuleTrainer(MSTDPET(0.01, -0.008)), step=p.rewarded(lambda i: (-1.0) ** i, p.stepwise))
+    rule=p.of(MSTDPET, 0.01, -0.008, time_dim=None),
+    step=p.rewarded(lambda i: (-1.0) ** i, p.stepwise))
 correct("a rule that is called in tests too", **BY_HAND,
     on={"batch": half_of_the_time, "end": lambda net, rule, i: (net.eval(), rule.eval())})
 correct("an update that is dropped", **BY_HAND, rule=p.mstdp,
@@ -707,27 +708,28 @@ advise("a reward that is always the same", "`reward`", "was 1", rule=p.mstdp, in
 advise("a reward that is never negative", "`reward`", "below 0", rule=p.mstdp, inputs=("reward",),
     step=p.rewarded(lambda i: float(i % 2)), epochs=8)
 advise("negative outputs under BCM", "`enc`", "negative",
-    net=lambda: p.Net(nn.Identity(), fc=p.dense(-1.0, 0.5)), rule=lambda net: la.RuleTrainer(la.BCM(1e-4)),
+    net=lambda: p.Net(nn.Identity(), fc=p.dense(-1.0, 0.5)), rule=p.of(la.BCM, 1e-4, time_dim=None),
     step=run_rates, data=lambda: list(torch.rand(40, 16, p.INPUTS)))
 advise("negative weights of inhibition", "enc", "range", "at least 0: begin with positive weights",
     net=lambda: p.Net(fc=p.dense(-0.2, 0.5)), rule=p.of(la.InhibitorySTDP, 1e-4, target_rate=50.0))
 advise("weights beyond the range of the rule", "enc", "from 0.3 to 1: give the rule the limits",
     rule=p.of(la.WeightDependentSTDP, 0.002, -0.002, w_min=0.3, w_max=1.0))
 advise("neurons that never won", "`enc`", "never won", net=lambda: p.Net(nn.Identity()),
-    rule=lambda net: la.RuleTrainer(la.WTAHebb(0.01)),
+    rule=p.of(la.WTAHebb, 0.01, time_dim=None),
     prepare=lambda net, rule: nn.init.zeros_(net.fc.weight[1:].detach()), step=run_rates,
     data=lambda: list(torch.rand(8, p.BATCH, p.INPUTS)))
 advise("neurons that are all alike", "`enc`", "same weights", "`WinnerTakeAll`",
     prepare=p.weights(0.2))
 advise("neurons of another library that are all alike", "`enc`", "same weights",
-    "with `Competition`", net=lambda: p.Net(nn.Identity()), rule=lambda net: la.RuleTrainer(la.Hebb(0.001)),
-    step=run_rates, data=lambda: list(torch.rand(8, p.BATCH, p.INPUTS)), prepare=p.weights(0.2))
+    "with `Competition`", net=lambda: p.Net(nn.Identity()),
+    rule=p.of(la.Hebb, 0.001, time_dim=None), step=run_rates,
+    data=lambda: list(torch.rand(8, p.BATCH, p.INPUTS)), prepare=p.weights(0.2))
 advise("delays that stay in their step", "delay", "step", net=lambda: p.delayed(delay=2.0),
     rule=p.of(la.DelayAdjustedSTDP, 1e-4, -1e-4, params=["delay"]), prepare=delays_clamped)
 advise("a layer that rests from the beginning", "`top`", "evaluation mode", net=p.Deep, cells=BOTH,
     prepare=half_asleep)
 advise("a rate that leaves its target", "`enc`", "target",
-    rule=p.of(la.Homeostasis, -1e-3, target=300.0), epochs=8)
+    rule=p.of(la.Homeostasis, -1e-3, target_rate=300.0), epochs=8)
 advise("a clamp over first weights that are negative", "enc", "limits",
     net=lambda: p.Net(fc=p.dense(-0.5, 0.5, kind=la.nn.Linear)),
     prepare=lambda net, rule: p.constrained(Clamp(0.0, 1.0))(net, rule))

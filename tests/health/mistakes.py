@@ -121,7 +121,7 @@ mistake("Normalize keeps the weights below the threshold", "active", "`enc`", "f
 mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=p.mstdp,
     inputs=("reward",), step=p.rewarded(lambda i: torch.zeros(p.BATCH)))
 mistake("nothing releases the neuromodulator", "active", "`enc`", "`reward`", "always 0",
-    rule=lambda net: la.RuleTrainer(la.MSTDP(0.01, -0.008, reward=la.Neuromodulator(20.0)), time_dim=0))
+    rule=p.of(la.MSTDP, 0.01, -0.008, reward=la.Neuromodulator(20.0)))
 
 
 def blind(net, x, i):
@@ -250,16 +250,14 @@ mistake("a constraint rounds changes away", "moved", "`weight`", "constraint",
 class Wrong(la.Rule):
     """Returns no terms, or a change."""
 
-    def __init__(self, empty):
-        super().__init__(time_dim=0)
-        self.empty = empty
+    empty: bool
 
     def terms(self, window):
         post, pre = (side.values().flatten(0, 1) for side in (window.post, window.pre))
         return [] if self.empty else 0.01 * post.T @ pre
 
 
-mistake("a rule without terms", "moved", "`weight`", "terms", rule=lambda net: RuleTrainer(Wrong(empty=True)))
+mistake("a rule without terms", "moved", "`weight`", "terms", rule=p.of(Wrong, empty=True))
 
 
 # ====================================================================== lasting
@@ -384,7 +382,7 @@ def constrained_export():
 
 in_fit("another number of batches than between the steps of the module's own optimizer", "error",
     "apply_every_n_batches")(lambda: p.fit(own(), p.learner(apply_every_n_batches=3)))
-mistake("terms that are a tensor", "error", "terms", rule=lambda net: RuleTrainer(Wrong(empty=False)))
+mistake("terms that are a tensor", "error", "terms", rule=p.of(Wrong, empty=False))
 mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1",
     net=lambda: p.Net(nn.Identity()))
 

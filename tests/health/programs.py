@@ -17,6 +17,7 @@ import torch
 from callback_helpers import trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import MSTDP, STDP, Cell, CellSpec, RuleTrainer, attach_updater
@@ -106,7 +107,7 @@ def stepwise(net, x, i):
 
 def of(kind, *args, **options):
     """Makes a rule of sequences."""
-    return lambda net: kind(*args, **{"time_dim": 0, **options})
+    return lambda net: trainer_of(kind, *args, **{"time_dim": 0, **options})
 
 
 def stdp(net=None):
@@ -148,7 +149,7 @@ def erring(net, x, i):
 
 def eprop(net, **options):
     feedback = options.pop("feedback", None) or SymmetricFeedback(net.readout)
-    return la.RuleTrainer(la.EProp(0.05, feedback, tc_readout=20.0, **options), time_dim=0)
+    return trainer_of(la.EProp, 0.05, feedback, tc_readout=20.0, time_dim=0, **options)
 
 
 def nothing(net, rule):

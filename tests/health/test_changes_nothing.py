@@ -13,6 +13,7 @@ import pytest
 import torch
 from correct import CORRECT
 from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, fit, learner, run, whole
+from torch.nn.utils.parametrizations import weight_norm
 from values import differences
 
 import lightning_accum as la
@@ -77,7 +78,7 @@ def test_a_network_of_the_zoo_is_the_same_with_and_without(name, tmp_path):
 def few_batches(name, health, folder):
     """Returns what an example's first batches leave, with or without health."""
     example = importlib.import_module(name)
-    fit, make, update = pl.Trainer.fit, CellTrainerCallback.__init__, la.Rule.update
+    fit, make, update = pl.Trainer.fit, CellTrainerCallback.__init__, RuleTrainer.update
     calls = [0]
 
     def short_fit(trainer, model, *args, **kwargs):
@@ -104,9 +105,9 @@ def few_batches(name, health, folder):
             patch.setattr(owner, muted, lambda *_: None)  # for the tests that follow
         patch.setattr(pl.Trainer, "fit", short_fit)
         patch.setattr(CellTrainerCallback, "__init__", made)
-        patch.setattr(la.Rule, "update", updated)
+        patch.setattr(RuleTrainer, "update", updated)
         if not health:
-            patch.setattr(la.Rule, "default_events", staticmethod(lambda *_: SILENT))
+            patch.setattr(RuleTrainer, "default_events", staticmethod(lambda *_: SILENT))
         if hasattr(example, "load_mnist5k"):
             patch.setattr(
                 example,
@@ -150,11 +151,18 @@ def test_a_check_that_raises_is_logged_once_and_left_out(host, monkeypatch, capl
     assert sum("left out" in each.message for each in caplog.records) == 1
 
 
+@pytest.mark.parametrize("host", [HAND, CALLBACK])
+@pytest.mark.parametrize("at", ["ran", "updated"])
+def test_a_late_parametrization_is_told_by_one_error(host, at, caplog):
+    late = {at: lambda net, rule, i: i == 7 and weight_norm(net.fc)}
+    said = run(Program(name="late", on=late, error=RuntimeError, epochs=2), host)
+    assert "`weight` should stay a parameter of `Linear" in str(said.error)
+    assert not any("left out" in each.message for each in caplog.records)
+
+
 def by_hand():
-    layer, rule = (
-        Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0)),
-        RuleTrainer(STDP(0.1, -0.1), time_dim=0),
-    )
+    layer = Serial(Linear(2, 1, bias=False), LIF(1, time_dim=0))
+    rule = RuleTrainer(STDP(0.1, -0.1), time_dim=0)
     rule.register_cell("enc", layer.cell)
     return layer, rule
 
@@ -193,7 +201,7 @@ def test_a_rule_in_a_callback_is_not_watched_by_hand():
 def test_two_rules_of_a_connection_are_both_told():
     def program():
         layer, rule = by_hand()
-        other = la.RuleTrainer(la.Homeostasis(1e-12, target_rate=50.0), time_dim=0)
+        other = RuleTrainer(la.Homeostasis(1e-12, target_rate=50.0), time_dim=0)
         other.register_cell("rate", Cell(layer.connection, layer.neuron))
         for _ in range(16):
             layer.neuron.reset()

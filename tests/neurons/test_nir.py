@@ -334,6 +334,8 @@ def test_what_nir_cannot_express_is_refused_by_name(name):
 def test_arguments():
     with pytest.raises(ValueError, match=r"`input_shape` should be.*Found None for `0`"):
         to_nir(nn.Sequential(Conv1d(2, 4, 5), LIF((4, 6))))
+    with pytest.raises(TypeError, match=r"`\(1, 28, 28\)`\. Found `Tensor`: pass the shape, not"):
+        to_nir(nn.Flatten(), torch.zeros(1, 2, 2))
     with pytest.raises(ValueError, match=r"\('exact', 'euler'\)\. Found `solver = 'rk4'`"):
         to_nir(LIF(2), solver="rk4")
     with pytest.raises(ValueError, match="at least one module"):

@@ -1,9 +1,12 @@
 """A connection through a fixed set of synapses equals a dense one whose other weights are zero."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
 from lightning_accum.nn import SparseLinear
 from lightning_accum.sparse.synapse_products import sum_pairs
@@ -99,6 +102,14 @@ WRITES = {
 }
 
 
+def raises(call):
+    try:
+        call()
+    except (IndexError, RuntimeError):
+        return True
+    return False
+
+
 @pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("write", WRITES)
@@ -108,14 +119,48 @@ def test_indices_that_are_written_over_are_found_before_they_are_read(name, writ
         connection, x = layer(dtype=torch.float32), torch.ones(2, 17)
         connection(x)
         WRITES[write](getattr(connection, name))
-    if not (write == "another order" and name in ("outputs", "inputs")):  # which are neurons
-        with pytest.raises((IndexError, RuntimeError)), torch.inference_mode(inference):
-            out = connection(x)
-            if not inference:
-                out.sum().backward()
-            sides = connection.by_output, connection.by_input
-            sum_pairs(torch.ones(2, 11), x, *sides, torch.float32)
-            sum_pairs(torch.ones(2, 11), x.bool(), *sides, torch.float32)
+    sides = connection.by_output, connection.by_input
+    calls = [
+        lambda: connection(x),
+        lambda: sum_pairs(torch.ones(2, 11), x, *sides, torch.float32),  # visits outputs
+        lambda: sum_pairs(torch.ones(2, 11), x * 0, *sides, torch.float32),  # visits inputs
+    ]
+    if not inference:
+        calls.append(lambda: connection(x.requires_grad_()).sum().backward())
+    neurons = write == "another order" and name in ("outputs", "inputs")  # which stay inside
+    with torch.inference_mode(inference):
+        assert neurons or any(map(raises, calls))
+
+
+@pytest.mark.parametrize("make", [get_ema_avg_fn, get_ema_multi_avg_fn, None])
+@pytest.mark.parametrize("sizes", [(30, 5, 0.3), (400, 300, 0.1), (1, 3, 1.0)])
+def test_an_average_of_models_has_their_synapses(make, sizes):
+    net = SparseLinear(*sizes)
+    kind = {} if make is None else {make.__name__.removeprefix("get_ema_"): make(0.99)}
+    average = AveragedModel(net, use_buffers=True, **kind)
+    for _ in range(30):
+        average.update_parameters(net)
+    x = torch.rand(4, sizes[0])
+    torch.testing.assert_close(average(x), net(x))
+    other = SparseLinear(*sizes)
+    other.load_state_dict(average.module.state_dict())
+    for name in ("starts", "outputs", "order", "inputs", "starts_of_outputs"):
+        assert torch.equal(getattr(other, name), getattr(net, name)), name
+
+
+def test_the_index_moves_with_the_module_and_is_in_its_state():
+    connection = layer()
+    assert set(connection.state_dict()) == {"weight", "bias", "starts", "outputs"}
+    shared = copy.deepcopy(connection).share_memory()
+    assert shared.outputs.is_shared()
+    assert shared.order.is_shared()
+    assert not connection.outputs.is_shared()
+    assert connection.half().outputs.dtype == torch.int32
+    whole = nn.Sequential(layer())
+    state = {k: v for k, v in whole.state_dict().items() if not k.endswith("starts")}
+    with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "0.starts"'):
+        whole.load_state_dict(state)
+    assert whole.load_state_dict(state, strict=False).missing_keys == ["0.starts"]
 
 
 def set_weight(connection, size):

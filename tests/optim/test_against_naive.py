@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from optimizer_cases import ADAM, CASES, close, give_gradients, parameters
+from optimizer_cases import ADAM, CASES, close, give_gradients, parameters, run
 from torch import nn
 from turns import turns
 from values import by_file, by_pickle
 
-from lightning_accum.optim import AdamWarmup, WeightDecay
+from lightning_accum.optim import AdaBelief, AdamWarmup, WeightDecay
 from lightning_accum.optim._moments import rectification
 
 STEPS = 25
@@ -129,6 +129,18 @@ def test_every_number_goes_as_the_papers_say(name, maximize, decay, way):
         expected = list(reference(slopes[key], begun[key], rate, betas, eps, decay, **options))
         assert found[key] == pytest.approx(expected, rel=1e-12, abs=1e-12)
         assert abs(expected[-1] - begun[key]) > 1e-5
+
+
+@turns("dtype", [torch.float32, torch.float64])
+@turns("way", [{}, {"foreach": True}, {"foreach": False}, {"capturable": True}])
+def test_belief_without_momentum_is_sure(way, dtype):
+    """The mean is the gradient, so that nothing but ε is in the second moment."""
+    params = parameters(dtype)
+    optimizer = AdaBelief(params, lr=1e-12, betas=(0.0, 0.5), eps=1e-16, **way)
+    run(optimizer, params, 9)
+    for state in optimizer.state.values():
+        expected = torch.full_like(state["exp_avg_var"], 1e-16 * (2 - 0.5**8))
+        torch.testing.assert_close(state["exp_avg_var"], expected, rtol=1e-5, atol=0.0)
 
 
 def both(function, step, *args):

@@ -137,6 +137,10 @@ REFUSED = [
        r"arguments themselves. Found \['eps', 'lr'\]") for make in DEFAULTS),
     *((make, {"maximise": True}, TypeError, "nothing takes: did you mean `maximize`")
       for make in DEFAULTS),
+    (optim.AdamWarmup, {"warmup_steps": 9}, TypeError, "`warmup` or .* did you mean `warmup`"),
+    (optim.Adam, {"amsgrad": True}, TypeError, "nothing takes: take `AMSGrad`"),
+    *((make, {name: True}, TypeError, rf"nothing takes: pass `weight_decay=WeightDecay\(.*{name}")
+      for make in DEFAULTS for name in ("weight_decouple", "absolute")),
     *((CASES[name], {other: True, "fused": True}, ValueError, "`fused = True`")
       for name in ADAM for other in ("foreach", "differentiable")),
     *((CASES[name], {"differentiable": True, "foreach": True}, ValueError, "`foreach = True`")

@@ -15,7 +15,7 @@ from turns import turns
 from values import by_pickle
 
 from lightning_accum import Clamp, NonFiniteUpdateError, attach_updater, get_updater
-from lightning_accum.optim import Adam, UpdateOptimizer, updates_as_gradients
+from lightning_accum.optim import Adam, UpdateOptimizer, update, updates_as_gradients
 
 
 def layer(*params, value=0.5, dtype=torch.float64):
@@ -223,6 +223,18 @@ def test_it_follows_parameters_by_their_names():
     assert found == [[id(one.weight), id(two.weight)], [id(one.bias)]]
     assert optimizer.state.keys() == {one.weight, two.weight, one.bias}
     assert optimizer.state[one.bias] == {"seen": 1}
+
+
+def test_it_keeps_a_parameter_while_another_form_of_it_stands_in_its_place(monkeypatch):
+    """FSDP2 does so: a sharded parameter is whole during a forward pass."""
+    fc, updater = layer("weight")
+    sharded = [fc.weight, nn.Parameter(fc.weight.detach().clone())]
+    monkeypatch.setattr(update, "is_sharded", lambda tensor: any(tensor is p for p in sharded))
+    optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
+    fc.weight = nn.Parameter(fc.weight.detach().clone())
+    assert optimizer.ids == {id(sharded[0])}
+    fc.weight = sharded[1]
+    assert optimizer.ids == {id(sharded[1])}
 
 
 @turns("change", ["product", "parts", "bounded", "two rates", "nothing to raise"])

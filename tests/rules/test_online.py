@@ -237,6 +237,14 @@ def watched(layer):
     return rule
 
 
+def test_a_rule_in_evaluation_mode_does_not_watch_the_layer():
+    layer = layer_of(5, LIF(3), 3)
+    rule, resting = learner_of(layer), learner_of(layer)
+    assert "else watches" in str(why_step_by_step(rule, layer, raster(6, 2, 5).double()))
+    resting.eval()
+    assert why_step_by_step(rule, layer, raster(6, 2, 5).double()) is None
+
+
 def recorded(layer):
     rule = learner_of(layer)
     layer(raster(6, 2, 5).double()[0])

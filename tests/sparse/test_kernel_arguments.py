@@ -13,6 +13,8 @@ from lightning_accum.sparse import neurons
 from lightning_accum.sparse.eprop import MOST_CLASSES, Folding, Potential, fold_steps
 from lightning_accum.sparse.event_sums import Rows, multiply_events, outer_sum_into
 from lightning_accum.sparse.events import Events, SpikeRows
+from lightning_accum.sparse.neurons import NeuronState, PairSTDP, SpikingNeurons
+from lightning_accum.sparse.recurrent import SparseGroup, SparseWeights, can_run_recurrent
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 pytestmark = needs_kernel
@@ -53,6 +55,12 @@ def surrogate(current, weights, v, adaptation, spiked, membrane, limits, raster)
     return neurons.integrate_surrogate_neurons(
         current, weights, (v, adaptation, spiked), membrane, limits, raster, (0.9, 1.0, 0.3, 0.9)
     )
+
+
+def recurrent(inputs, past, v, hold, theta, outputs, starts, weight, pre, post, delay=2):
+    group = SparseGroup(SpikingNeurons(0.9, 0.0, 1.0, 0), NeuronState(v, hold, theta))
+    own = 0, 0, delay, starts, outputs, weight, PairSTDP(0.1, -0.1, 0.9, 0.9, False), pre, post
+    return can_run_recurrent(inputs, past, [group], [SparseWeights(*own)])
 
 
 def of_steps(*names, width=N):
@@ -111,6 +119,14 @@ CALLS = {
         {**of_steps("current", "membrane", "limits"), "weights": numbers(N, N),
          **of_samples("v", "adaptation", "spiked"), "raster": empty(T + 1, B, N)},
         {"current": [numbers(B, N)], "raster": [empty(T, B, N)], "weights": [numbers(N, N).T]},
+    ),
+    "can_run_recurrent": (
+        recurrent,
+        {"inputs": numbers(T, N), "past": spikes(3, N), "v": numbers(1, N), "hold": numbers(1, N),
+         "theta": numbers(N), "outputs": torch.arange(N).int(), "starts": torch.arange(N + 1),
+         "weight": numbers(N), "pre": numbers(N), "post": numbers(N)},
+        {"inputs": [numbers(0, N)], "v": [numbers(1, 0)], "delay": [0, 4],
+         "weight": [numbers(N + 1)], "starts": [torch.arange(N + 1).int()]},
     ),
     "SpikeRows": (
         lambda step: SpikeRows(spikes(T, B, N), torch.float64).write(0, step),

@@ -18,13 +18,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_accum
-from lightning_accum import CellSpec, Clamp, Updater, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, RuleTrainer, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
-from lightning_accum.rules.stdp import PairRule
 
 PACKAGE = str(Path(lightning_accum.__file__).parent)
 BROKEN = set()
@@ -109,19 +108,20 @@ def picked(value):
     return value[0]
 
 
-class Rule(PairRule):
+class Failing(STDP):
     """Pair STDP that fails on demand."""
 
     def terms(self, window):
-        stage("rule")
-        return self.pairs(window)
-
-    def forget_samples(self):
-        stage("exchange")  # ends with this, which is all of it in one process
-        super().forget_samples()
+        if window.total:  # which makes it a rule that is asked in every window
+            stage("rule")
+        return super().terms(window)
 
 
 class Host(CellHost):
+    def exchange(self, ids=None):
+        stage("exchange")
+        super().exchange(ids)
+
     def state_dict(self):
         stage("state")
         return super().state_dict()
@@ -149,7 +149,8 @@ def loader(batch_size=4):
 
 
 def callback(**options):
-    rule = Rule(0.02, -0.015, time_dim=0, batch_reduction=reduced, picker=picked)
+    how = {"time_dim": 0, "batch_reduction": reduced, "picker": picked}
+    rule = RuleTrainer(Failing(0.02, -0.015), **how)
     cells = {"enc": CellSpec("fc", "neurons", ("weight", "bias"))}
     use = CellTrainerCallback(rule, cells, summary=False, **options)
     use.host = Host(rule, cells, use.host.carry, use.host.nonfinite)

@@ -103,14 +103,12 @@ ONLINE = []
 
 
 def online():
-    """A rule; the layer that it learns is the last of ``ONLINE``."""
-    layer, rule = (
-        la.Serial(nn.Linear(3, 2, bias=False), lann.LIF(2)),
-        la.RuleTrainer(la.STDP(0.1, -0.1)),
-    )
-    rule.register_cell("cell", layer.cell)
+    """A trainer; the layer that it learns is the last of ``ONLINE``."""
+    layer = la.Serial(nn.Linear(3, 2, bias=False), lann.LIF(2))
+    trainer = la.RuleTrainer(la.STDP(0.1, -0.1))
+    trainer.register_cell("cell", layer.cell)
     ONLINE[:] = [layer]
-    return rule
+    return trainer
 
 
 # What to begin from where there is no default: by class and argument, or by argument alone.
@@ -134,7 +132,7 @@ GOOD = {
         (lambda: 0.1,
          "lr_post lr_pre theta_pos theta_neg lr_post_pair "
          "lr_post_triplet lr_pre_pair lr_pre_triplet lr rate"),
-        (online, "learn_online.rule"),
+        (online, "learn_online.trainer"),
         (lambda: ONLINE[0], "learn_online.layer"),
         (lambda: torch.ones(5, 2, 3), "learn_online.inputs"),
         (lambda: "lif", "OnlineProbe.layers"),
@@ -189,7 +187,7 @@ GOOD = {
         (lambda: "a", "Layer.connection"),
         (lambda: "n", "Layer.neuron"),
         (lambda: "cell",
-         "CellTrainer.name IndependentCellTrainer.name CellTrainer.cell Rule.del_cell.name"),
+         "CellTrainer.name CellTrainer.cell RuleTrainer.name"),
         (lambda: "neuron", "CellTrainer.attr"),
         (observe.OutputMonitor.partialconstructor, "CellTrainer.monitor"),
         (lambda: torch.ones(4, 6), "MaxRateClassifier.rates"),
@@ -201,7 +199,7 @@ GOOD = {
         (lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())),
          "CellTrainer.add_cell.cell"),
         (lambda: "new",
-         "CellTrainer.add_cell.name IndependentCellTrainer.register_cell.name"),
+         "CellTrainer.add_cell.name RuleTrainer.register_cell.name"),
         (lambda: {0: 1.0}, "data"),
         (lambda: [1.0, 2.0], "items"),
         (lambda: (1.0,), "Source.item"),
@@ -216,7 +214,8 @@ GOOD = {
         (lambda: torch.clone, "move"),
         (Writer, "writer"),
         (lambda: "Something should be.", "text"),
-        (lambda: la.RuleTrainer(la.STDP(0.1, -0.1)), "cell_trainer"),
+        (lambda: la.RuleTrainer(la.STDP(0.1, -0.1)), "cell_trainer trainer"),
+        (lambda: la.STDP(0.1, -0.1), "RuleTrainer.rule"),
     ]
     for key in keys.split()
 }  # fmt: skip
@@ -372,24 +371,28 @@ def run_monitor(monitor):
 
 
 def run_rule(rule):
-    neuron = Spike()
+    run_trainer(la.RuleTrainer(rule))
+
+
+def run_trainer(trainer):
+    neuron, rule, time_dim = Spike(), trainer.rule, trainer.options.time_dim
     if isinstance(rule, (la.Clopath, la.EProp, la.OTTT, la.STLLR)):
-        neuron = lann.SurrogateLIF(2, gradient="step", time_dim=rule.defaults.time_dim)
+        neuron = lann.SurrogateLIF(2, gradient="step", time_dim=time_dim)
     layer = la.Serial(nn.Linear(3, 2, bias=False), neuron)
     layer.connection.register_buffer("delay", torch.ones(2, 3))
     before = layer.connection.weight.detach().clone()
     try:
-        rule.register_cell("cell", layer.cell)
-        lead = (4,) if rule.defaults.time_dim is None else (5, 4)
+        trainer.register_cell("cell", layer.cell)
+        lead = (4,) if time_dim is None else (5, 4)
         out = layer((torch.rand(*lead, 3) < 0.5).float())
         if isinstance(rule, (la.OTTT, la.STLLR)):
             out.sum().backward()
-        rule(**inputs_of(rule, 0))
+        trainer(**inputs_of(trainer, 0))
     except Exception:
         assert torch.equal(layer.connection.weight, before)
         raise
     assert torch.equal(layer.connection.weight, before)
-    rule.update()
+    trainer.update()
     assert torch.isfinite(layer.connection.weight).all()
 
 
@@ -420,6 +423,7 @@ USES = [
     (observe.Reducer, run_reducer),
     (observe.Monitor, run_monitor),
     (la.Rule, run_rule),
+    (la.RuleTrainer, run_trainer),
     (torch.optim.Optimizer, run_optimizer),
     ((lann.LIF, lann.AdaptiveLIF, lann.SurrogateLIF), run_neurons),
     (lann.PoissonEncoder, lambda encoder: encoder(torch.rand(2, 3))),
@@ -700,7 +704,7 @@ DTYPES = [torch.float32, torch.float64, torch.bool, torch.complex64]
 )
 def test_activity_of_any_kind(values, dtype, spikes, kind, reward):
     layer = la.Serial(Exchange(), Spike() if spikes else nn.Identity())
-    rule = make_good(kind)
+    rule = la.RuleTrainer(make_good(kind))
     rule.register_cell("cell", layer.cell)
     before = layer.connection.weight.detach().clone()
 

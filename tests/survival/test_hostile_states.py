@@ -148,7 +148,7 @@ def cases():
     yield from contract.CASES.items()
     carried = functools.partial(learn, carry=True)
     for name, case in contract.CASES.items():
-        if case.run is learn and isinstance(case.make().trainer, la.Rule):
+        if case.run is learn and isinstance(case.make().trainer, la.RuleTrainer):
             yield f"{name}, carried", case._replace(run=carried)
     own = la.RuleTrainer(la.KernelSTDP(lambda delta: 0.1 * delta.cos()))
     yield "KernelSTDP, own kernel, carried", Case(lambda: learner(copy.deepcopy(own)), carried)

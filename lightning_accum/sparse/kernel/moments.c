@@ -21,12 +21,13 @@ static inline void step_elements(const moments *p, REAL *restrict param, const R
 {
     const REAL sign = (REAL)p->sign, decay = (REAL)p->decay, penalty = (REAL)p->penalty;
     const REAL keep = (REAL)p->beta2, inner = (REAL)p->inner, length = (REAL)p->size;
+    const REAL keep1 = (REAL)p->beta1;
     const REAL new1 = (REAL)(1 - p->beta1), new2 = (REAL)(1 - p->beta2);
     const REAL root = (REAL)p->root, floor = (REAL)p->floor;
     for (int64_t i = 0; i < size; i++) {
         REAL g = is_plain ? grad[i] : sign * grad[i] + penalty * param[i];
-        REAL m = mean[i] + new1 * (g - mean[i]);
-        REAL seen = is_belief ? g - m : g;
+        REAL m = keep1 * mean[i] + new1 * g;
+        REAL seen = is_belief ? keep1 * (g - mean[i]) : g; /* g - m without its rounding error */
         REAL v = keep * square[i] + new2 * seen * seen + inner;
         mean[i] = m;
         square[i] = v;
