@@ -122,7 +122,8 @@ MADE = [
      "between 0 and 500 Hz"),
     (lambda: la.WeightDependentSTDP(0.1, 0.1, w_min=2.0), "`w_min` should be below"),
     *(
-        (lambda n=name: la.DelayAdjustedSTDP(0.1, -0.1, **{n: 0.1}), f"`{name}`, which does not say .* last: .*Inferno")
+        (lambda n=name: la.DelayAdjustedSTDP(0.1, -0.1, **{n: 0.1}),
+         f"`{name}`, which does not say .* last: .*Inferno")
         for name in ("lr_pos", "lr_neg", "tc_pos", "tc_neg")
     ),
     (Verdict, r"`Verdict.check` should raise .* it returns True"),
