@@ -232,7 +232,9 @@ def test_a_name_that_is_not_a_modulator_is_refused():
 @pytest.mark.parametrize("kind", ["MSTDP", "MSTDPET"])
 def test_a_number_is_released_as_exactly_as_a_tensor(kind):
     each = 0.1, torch.full((BATCH,), 0.1, dtype=torch.float64)
-    assert torch.equal(*(change(RULES[kind](), {"reward": released}) for released in each))
+    assert torch.equal(
+        *(change(RuleTrainer(RULES[kind], dt=DT), {"reward": released}) for released in each)
+    )
 
 
 def test_what_is_eligible_belongs_to_its_samples():

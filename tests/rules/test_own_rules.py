@@ -4,6 +4,7 @@ import gc
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import own_rules
@@ -66,13 +67,20 @@ MODES = {
     "online": Mode((9, 5), layers.Linear, online=True),
 }
 STEPS, BATCH = 24, 3
+FOLDERS = {ROOT / name for name in ("engine", "cells", "sparse", "updates")}
+CALLED_BY_RULES = {
+    ROOT / "engine" / name for name in ("rule.py", "signal.py", "window.py", "terms.py")
+}
 
 
-RULE_FILES = {ROOT / "rules" / kind.__module__.rpartition(".")[2] for kind in rules().values()}
-RULE_FILES = {Path(own_rules.__file__), *(each.with_suffix(".py") for each in RULE_FILES)}
-CALLED_BY_RULES = {ROOT / "engine" / name for name in ("signal.py", "window.py", "terms.py")}
-WATCHED = {Path(own_rules.__file__)}
-WATCHED |= {ROOT / folder for folder in ("engine", "cells", "sparse", "updates", "rules")}
+@cache
+def place(file):
+    """Where a function belongs; ``None`` if it is no part of the way."""
+    path = Path(file)
+    if path.parent == ROOT / "rules" or path == Path(own_rules.__file__):
+        return "rule"
+    way = path.parent in FOLDERS and path not in CALLED_BY_RULES
+    return str(path.relative_to(ROOT)) if way else None
 
 
 @contextmanager
@@ -80,14 +88,14 @@ def watching(seen):
     """Counts calls of the package's functions, and how often a rule is asked for its terms."""
 
     def note(frame, event, _):
-        code = frame.f_code
-        path = Path(code.co_filename)
-        if event != "call" or not {path, path.parent} & WATCHED:
+        name, where = frame.f_code.co_name, place(frame.f_code.co_filename)
+        if event != "call" or where is None:
             return
-        if path in RULE_FILES:
-            seen["terms"] += code.co_name == "terms"
-        elif code.co_name.isidentifier() and path not in CALLED_BY_RULES:  # and no comprehension
-            seen[f"{path.relative_to(ROOT)} {code.co_name}"] += 1
+        if where == "rule":
+            by_itself = place(frame.f_back.f_code.co_filename) == "rule"
+            seen["terms"] += name == "terms" and not by_itself
+        elif name.isidentifier():  # and no comprehension
+            seen[f"{where} {name}"] += 1
 
     gc.disable()  # what is deleted is no part of the way
     sys.setprofile(note)
