@@ -45,7 +45,7 @@ class OnSpikes(Own):
 RULES = {"Hebb": la.Hebb(LR), "own": Own(LR), "own, on spikes": OnSpikes(LR)}
 WINDOW, STEP, ONLINE = "a window", "a step", "a step of `learn_online`"
 LOADS = {WINDOW: Load(100, 50), STEP: Load(100, 100), ONLINE: Load(400, 350, batch=1)}
-SMOKE = Load(8, 5, 0.2, 2, 16)
+SMOKE = Load(8, 30, 0.2, 2, 16)
 
 
 class Net:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import TypeIs
 
+_Init = TypeVar("_Init", bound=Callable[..., None])
 _LARGEST = 2**63
 _INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
@@ -136,6 +139,29 @@ def nearest(name: str, known: Iterable[str]) -> str:
     near = [each for each in known if each == stem or each.startswith(f"{stem}_")]
     near = near or get_close_matches(name, known, 1)
     return f": did you mean {quoted(near)}?" if near else "."
+
+
+def knows_arguments(*more: str) -> Callable[[_Init], _Init]:
+    """Has a constructor tell of an argument that is neither its own nor among ``more``."""
+
+    def wrap(init: _Init) -> _Init:
+        own = inspect.signature(init).parameters.values()
+        known = [each.name for each in own if each.kind is not each.VAR_KEYWORD][1:]
+        known += [name for name in more if name not in known]
+
+        @functools.wraps(init)
+        def __init__(self: object, *args: Any, **kwargs: Any) -> None:
+            for name in kwargs:
+                if name not in known:
+                    raise TypeError(
+                        f"Arguments of `{type(self).__name__}` should be among {known}. Found"
+                        f" `{name}`{nearest(name, known)}"
+                    )
+            init(self, *args, **kwargs)
+
+        return __init__  # type: ignore[return-value]
+
+    return wrap
 
 
 def check_taken(

@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from typing_extensions import Unpack
 
-from lightning_accum._checks import check_type, names_in
+from lightning_accum._checks import check_type, knows_arguments, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum._state import MAPPING, StateModule
@@ -26,7 +26,7 @@ from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed import world
-from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.rule import OPTIONS, Rule
 from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates.atomic_changes import NonFinite
@@ -84,6 +84,7 @@ class CellTrainerCallback(Callback):
         >>> trainer = pl.Trainer(callbacks=[callback], logger=False)
     """
 
+    @knows_arguments(*OPTIONS)
     def __init__(
         self,
         cell_trainer: Rule | CellTrainer,

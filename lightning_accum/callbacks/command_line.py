@@ -9,6 +9,8 @@ from typing import Any
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 
 from lightning_accum._checks import nearest
+from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+from lightning_accum.engine.rule import OPTIONS
 
 _REJECTED = re.compile(r"class_path '([\w.]+)':\s+Option '(\w+)' is not accepted")
 
@@ -38,6 +40,7 @@ class CellTrainerCLI(LightningCLI):
             lines = [str(error)]
             for path, option in _REJECTED.findall(str(error)):
                 owner: Any = locate(path)
-                known = nearest(option, inspect.signature(owner).parameters)
+                more = OPTIONS if owner is CellTrainerCallback else ()
+                known = nearest(option, [*inspect.signature(owner).parameters, *more])
                 lines += [f"`{owner.__name__}` has no option `{option}`{known}"]
             parser.exit(2, "error: " + "\n".join(lines) + "\n")

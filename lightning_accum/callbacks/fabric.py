@@ -10,7 +10,7 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from torch import nn
 from typing_extensions import Unpack
 
-from lightning_accum._checks import check_factor
+from lightning_accum._checks import check_factor, knows_arguments
 from lightning_accum._events import End
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import logger
@@ -18,7 +18,7 @@ from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.rule import OPTIONS, Rule
 from lightning_accum.health.watch import Health, switched_off
 from lightning_accum.updates.atomic_changes import NonFinite
 
@@ -64,6 +64,7 @@ class FabricCellTrainer:
         >>> learner.release()
     """
 
+    @knows_arguments(*OPTIONS)
     def __init__(
         self,
         cell_trainer: Rule | CellTrainer,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from lightning_accum._checks import check_mapping, check_type, nearest
+from lightning_accum._checks import check_mapping, check_type, knows_arguments, nearest
 from lightning_accum._compat.torch import compiled_from, is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell, CellSpec
@@ -89,6 +89,7 @@ class RuleTrainer(CellTrainer):
     default_events: ClassVar[Callable[[RuleTrainer, str], Events] | None] = None
     """Returns what observes a trainer that is used by hand, when it gets a cell of a name."""
 
+    @knows_arguments()
     def __init__(
         self,
         rule: Rule,

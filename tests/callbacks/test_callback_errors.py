@@ -70,6 +70,7 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
         ({"rule": RuleTrainer(STDP(0.1, -0.1), carry=False), "carry": True}, ValueError, "`STDP`"),
         ({"rule": RuleTrainer(STDP(0.1, -0.1)), "dt": 2.0}, TypeError, r"\['dt'\], .*with a rule"),
         ({"tme_dim": 0}, TypeError, "`tme_dim`: did you mean `time_dim`"),
+        ({"progbar": True}, TypeError, "`progbar`: did you mean `prog_bar`"),
         ({"time_dim": 1}, ValueError, "`time_dim`"),
     ],
 )
