@@ -1,8 +1,8 @@
 """An own rule of one term beside the package's Hebb, on spikes: a window, a step, and online.
 
-What a stranger writes in five lines takes the way of the package's rules. All rules take turns in a
-random order, and each is compared with Hebb's turn. A window and a step are the rule's evaluation and
-update, after the layer has run; a step of `learn_online` is that of a sequence, the layer's too.
+What a stranger writes in five lines takes the way of the package's rules. All rules take turns in
+a random order, and each is compared with Hebb's turn. A window and a step are the rule's evaluation
+and update, after the layer has run; a step of `learn_online` is one of a sequence, the layer's too.
 
     python benchmarks/own_rule.py [--smoke] [--turns 51] [--threads 1]
 """

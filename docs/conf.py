@@ -117,7 +117,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lightning_accum\.engine\.(vjp\.WeightVJP|recording\.Recording)"),
     (r"py:class", r"lightning_accum\.rules\.stllr\.Derivative"),
     (r"py:class", r"lightning_accum\.sparse\.(events\.Events|synapse_products\.Synapses)"),
-    (r"py:class", r"lightning_accum\.sparse\.neurons\.SpikingNeurons"),
+    (r"py:class", r"lightning_accum\.sparse\.neurons\.(LoopTerms|SpikingNeurons)"),
     (r"py:class", r"lightning_accum\.nn\.sparse_linear\.Replacement"),
     (r"py:class", r"lightning_accum\.functional\.(kernels\.Coefficients|reductions\.Reduction)"),
     (r"py:class", r"lightning_accum\.metrics\.update_statistics\.AdditiveMetric"),

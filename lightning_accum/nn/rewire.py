@@ -33,7 +33,9 @@ class Rewire(CheckedState):
     The new synapses are drawn evenly from all pairs of an input and an output that have none.
 
     Call it between batches. Pending changes, the gradient, the optimizers' states, and the
-    eligibility that rules carry stay with their synapse, and are zero for a new one.
+    eligibility that rules carry stay with their synapse, and are zero for a new one. An interrupt
+    leaves all as before the call, or as after it. Averages over training, such as those of
+    ``EMAWeightAveraging``, do not follow, and mix weights of synapses that replaced each other.
 
     Args:
         share: the share of synapses to replace in each call; ``None`` for Deep R.
@@ -109,7 +111,7 @@ class Rewire(CheckedState):
         should = "a SparseLinear, whose synapses can be replaced"
         check_type(isinstance(connection, SparseLinear), "connection", connection, should)
         _check_optimizers(connection, optimizers)
-        calls, weight = int(self.calls), connection.weight
+        calls, weight = int(self.calls), connection.weight.detach()
         generator = torch.Generator("cpu").manual_seed((self.seed * 1_000_003 + calls) % 2**63)
         if self.share is None:
             signs = self.signs(connection)

@@ -313,12 +313,12 @@ class SparseLinear(Updatable, CheckedState):
         for optimizer in optimizers:
             values += optimizer.state.get(self.weight, {}).values()
         calls = [partial(self.weight.copy_, moved)]
-        own = (each for each in values if isinstance(each, Tensor))
-        fits = (each for each in own if each.shape == self.weight.shape)
-        calls += [partial(each.copy_, move(each)) for each in fits]
-        found = self._index(keys)
-        for name, index in {**found, "index": _packed(found)}.items():
-            calls.append(partial(getattr(self, name).copy_, index))
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        own = [value for value in tensors if value.shape == self.weight.shape]
+        calls += [partial(value.copy_, move(value)) for value in own]
+        index = self._index(keys)
+        index["index"] = _packed(index)
+        calls += [partial(getattr(self, name).copy_, value) for name, value in index.items()]
         for follower in {self.updater, *self.followers} - {None}:  # a copy has not followed yet
             calls += follower.rearranging(self, move)
         return Replacement(keys, order >= len(kept), moved, calls)
@@ -368,7 +368,7 @@ class SparseLinear(Updatable, CheckedState):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """Saves the synapses too."""
-        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        super()._save_to_state_dict(destination, prefix, keep_vars)
         for name in ("starts", "outputs"):
             destination[prefix + name] = getattr(self, name)
 

@@ -1,12 +1,11 @@
 """The compiled loops, which simulate a layer or a network and learn in each step."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import Parameter, signature
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,13 +15,18 @@ from torch.autograd.graph import increment_version
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import hook_count, is_traced
 from lightning_accum.cells.layer import Ends, Populations, Serial
+from lightning_accum.cells.plan import named_terms_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
+from lightning_accum.engine.neuromodulator import modulators_of
+from lightning_accum.engine.rule import fields_of
 from lightning_accum.engine.state import StateKey, trace_key
+from lightning_accum.functional.reductions import reduction
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.observe.hooks import watching
+from lightning_accum.rules.loop_terms import loop_terms
 from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse import neurons as online
 from lightning_accum.sparse import recurrent
@@ -70,35 +74,40 @@ class _Learner:
     name: str
     state: CellState
     updater: Updater
-    pairs: online.PairSTDP
+    terms: online.LoopTerms
     limits: tuple[float, float]  # of the weight
 
     @cached_property
-    def _traces(self) -> dict[str, tuple[StateKey, bool]]:
+    def _keys(self) -> dict[str, list[tuple[StateKey, bool]]]:
         """The keys of what passes on, by name, and whether the rule uses it."""
-        pairs = self.pairs
-        mode, tc = "nearest" if pairs.nearest else "cumulative", pairs.tc_eligibility
-        rates = pairs.rate_post, pairs.rate_pre
-        pre = trace_key("pre", pairs.decay_pre, mode), any((tc, rates[0], pairs.triplet_post))
-        post = trace_key("post", pairs.decay_post, mode), any((tc, rates[1], pairs.triplet_pre))
-        keys = {"pre": pre, "post": post}
-        for name, slow in ("pre", pairs.slow_pre), ("post", pairs.slow_post):
-            if slow is not None:
-                keys[f"{name}_slow"] = trace_key(name, slow, mode), True
+        of, tc = self.terms, self.terms.tc_eligibility
+        keys = {}
+        for side, traces, on_post in ("pre", of.pre, True), ("post", of.post, False):
+            read = {t.other for t in of.terms if t.on_post == on_post and (tc or t.rate)}
+            read |= {t.own for t in of.terms if t.on_post != on_post and t.own is not None}
+            modes = ["nearest" if trace.nearest else "cumulative" for trace in traces]
+            each = enumerate(zip(traces, modes, strict=True))
+            keys[side] = [
+                (trace_key(side, t.decay, mode), at in read and t.decay > 0 and not t.one)
+                for at, (t, mode) in each
+            ]
         if tc is not None:
+            rates = [term.rate for term in of.terms]
             for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
-                keys[part] = eligibility_key("weight", part, tc), used
+                keys[part] = [(eligibility_key("weight", part, tc), used)]
         return keys
 
-    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Tensor]:
+    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Any]:
         """Returns what the last window left, by name; zeros for nothing, or of other samples."""
         sides, found = {"pre": (batch, inputs), "post": (batch, outputs)}, {}
-        for name, (key, _) in self._traces.items():
-            value = self.state.carried.get(key)
-            shape = sides.get(name.removesuffix("_slow"), (batch, outputs, inputs))
-            fits = value is not None and value.shape == shape
-            found[name] = value if value is not None and fits else like.new_zeros(shape)
-        return found
+        for name, keys in self._keys.items():
+            shape = sides.get(name, (batch, outputs, inputs))
+            values = [self.state.carried.get(key) for key, _ in keys]
+            found[name] = [
+                like.new_zeros(shape) if value is None or value.shape != shape else value
+                for value in values
+            ]
+        return {name: each if name in sides else each[0] for name, each in found.items()}
 
     def finish(
         self,
@@ -113,7 +122,14 @@ class _Learner:
         self.updater.events.applied(self.updater, ("weight",), {})
         rule.events.evaluated(self.name, pre, post, given)
         rule.unread = []
-        state.carried = {key: left[name] for name, (key, used) in self._traces.items() if used}
+        state.carried = {
+            key: value
+            for name, keys in self._keys.items()
+            for (key, used), value in zip(
+                keys, left[name] if name in ("pre", "post") else [left[name]], strict=True
+            )
+            if used
+        }
         if state.loaded:
             state.check_loaded(state.carried, self.name)
         state.samples["weight"] = state.samples.get("weight", 0) + post.shape[:2].numel()
@@ -126,9 +142,9 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     why = "the loop knows no reduction but the sum and the mean over the batch, and"
     why += f" `batch_reduction = {h.batch_reduction!r}`"
     _need(rule.reduction_of(name).adds, why)
-    pairs = None
+    pairs = _terms_of(state, cell.connection, batch)
     if pairs is None:
-        raise Unsuited(f"the loop knows no `{rule.title}`{_option(rule, vars(h), batch)}")
+        raise Unsuited(f"the loop knows no `{rule.title}`{_option(state, cell.connection, batch)}")
     _need(h.params == ("weight",), "the loop changes the weight only")
     pending: Accumulator = getattr(updater, "weight")  # noqa: B009
     constraints = updater.constraints_of("weight")
@@ -153,18 +169,26 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     return _Learner(name, state, updater, pairs, (low, high))
 
 
-def _option(rule: RuleTrainer, h: Mapping[str, Any], batch: int) -> str:
+def _terms_of(state: CellState, connection: nn.Module, batch: int) -> online.LoopTerms | None:
+    """Returns the terms of the weight of a cell for a loop, ``None`` if no loop knows them."""
+    named = named_terms_of(connection, state).get("weight")
+    prepares = modulators_of(state.rule) or state.options.backend == "plain"
+    share = reduction(state.options.batch_reduction).share(batch)
+    return None if prepares else loop_terms(named, share, state.options.dt)
+
+
+def _option(state: CellState, connection: nn.Module, batch: int) -> str:
     """Returns the option, with its value, without which there would be a loop, if there is one."""
-    known = signature(type(rule)).parameters
-    for name, value in h.items():
-        default = known[name].default if name in known else value
-        other = SimpleNamespace(**{**h, name: default})
-        if default is Parameter.empty or value == default:
+    rule, values = state.rule, vars(state.rule)
+    for each in fields_of(rule):
+        value, default = values[each.name], each.default
+        if default is dataclasses.MISSING or value is default or value == default:
             continue
-        if rule.loop_constants(other, batch) is not None:  # type: ignore[arg-type]
-            return f" with `{name} = {value!r}`"
-    rates = [name for name in h if name.startswith("lr_")]
-    zero = bool(rates) and not any(h[name] for name in rates)
+        other: Any = dataclasses.replace(rule, **{each.name: default})  # type: ignore[type-var]
+        if _terms_of(CellState(other, state.options), connection, batch) is not None:
+            return f" with `{each.name} = {value!r}`"
+    rates = [name for name in values if name.startswith("lr_")]
+    zero = bool(rates) and not any(values[name] for name in rates)
     return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
 
 
@@ -197,7 +221,7 @@ def _run_layer(
     )
     limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
     done = online.run_online(
-        raster, weight, connection.bias, neurons, learner.pairs, before, limits, reward
+        raster, weight, connection.bias, neurons, learner.terms, before, limits, reward
     )
     if done is None:
         return None
@@ -238,11 +262,11 @@ def _suited_layer(
     learner, raster = _learner_of(rule, name, inputs.shape[1]), _as_raster(inputs)
     same = connection.bias is None or connection.bias.dtype == connection.weight.dtype
     _check_watched(rule, (layer, connection, neuron), same)
-    reward = _reward(learner.pairs, given, inputs.shape[:2])
+    reward = _reward(learner.terms, given, inputs.shape[:2])
     return connection, neuron, learner, raster, neurons, reward
 
 
-def _reward(pairs: online.PairSTDP, given: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
+def _reward(pairs: online.LoopTerms, given: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
     """Returns the rewards ``[T, B]`` if the rule takes any."""
     if pairs.reward is None:
         _need(not given, "the rule is given what it does not use")
@@ -300,7 +324,7 @@ def _run_populations(
         if (learns := learners.get(ends)) is not None:
             increment_version(weights.weight)
             pre = of[ends[0]][len(past) - delay : len(spikes) - delay]
-            left = {side: getattr(weights, side).unsqueeze(0) for side in ("pre", "post")}
+            left = {side: [getattr(weights, side).unsqueeze(0)] for side in ("pre", "post")}
             learns.finish(rule, pre, of[ends[1]][len(past) :], {}, left)
     dtype = inputs.dtype if inputs.is_floating_point() else like.dtype
     kinds = [neuron.spike_dtype or dtype for neuron in neurons]
@@ -318,8 +342,10 @@ def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurr
     if learner is None:
         return found
     left = learner.left(1, layer.sizes[ends[0]], layer.sizes[ends[1]], weight)
-    pre, post = (left[side][0].to(weight.dtype, copy=True) for side in ("pre", "post"))
-    return found._replace(rule=learner.pairs, limits=learner.limits, pre=pre, post=post)
+    pre, post = (left[side][0][0].to(weight.dtype, copy=True) for side in ("pre", "post"))
+    return found._replace(
+        rule=recurrent.pairs_of(learner.terms), limits=learner.limits, pre=pre, post=post
+    )
 
 
 def _suited_populations(
@@ -348,8 +374,8 @@ def _suited_populations(
             raise Unsuited(f"cell `{name}` of the rule is another one than the network's")
         found = learners[ends] = _learner_of(rule, name, 1)
         why = f"the loop of `Populations` knows no bound, and no `{rule.title}`"
-        _need(found.pairs.is_plain, why)
-        most = len(inputs) ** 2 * sum(map(abs, found.pairs[:2]))
+        _need(recurrent.pairs_of(found.terms) is not None, why)
+        most = len(inputs) ** 2 * sum(abs(term.rate) for term in found.terms.terms)
         small = most <= 1e-6 * torch.finfo(weights[0].dtype).max
         _need(small, "rates are so large that weights may overflow")
     return learners

@@ -78,8 +78,8 @@ class StepMemory:
 
         def add(kind: int, factor: float, of: int, source: Tensor, to: Tensor) -> int:
             operations.append(_Operation(kind, to.numel(), of, factor, 0.0))
-            offsets = (each.storage_offset() * dtype.itemsize for each in (source, to))
-            self._offsets.append((next(offsets), next(offsets)))
+            begin, end = (int(each.storage_offset()) * dtype.itemsize for each in (source, to))
+            self._offsets.append((begin, end))
             return len(operations) - 1
 
         for each, value in zip(seen, self.values, strict=False):

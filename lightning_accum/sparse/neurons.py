@@ -1,4 +1,4 @@
-"""The kernel's loops over the steps of neurons, of which one also learns by pairs of spikes.
+"""The kernel's loops over the steps of neurons, of which one also learns by a list of terms.
 
 The plain forms are each step of a neuron, and :func:`lightning_accum.rules.learn_online`.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import NamedTuple, TypeGuard
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_value
+from lightning_accum._checks import check_tensors, check_value
 from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library
@@ -188,31 +190,37 @@ def integrate_surrogate_neurons(
 
 # Postsynaptic spikes that may wait until the weights of an input are read.
 _ROOM = 1 << 16
+_NUMBERS: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
 
 
-class PairSTDP(NamedTuple):
-    """The constants of one step of STDP by pairs of spikes, and of rules that add factors to it."""
+class LoopTrace(NamedTuple):
+    """An exponential trace of the spikes of one side."""
 
-    rate_post: float  # factor of the presynaptic traces on a postsynaptic spike
-    rate_pre: float  # factor of the postsynaptic traces on a presynaptic spike
-    decay_pre: float  # factor by which presynaptic traces shrink in a step
-    decay_post: float  # factor by which postsynaptic traces shrink in a step
-    nearest: bool  # whether a spike sets its trace to one, instead of adding one
-    # what else each spike is multiplied by: its own side's slow trace just before the step
-    triplet_post: float = 0.0
-    triplet_pre: float = 0.0
-    slow_pre: float | None = None  # factor by which slow traces shrink; None if there are none
-    slow_post: float | None = None
+    decay: float  # factor by which it shrinks in a step; 0: only the spikes of this step count
+    nearest: bool = False  # whether a spike sets it to one, instead of adding one
+    one: bool = False  # whether it is one in every step, whatever spikes
+
+
+class LoopTerm(NamedTuple):
+    """A product: a spike of one side, times a trace of the other, times a rate."""
+
+    rate: float  # its sign says to which part the product goes; the batch's share is in it
+    on_post: bool  # whether postsynaptic spikes make the change, or presynaptic ones
+    other: int  # which trace of the other side it is, with the spikes of the step
+    own: int | None = None  # which trace of the spike's own side is a factor, before the step
+
+
+class LoopTerms(NamedTuple):
+    """What the loop learns by: traces of both sides, and the terms whose factors they are."""
+
+    pre: tuple[LoopTrace, ...]
+    post: tuple[LoopTrace, ...]
+    terms: tuple[LoopTerm, ...]
     rise: Room | None = None  # what potentiation is multiplied by
     fall: Room | None = None  # what depression is multiplied by
     reward: float | None = None  # factor of the reward; None if there is none
     tc_eligibility: float | None = None  # time constant of what waits for it, in ms
     eligibility: float = 1.0  # factor by which that shrinks in a step
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether there are pairs only, whose changes do not depend on the weight or a reward."""
-        return self[5:] == PairSTDP(*self[:5])[5:]
 
 
 class SpikingNeurons(NamedTuple):
@@ -244,10 +252,8 @@ class OnlineState(NamedTuple):
     v: Tensor  # membrane potentials, [B, N]
     hold: Tensor  # steps for which neurons are still held at reset, [B, N]
     theta: Tensor  # the rise of the threshold, [N]
-    pre: Tensor  # presynaptic traces, [B, E]
-    post: Tensor  # postsynaptic traces, [B, N]
-    pre_slow: Tensor | None = None  # slow traces, likewise
-    post_slow: Tensor | None = None
+    pre: Sequence[Tensor]  # presynaptic traces, each [B, E]; what is given for ones is not read
+    post: Sequence[Tensor]  # postsynaptic traces, each [B, N]
     pos: Tensor | None = None  # both parts of the eligibility, [B, N, E]
     neg: Tensor | None = None
 
@@ -257,10 +263,10 @@ def run_online(
     weight: Tensor,  # [N, E]
     bias: Tensor | None,  # [N], or None
     neurons: SpikingNeurons,  # the constants of the neurons
-    rule: PairSTDP,  # the constants of the rule
+    rule: LoopTerms,  # what is learned
     state: OnlineState,  # the state before the first step
     limits: tuple[float, float] | None = None,  # between which all weights are
-    reward: Tensor | None = None,  # [T, B]
+    reward: Tensor | None = None,  # [T, B], if the rule takes one
 ) -> tuple[Tensor, Tensor, OnlineState] | None:
     """Returns spikes, the new weight as ``[E, N]`` and the state; changes none of its arguments."""
     # `None` if there is no kernel for them.
@@ -270,87 +276,137 @@ def run_online(
     kernel = library.kernel_for(dtype)
     if kernel is None or not size or not 0 < largest < 2**31:
         return None
-    own = _copies(raster, weight, bias, state, reward)
-    own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool)
-    own["powers"] = _powers(rule.decay_pre, steps, dtype)
-    if not rule.is_plain:
-        own["powers_slow"] = _powers(rule.slow_pre or 1.0, steps, dtype)
-        own["waits"] = _powers(rule.eligibility, steps, dtype)
-    ends = {name: f"{name}_end" for name in own if name in ("pre", "pre_slow")}
-    own |= {end: torch.empty_like(own[name]) for name, end in ends.items()}
+    own = _copies(raster, weight, bias, rule, state, reward)
+    in_c = pre, post, _ = _in_c(rule)
+    own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool, device="cpu")
+    own["pre_end"] = torch.empty_like(own["pre"])
+    decays = torch.tensor([*(trace.decay for trace in pre), rule.eligibility], **_NUMBERS)
+    powers = decays.unsqueeze(1) ** torch.arange(steps + 1, **_NUMBERS)
+    own["powers"] = powers.to(dtype)  # those of the eligibility come last
+    own["waits"] = own["powers"][-1]
     most = min(max(_ROOM, batch * size), steps * batch * size)
-    task = _Online(steps, batch, inputs, size, most, *arguments(*map(own.get, _TENSORS)))
+    sizes = steps, batch, inputs, size, most, *map(len, in_c)
+    task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS)))
     _set_constants(task, neurons, rule, limits)
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers is not None else library.threads_among(-(-size // 16), work)
-    values = 2 * batch * inputs + 3 * size + 2 * most
+    values = own["pre"].numel() + 3 * size + 2 * (len(pre) * most + len(post) * batch)
     places = 3 * most + (3 + batch) * inputs + steps + 1
-    room = values * dtype.itemsize + 4 * places + 15 * 64
+    room = values * dtype.itemsize + 4 * places + 16 * 64
     with Scratch() as scratch:
         memory = library.work_memory(scratch, threads * room)
         kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
-    own["hold"].clamp_(min=0)
-    after = {name: own[ends.get(name, name)] for name in OnlineState._fields if name in own}
-    for name in _BY_INPUT & after.keys():
-        after[name] = after[name].movedim(0, -1).contiguous()
-    return own["spikes"], own["weight"], OnlineState(**after)
+    after = state._replace(
+        **{name: own[name] for name in ("v", "theta")},
+        hold=own["hold"].clamp_(min=0),
+        pre=own["pre_end"].movedim(1, -1).contiguous().unbind(),
+        post=own["post"].unbind(),
+        **{part: own[part].movedim(0, -1).contiguous() for part in ("pos", "neg") if part in own},
+    )
+    return own["spikes"], own["weight"], after
 
 
-def _powers(decay: float, steps: int, dtype: torch.dtype) -> Tensor:
-    """Returns the powers of a decay, ``[T + 1]``."""
-    return (decay ** torch.arange(steps + 1, dtype=torch.float64)).to(dtype)
+@lru_cache(64)
+def _in_c(rule: LoopTerms) -> tuple[ctypes.Array[_Trace], ctypes.Array[_Trace], Any]:
+    """Returns the traces of both sides and the terms as C has them; each term names a trace."""
+    sides = rule.post, rule.pre
+    for term in rule.terms:
+        own, others = map(len, sides[:: 1 if term.on_post else -1])
+        fits = 0 <= term.other < others and (term.own is None or 0 <= term.own < own)
+        should = f"a product with one of {others} traces of the other side, and of {own} of its own"
+        check_value(fits, "terms", term, should)
+    read = {(term.on_post, term.other) for term in rule.terms}
+    pre, post = (
+        (_Trace * len(traces))(
+            *(
+                # what is always one does not decay, and spikes set it to one
+                _Trace(1.0 if one else decay, nearest or one, (on_post, place) in read)
+                for place, (decay, nearest, one) in enumerate(traces)
+            )
+        )
+        for on_post, traces in ((True, rule.pre), (False, rule.post))
+    )
+    terms = [_Term(t.rate, t.on_post, t.other, -1 if t.own is None else t.own) for t in rule.terms]
+    return pre, post, (_Term * len(terms))(*terms)
 
 
 def _copies(
-    raster: Tensor, weight: Tensor, bias: Tensor | None, state: OnlineState, reward: Tensor | None
+    raster: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    rule: LoopTerms,
+    state: OnlineState,
+    reward: Tensor | None,
 ) -> dict[str, Tensor]:
     """Returns contiguous copies on the CPU, whose shapes are checked before C reads them."""
-    (steps, batch, inputs), size = raster.shape, len(weight)
+    (steps, batch, inputs), size, dtype = raster.shape, len(weight), weight.dtype
+    rewarded, waits = (each is not None for each in (rule.reward, rule.tc_eligibility))
     shapes = {
-        **{"raster": raster.shape, "weight": (size, inputs), "reward": (steps, batch)},
-        **dict.fromkeys(("bias", "theta"), (size,)),
-        **dict.fromkeys(("v", "hold", "post", "post_slow"), (batch, size)),
-        **dict.fromkeys(("pre", "pre_slow"), (batch, inputs)),
-        **dict.fromkeys(("pos", "neg"), (batch, size, inputs)),
+        **{"raster": raster.shape, "weight": (size, inputs), "v": (batch, size)},
+        **{"hold": (batch, size), "theta": (size,)},
+        **({} if bias is None else {"bias": (size,)}),
+        **({"reward": (steps, batch)} if rewarded or waits else {}),
+        **(dict.fromkeys(("pos", "neg"), (batch, size, inputs)) if waits else {}),
     }
     given = {"raster": raster, "weight": weight, "bias": bias, "reward": reward}
+    given |= state._asdict()
     found = {}
-    for name, value in {**given, **state._asdict()}.items():
-        if value is None:
-            continue
-        shape = tuple(value.shape)
-        check_value(shape == shapes[name], name, shape, f"of shape {shapes[name]}")
-        value = value.detach().movedim(-1, 0) if name in _BY_INPUT else value.detach()
-        dtype = torch.bool if name == "raster" else weight.dtype
-        found[name] = value.to("cpu", dtype, memory_format=torch.contiguous_format, copy=True)
+    for name, shape in shapes.items():
+        value = _detached(name, given[name], shape)
+        value = value.movedim(-1, 0) if name in ("weight", "pos", "neg") else value
+        kind = torch.bool if name == "raster" else dtype
+        found[name] = value.to("cpu", kind, memory_format=torch.contiguous_format, copy=True)
+    for side, traces, width in ("pre", rule.pre, inputs), ("post", rule.post, size):
+        values, shape = given[side], (batch, width)
+        check_value(len(values) == len(traces), side, len(values), f"{len(traces)} traces")
+        each = [
+            torch.ones(shape, **_NUMBERS) if trace.one else _detached(side, value, shape)
+            for trace, value in zip(traces, values, strict=True)
+        ]
+        each = [one.t() for one in each] if side == "pre" else each
+        stacked = torch.stack(each) if each else torch.empty(0, inputs, batch)
+        found[side] = stacked.to("cpu", dtype).contiguous()
     return found
 
 
+def _detached(name: str, value: Any, shape: Sequence[int]) -> Tensor:
+    """Returns a tensor without its graph; an error unless it has a shape."""
+    check_tensors(**{name: value})
+    found = tuple(value.shape)
+    check_value(found == tuple(shape), name, found, f"of shape {tuple(shape)}")
+    return value.detach()
+
+
 def _set_constants(
-    task: _Online, neurons: SpikingNeurons, rule: PairSTDP, limits: tuple[float, float] | None
+    task: _Online, neurons: SpikingNeurons, rule: LoopTerms, limits: tuple[float, float] | None
 ) -> None:
     """Sets the numbers of the loop in C."""
     for name in ("decay", "threshold", "period", "decay_theta", "theta_plus"):
         setattr(task, name, getattr(neurons, name))
-    for name in ("decay_post", "rate_post", "rate_pre", "triplet_post", "triplet_pre"):
-        setattr(task, name, getattr(rule, name))
     task.drive = (1 - neurons.decay) * neurons.rest
-    task.slow_post = rule.slow_post or 0.0
     task.low, task.high = limits or (0.0, 0.0)
     rooms = rule.rise, rule.fall
     task.rise, task.fall = (_Room(*room or ()) for room in rooms)
-    task.nearest, task.bounded = rule.nearest, limits is not None
-    steady = rule.reward is None and rule.slow_pre is None  # all changes of a trace have one sign
+    task.bounded = limits is not None
+    # whether all changes by the spikes of a neuron have one sign, so that limits can wait
+    signs = {term.rate > 0 for term in rule.terms if term.on_post and term.rate}
+    steady = rule.reward is None and all(term.own is None for term in rule.terms) and len(signs) < 2
     task.direct = rule.tc_eligibility is None and rooms == (None, None) and (steady or not limits)
     task.losers = -1 if neurons.losers is None else neurons.losers
 
 
-_BY_INPUT = {"weight", "pre", "pre_slow", "pos", "neg"}  # whose inputs come first in C
 _TENSORS = (
-    *("raster", "spikes", "weight", "bias", "v", "hold", "theta", "pre", "pre_slow"),
-    *("pre_end", "pre_slow_end", "post", "post_slow", "pos", "neg", "powers", "powers_slow"),
-    *("waits", "reward"),
+    *("raster", "spikes", "weight", "bias", "v", "hold", "theta", "pre", "pre_end", "post"),
+    *("pos", "neg", "powers", "waits", "reward"),
 )
+
+
+class _Trace(ctypes.Structure):
+    _fields_ = (("decay", Real), *((name, ctypes.c_int32) for name in ("nearest", "read")))
+
+
+class _Term(ctypes.Structure):
+    _fields_ = (("rate", Real), *((name, ctypes.c_int32) for name in ("on_post", "other", "own")))
 
 
 class _Room(ctypes.Structure):
@@ -364,12 +420,13 @@ class _Online(ctypes.Structure):
 
     _fields_ = (
         *((n, Int) for n in ("steps", "batch", "inputs", "neurons", "most")),
+        *((n, Int) for n in ("pres", "posts", "count")),
+        *((n, ctypes.POINTER(_Trace)) for n in ("of_pre", "of_post")),
+        ("terms", ctypes.POINTER(_Term)),
         *((n, At) for n in _TENSORS),
         *((n, Real) for n in ("decay", "drive", "threshold", "period", "decay_theta")),
-        *((n, Real) for n in ("theta_plus", "decay_post", "slow_post")),
-        *((n, Real) for n in ("rate_post", "rate_pre", "triplet_post", "triplet_pre")),
-        *((n, Real) for n in ("low", "high")),
+        *((n, Real) for n in ("theta_plus", "low", "high")),
         *((n, _Room) for n in ("rise", "fall")),
-        *((n, ctypes.c_int32) for n in ("nearest", "bounded", "direct", "losers")),
-        ("memory", At * 14),
+        *((n, ctypes.c_int32) for n in ("bounded", "direct", "losers")),
+        ("memory", At * 16),
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
-from lightning_accum.sparse.neurons import NeuronState, PairSTDP, SpikingNeurons
+from lightning_accum.sparse.neurons import LoopTerms, LoopTrace, NeuronState, SpikingNeurons
 
 _FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
 _LONGEST_BLOCK = 64  # steps
@@ -27,6 +27,28 @@ class SparseGroup(NamedTuple):
 
     neurons: SpikingNeurons
     state: NeuronState  # [1, N]
+
+
+class PairSTDP(NamedTuple):
+    """The constants of one step of STDP by pairs of spikes."""
+
+    rate_post: float  # factor of the presynaptic traces on a postsynaptic spike
+    rate_pre: float  # factor of the postsynaptic traces on a presynaptic spike
+    decay_pre: float  # factor by which presynaptic traces shrink in a step
+    decay_post: float  # factor by which postsynaptic traces shrink in a step
+    nearest_pre: bool  # whether a spike sets its trace to one, instead of adding one
+    nearest_post: bool
+
+
+def pairs_of(rule: LoopTerms) -> PairSTDP | None:
+    """Returns the constants of a list of terms on pairs of spikes; ``None`` of another list."""
+    traces = [*(rule.pre or (LoopTrace(0.0),)), *(rule.post or (LoopTrace(0.0),))]
+    plain = len(traces) == 2 and rule[3:] == LoopTerms((), (), ())[3:]
+    plain = plain and not any(trace.one for trace in traces)
+    if not plain or any(term.own is not None for term in rule.terms):
+        return None
+    rates = (sum(t.rate for t in rule.terms if t.on_post == post) for post in (True, False))
+    return PairSTDP(*rates, *(t.decay for t in traces), *(t.nearest for t in traces))
 
 
 class SparseWeights(NamedTuple):
@@ -149,7 +171,7 @@ def _connection(
     values = {
         **dict(zip((*tensors, "post"), arguments(*tensors.values(), w.post), strict=True)),
         **{"learns": 1, "block": block, "blocks": blocks},
-        **{name: getattr(rule, name) for name in _OF_RULE},
+        **rule._asdict(),
         **dict(zip(("low", "high"), w.limits, strict=True)),
     }
     for name, value in values.items():
@@ -162,9 +184,6 @@ def steps_of_block(decay: float) -> int:
     if decay * _LOSS ** (1 / _LONGEST_BLOCK) >= 1:
         return _LONGEST_BLOCK
     return max(1, int(math.log(_LOSS) / -math.log(decay))) if decay > 0 else 1
-
-
-_OF_RULE = ("decay_pre", "decay_post", "rate_post", "rate_pre", "nearest")
 
 
 class _Population(ctypes.Structure):
@@ -180,7 +199,7 @@ class _Connection(ctypes.Structure):
     _fields_ = (
         *((name, Int) for name in ("source", "target", "delay")),
         *((name, At) for name in ("starts", "outputs", "weight", "places")),
-        *((name, Int) for name in ("learns", "nearest", "block", "blocks")),
+        *((name, Int) for name in ("learns", "nearest_pre", "nearest_post", "block", "blocks")),
         *((name, At) for name in ("pre", "last", "post", "sums", "history")),
         *((name, At) for name in ("change", "powers")),
         *((name, Real) for name in ("decay_pre", "decay_post", "rate_post", "rate_pre")),

@@ -226,8 +226,8 @@ class Accumulator(states.CheckedState):
 
     def rearranging(self, move: Callable[[Tensor], Tensor]) -> list[partial[None]]:
         """Returns calls that move the elements of what is pending, as the parameter's move."""
-        each = self._pos, self._neg, *self.records
-        return [call for part in each for call in part.rearranging(move)]
+        calls = [*self._pos.rearranging(move), *self._neg.rearranging(move)]
+        return calls + [call for record in self.records for call in record.rearranging(move)]
 
     def emptying_calls(self) -> list[partial[None]]:
         """Returns calls that empty both parts; :meth:`clear` then frees their memory."""

@@ -193,10 +193,8 @@ def test_a_network_learns_by_eprop_as_in_nest(name):
     # NEST's low-passes are averages.
     share, out_share = (1 - math.exp(-1 / case[tau]) for tau in ("tau_m", "tau_readout"))
     options = {"time_dim": 0, "carry": False, "graded_input": True}
-    eprop = trainer_of(
-        la.EProp, case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"], **options
-    )
-    delta = trainer_of(la.DeltaRule, case["eta"], **options)
+    rule = la.EProp(case["eta"] * out_share, Fixed(back.T), tc_readout=case["tau_readout"])
+    eprop, delta = (RuleTrainer(each, **options) for each in (rule, la.DeltaRule(case["eta"])))
     eprop.register_cell("hidden", model.cell)
     delta.register_cell("output", output.cell)
     losses, fired = [], 0.0

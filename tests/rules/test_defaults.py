@@ -12,7 +12,7 @@ OPTIONS = {
 PAIR = {"tc_post": 20.0, "tc_pre": 20.0, "trace_mode": "cumulative"}
 POTENTIAL = {"surrogate": None, "membrane": "membrane", "threshold": "threshold"}
 DEFAULTS = {
-    **dict.fromkeys(("AntiHebb", "Hebb", "Homeostasis", "KernelSTDP", "Oja", "Sanger"), {}),
+    **{name: {} for name in ("AntiHebb", "Hebb", "Homeostasis", "KernelSTDP", "Oja", "Sanger")},
     "BCM": {"tc_threshold": 100.0},
     "Clopath": {
         "tc_potential_pre": 10.0, "tc_potential_post": 7.0, "tc_pre": 15.0, "u_ref": None,

@@ -113,7 +113,7 @@ def every(kinds=KINDS):
 
 
 MAKERS = {
-    "DeltaRule": partial(trainer_of, la.DeltaRule, 0.3, 8.0),
+    "DeltaRule": partial(trainer_of, la.DeltaRule, 0.3, tc_readout=8.0),
     "OTTT": partial(trainer_of, la.OTTT, 0.3, **EPROP),
     "EProp": partial(trainer_of, la.EProp, 0.3, **EPROP),
     "Clopath": partial(trainer_of, la.Clopath, 0.3, -0.2, -0.1, 0.2, membrane="u"),

@@ -21,9 +21,10 @@ from lightning_accum import (
 )
 from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.vjp import Synapses
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.rules import kernel
-from lightning_accum.rules.kernel import SpikePairs, Synapses
+from lightning_accum.rules.kernel import SpikePairs
 from lightning_accum.sparse.spike_pairs import pair_events
 
 KERNELS = {

@@ -42,7 +42,7 @@ EXTRA = {
         12.0,
         **{k: v for k, v in POTENTIAL.items() if k != "tc_mem"},
     ),
-    "DeltaRule": partial(trainer_of, la.DeltaRule, 0.3, 8.0),
+    "DeltaRule": partial(trainer_of, la.DeltaRule, 0.3, tc_readout=8.0),
 }
 MAKE = {**{name: case.make for name, case in RULES.items()}, **EXTRA}
 OF_VALUES = {"Hebb", "AntiHebb", "Covariance", "BCM", "Oja", "Sanger", "WTAHebb", "SoftHebb"}

@@ -18,9 +18,10 @@ from lightning_accum import nn
 from lightning_accum._compat.torch import parallel_region
 from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.vjp import Synapses
 from lightning_accum.functional import ExponentialKernel, Triangular
 from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.rules.kernel import SpikePairs, Synapses
+from lightning_accum.rules.kernel import SpikePairs
 from lightning_accum.sparse import event_sums, neurons
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eprop import Potential, fold_in_blocks

@@ -62,7 +62,7 @@ def learner():
     torch.manual_seed(0)
     fc, neurons = Linear(INPUTS, NEURONS, bias=False).requires_grad_(False), LIF(NEURONS)
     fc.weight.abs_()
-    rule = la.STDP(0.01, -0.01)
+    rule = la.RuleTrainer(la.STDP(0.01, -0.01))
     rule.register_cell("cell", la.Cell(fc, neurons))
     return fc, neurons, rule
 

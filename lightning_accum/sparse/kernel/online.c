@@ -1,4 +1,8 @@
-/* Simulates a layer of integrate-and-fire neurons, and learns by pairs of spikes after each step.
+/* Simulates a layer of integrate-and-fire neurons, and learns by a list of terms after each step.
+
+   A term is a spike of one side, times a trace of the other side, or also times a trace of its own
+   side from before the step. Terms on postsynaptic spikes that share a presynaptic trace are one
+   product with it, and likewise the other way round.
 
    sparse/neurons.py checks every argument; the plain form is rules/online_learning.py.
 
@@ -18,30 +22,43 @@ typedef struct {
 } room;
 
 typedef struct {
+    double decay;
+    int32_t nearest; /* a spike sets it to one, instead of adding one */
+    int32_t read;    /* a spike of the other side is multiplied by it */
+} trace_kind;
+
+typedef struct {
+    double rate;
+    int32_t on_post, other, own; /* traces by number; own: -1 for none */
+} term;
+
+typedef struct {
     int64_t steps, batch, inputs, neurons, most; /* most: spikes that may wait */
+    int64_t pres, posts, count;                  /* of traces of both sides, and of terms */
+    const trace_kind *of_pre, *of_post;
+    const term *terms;
     const uint8_t *raster; /* [T, B, E], 0 or 1 */
     uint8_t *spikes;       /* [T, B, N] */
     REAL *weight;          /* [E, N], the transposed weight */
     const REAL *bias;      /* [N], or null */
     REAL *v, *hold;        /* [B, N] */
     REAL *theta;           /* [N], the rise of the threshold */
-    REAL *pre, *pre_slow;  /* [E, B], the presynaptic traces at the step `last` of each input */
-    REAL *pre_end, *pre_slow_end;     /* [E, B] receive them */
-    REAL *post, *post_slow;           /* [B, N], the postsynaptic traces */
-    REAL *pos, *neg;                  /* [E, B, N], the eligibility, or null */
-    const REAL *powers, *powers_slow; /* [T + 1], of the presynaptic decays */
-    const REAL *waits;                /* [T + 1], of the eligibility's decay */
-    const REAL *reward;               /* [T, B], or null */
-    double decay, drive, threshold, period, decay_theta, theta_plus;
-    double decay_post, slow_post;
-    double rate_post, rate_pre, triplet_post, triplet_pre, low, high;
+    REAL *pre;             /* [pres, E, B], the traces at the step `last` of each input */
+    REAL *pre_end;         /* [pres, E, B] receives them */
+    REAL *post;            /* [posts, B, N] */
+    REAL *pos, *neg;       /* [E, B, N], the eligibility, or null */
+    const REAL *powers;    /* [pres, T + 1], of the presynaptic decays */
+    const REAL *waits;     /* [T + 1], of the eligibility's decay */
+    const REAL *reward;    /* [T, B], or null */
+    double decay, drive, threshold, period, decay_theta, theta_plus, low, high;
     room rise, fall;
-    int32_t nearest, bounded, direct; /* direct: changes are added to the weights at once */
-    int32_t losers;                   /* steps for which they are held; -1: none */
+    int32_t bounded, direct; /* direct: changes are added to the weights at once */
+    int32_t losers;          /* steps for which they are held; -1: none */
     /* work memory of a thread, and the number of its neurons */
     int64_t width;
     REAL *current, *up, *down;          /* [width] */
-    REAL *raised, *lowered;             /* [most] what waiting postsynaptic spikes multiply */
+    REAL *raised, *lowered;             /* [pres, most] what waiting postsynaptic spikes multiply */
+    REAL *upward, *downward;            /* [posts, B] what a presynaptic spike multiplies */
     int32_t *samples, *columns, *times; /* [most] where these are */
     int32_t *starts;                    /* [T + 1] the first of them in each step */
     int32_t *last, *rows;               /* [E]; rows: the inputs that spike in a step */
@@ -93,38 +110,55 @@ static inline void apply(const online *x, int64_t e, int64_t begin, int64_t end)
     if (x->bounded) clamp(w + begin, end - begin, (REAL)x->low, (REAL)x->high);
 }
 
-/* Finds what a spike multiplies the other side's trace by, in both parts. */
-static inline void amounts(const online *x, double rate, double triplet, const REAL *slow,
-                           int64_t at, REAL *up, REAL *down)
+/* Finds what a spike multiplies a trace of the other side by, in both parts; `own` is the first trace
+   of its own side, and the others are `next` further. */
+static inline void amounts(const online *x, int on_post, int64_t other, const REAL *own,
+                           int64_t next, int64_t at, REAL *up, REAL *down)
 {
-    const REAL third = slow ? (REAL)triplet * *slow : 0;
     const REAL factor = x->reward && !x->pos ? x->reward[at] : 1;
-    REAL pos = (REAL)(rate > 0 ? rate : 0) + (third > 0 ? third : 0);
-    REAL neg = (REAL)(rate < 0 ? -rate : 0) + (third < 0 ? -third : 0);
+    REAL pos = 0, neg = 0;
+    for (const term *r = x->terms; r < x->terms + x->count; r++) {
+        if (r->on_post != on_post || r->other != other) continue;
+        const REAL rate = (REAL)r->rate * (r->own < 0 ? 1 : own[r->own * next]);
+        pos += rate > 0 ? rate : 0;
+        neg += rate < 0 ? -rate : 0;
+    }
     *up = factor < 0 ? -factor * neg : factor * pos;
     *down = factor < 0 ? -factor * pos : factor * neg;
     if (x->direct) *up -= *down;
+}
+
+/* Lets a spike count in the traces of its side, of which each is `next` further. */
+static inline void count_spike(const trace_kind *of, int64_t count, REAL *value, int64_t next)
+{
+    for (const trace_kind *r = of; r < of + count; r++, value += next) *value = r->nearest ? 1 : *value + 1;
 }
 
 /* Adds the changes of an input's weights in step `t` by the spikes from `begin` to `end`. */
 static void add_posts(const online *x, int64_t e, int64_t t, int64_t begin, int64_t end)
 {
     const sums s = sums_of(x, e);
-    const REAL *restrict trace = x->pre + e * x->batch, *restrict raised = x->raised;
-    const REAL *restrict powers = x->powers, *restrict lowered = x->lowered, *waits = x->waits;
+    const REAL *waits = x->waits;
     const int32_t *restrict samples = x->samples, *restrict columns = x->columns;
     const int32_t *restrict times = x->times, last = x->last[e];
     REAL *restrict up = s.up, *restrict down = s.down;
-    if (!down) /* then samples have one sum */
-        for (int64_t k = begin; k < end; k++)
-            up[columns[k]] += raised[k] * powers[times[k] - last] * trace[samples[k]];
-    else
-        for (int64_t k = begin; k < end; k++) {
-            const int64_t at = samples[k] * s.next + columns[k];
-            const REAL pre = powers[times[k] - last] * trace[samples[k]] * waits[t - times[k]];
-            up[at] += raised[k] * pre;
-            down[at] += lowered[k] * pre;
-        }
+    for (int64_t j = 0; j < x->pres; j++) {
+        const REAL *restrict trace = x->pre + (j * x->inputs + e) * x->batch;
+        const REAL *restrict powers = x->powers + j * (x->steps + 1);
+        const REAL *restrict raised = x->raised + j * x->most;
+        const REAL *restrict lowered = x->lowered + j * x->most;
+        if (!x->of_pre[j].read) continue;
+        if (!down) /* then samples have one sum */
+            for (int64_t k = begin; k < end; k++)
+                up[columns[k]] += raised[k] * powers[times[k] - last] * trace[samples[k]];
+        else
+            for (int64_t k = begin; k < end; k++) {
+                const int64_t at = samples[k] * s.next + columns[k];
+                const REAL pre = powers[times[k] - last] * trace[samples[k]] * waits[t - times[k]];
+                up[at] += raised[k] * pre;
+                down[at] += lowered[k] * pre;
+            }
+    }
 }
 
 static void decay_row(const online *x, int64_t e, REAL factor)
@@ -183,29 +217,34 @@ static void settle(const online *x, int64_t e, int64_t t, int64_t until)
             add_posts(x, e, x->times[k], k, end);
             for (; k < end; k++) apply(x, e, x->columns[k], x->columns[k] + 1);
         }
-    for (int64_t b = e * B; b < (e + 1) * B; b++) x->pre[b] *= x->powers[t - last];
-    for (int64_t b = e * B; x->pre_slow && b < (e + 1) * B; b++)
-        x->pre_slow[b] *= x->powers_slow[t - last];
+    for (int64_t j = 0; j < x->pres; j++) {
+        const REAL power = x->powers[j * (x->steps + 1) + t - last];
+        REAL *trace = x->pre + (j * x->inputs + e) * B;
+        for (int64_t b = 0; b < B; b++) trace[b] *= power;
+    }
     x->last[e] = (int32_t)t;
 }
 
 /* Makes the changes of a step in the weights of an input that spikes in it. */
 static void learn(const online *x, int64_t e, int64_t t, int64_t waiting)
 {
-    const int64_t B = x->batch;
+    const int64_t B = x->batch, next = x->inputs * B;
     const int32_t head = x->heads[e], *nexts = x->nexts + e * B;
     const sums s = sums_of(x, e);
-    REAL *trace = x->pre + e * B, *slow = x->pre_slow ? x->pre_slow + e * B : 0, up, down;
     if (x->pos) decay_row(x, e, x->waits[1]);
-    for (int32_t b = head; b >= 0; b = nexts[b]) trace[b] = x->nearest ? 1 : trace[b] + 1;
-    add_posts(x, e, t, x->starts[t], waiting);
     for (int32_t b = head; b >= 0; b = nexts[b]) {
-        const REAL *post = x->post + b * x->neurons;
-        amounts(x, x->rate_pre, x->triplet_pre, slow ? slow + b : 0, t * B + b, &up, &down);
-        add_row(s.up + b * s.next, up, post, x->width);
-        if (s.down) add_row(s.down + b * s.next, down, post, x->width);
-        if (slow) slow[b] = x->nearest ? 1 : slow[b] + 1;
+        REAL *trace = x->pre + e * B + b;
+        for (int64_t j = 0; j < x->posts; j++)
+            amounts(x, 0, j, trace, next, t * B + b, x->upward + j * B + b, x->downward + j * B + b);
+        count_spike(x->of_pre, x->pres, trace, next);
     }
+    add_posts(x, e, t, x->starts[t], waiting);
+    for (int32_t b = head; b >= 0; b = nexts[b])
+        for (int64_t j = 0; j < x->posts; j++) {
+            const REAL *post = x->post + (j * B + b) * x->neurons;
+            add_row(s.up + b * s.next, x->upward[j * B + b], post, x->width);
+            if (s.down) add_row(s.down + b * s.next, x->downward[j * B + b], post, x->width);
+        }
     if (x->pos) reward_row(x, e, t);
     else if (!x->direct) apply(x, e, 0, x->width);
     else if (x->bounded)
@@ -283,14 +322,14 @@ static int64_t sum_current(const online *x, int64_t t, int64_t b, int64_t rows)
 static int64_t note_spikes(const online *x, int64_t t, int64_t b, int64_t waiting)
 {
     const uint8_t *spikes = x->spikes + (t * x->batch + b) * x->neurons;
-    REAL *post = x->post + b * x->neurons;
-    REAL *slow = x->post_slow ? x->post_slow + b * x->neurons : 0;
+    const int64_t next = x->batch * x->neurons;
     for (int64_t n = 0; n < x->width; n++) {
         if (!spikes[n]) continue;
-        amounts(x, x->rate_post, x->triplet_post, slow ? slow + n : 0, t * x->batch + b,
-                x->raised + waiting, x->lowered + waiting);
-        post[n] = x->nearest ? 1 : post[n] + 1;
-        if (slow) slow[n] = x->nearest ? 1 : slow[n] + 1;
+        REAL *trace = x->post + b * x->neurons + n;
+        for (int64_t j = 0; j < x->pres; j++)
+            amounts(x, 1, j, trace, next, t * x->batch + b, x->raised + j * x->most + waiting,
+                    x->lowered + j * x->most + waiting);
+        count_spike(x->of_post, x->posts, trace, next);
         x->samples[waiting] = (int32_t)b;
         x->times[waiting] = (int32_t)t;
         x->columns[waiting++] = (int32_t)n;
@@ -301,7 +340,6 @@ static int64_t note_spikes(const online *x, int64_t t, int64_t b, int64_t waitin
 static void run_steps(const online *x)
 {
     const int64_t B = x->batch, E = x->inputs, N = x->neurons, width = x->width;
-    const REAL decay_post = (REAL)x->decay_post, decay_slow = (REAL)x->slow_post;
     const REAL decay_theta = (REAL)x->decay_theta;
     const REAL rise = (REAL)(x->theta_plus / (double)(B ? B : 1));
     int64_t waiting = 0;
@@ -314,9 +352,11 @@ static void run_steps(const online *x)
         }
         const int64_t first = x->starts[t] = (int32_t)waiting;
         for (int64_t b = 0; b < B; b++) {
-            for (int64_t n = b * N; n < b * N + width; n++) x->post[n] *= decay_post;
-            for (int64_t n = b * N; x->post_slow && n < b * N + width; n++)
-                x->post_slow[n] *= decay_slow;
+            for (int64_t j = 0; j < x->posts; j++) {
+                const REAL decay = (REAL)x->of_post[j].decay;
+                REAL *trace = x->post + (j * B + b) * N;
+                for (int64_t n = 0; n < width; n++) trace[n] *= decay;
+            }
             rows = sum_current(x, t, b, rows);
             integrate(x, x->v + b * N, x->hold + b * N, x->spikes + (t * B + b) * N);
             waiting = note_spikes(x, t, b, waiting);
@@ -341,32 +381,30 @@ static void *lend(char **memory, int64_t count, size_t size)
 static void run_columns(const void *task, int64_t begin, int64_t end, void *memory)
 {
     online x = *(const online *)task;
-    const int64_t first = begin * BLOCK, all = x.inputs * x.batch;
+    const int64_t first = begin * BLOCK, all = x.pres * x.inputs * x.batch;
     char *free = memory;
     x.width = (end * BLOCK < x.neurons ? end * BLOCK : x.neurons) - first;
-    REAL **own[] = {&x.weight, &x.v, &x.hold, &x.theta, &x.post, &x.post_slow, &x.pos, &x.neg};
+    REAL **own[] = {&x.weight, &x.v, &x.hold, &x.theta, &x.post, &x.pos, &x.neg};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (*own[i]) *own[i] += first;
     x.spikes += first;
     if (x.bias) x.bias += first;
     x.pre = memcpy(lend(&free, all, sizeof(REAL)), x.pre, (size_t)all * sizeof(REAL));
-    if (x.pre_slow)
-        x.pre_slow = memcpy(lend(&free, all, sizeof(REAL)), x.pre_slow, (size_t)all * sizeof(REAL));
     REAL **values[] = {&x.current, &x.up, &x.down};
     for (int i = 0; i < 3; i++)
         *values[i] = memset(lend(&free, x.width, sizeof(REAL)), 0, (size_t)x.width * sizeof(REAL));
-    x.raised = lend(&free, x.most, sizeof(REAL)), x.lowered = lend(&free, x.most, sizeof(REAL));
+    REAL **waiting[] = {&x.raised, &x.lowered}, **of_one[] = {&x.upward, &x.downward};
+    for (int i = 0; i < 2; i++) *waiting[i] = lend(&free, x.pres * x.most, sizeof(REAL));
+    for (int i = 0; i < 2; i++) *of_one[i] = lend(&free, x.posts * x.batch, sizeof(REAL));
     int32_t **places[] = {&x.samples, &x.columns, &x.times};
     for (int i = 0; i < 3; i++) *places[i] = lend(&free, x.most, sizeof(int32_t));
     int32_t **inputs[] = {&x.last, &x.rows, &x.heads};
     for (int i = 0; i < 3; i++) *inputs[i] = lend(&free, x.inputs, sizeof(int32_t));
-    x.nexts = lend(&free, all, sizeof(int32_t));
+    x.nexts = lend(&free, x.inputs * x.batch, sizeof(int32_t));
     x.starts = lend(&free, x.steps + 1, sizeof(int32_t));
     x.starts[0] = 0;
     run_steps(&x);
-    if (begin) return;
-    memcpy(x.pre_end, x.pre, (size_t)all * sizeof(REAL));
-    if (x.pre_slow) memcpy(x.pre_slow_end, x.pre_slow, (size_t)all * sizeof(REAL));
+    if (!begin) memcpy(x.pre_end, x.pre, (size_t)all * sizeof(REAL));
 }
 
 int run_online(const online *x, char *memory, int64_t size, int threads)

@@ -29,7 +29,7 @@ typedef struct {
     const int32_t *outputs;        /* [synapses], ascending in each row */
     REAL *weight;                  /* [synapses] */
     int64_t *places;               /* [E, parts + 1], where the parts of each row begin */
-    int64_t learns, nearest, block, blocks;
+    int64_t learns, nearest_pre, nearest_post, block, blocks;
     REAL *pre;      /* [parts, E], the presynaptic traces after the step `last` */
     int64_t *last;  /* [parts, E] */
     REAL *post;     /* [N], the postsynaptic traces */
@@ -189,7 +189,7 @@ static void learn(const network *x, const connection *c, int64_t t, const range 
     for (int64_t n = r->from; n < r->to; n++) {
         REAL trace = decay_post * c->post[n];
         if (spikes[n]) {
-            trace = c->nearest ? 1 : trace + 1;
+            trace = c->nearest_post ? 1 : trace + 1;
             for (int64_t b = first; b <= block; b++)
                 c->sums[b % c->blocks * N + n] += c->powers[t - b * c->block];
         }
@@ -202,7 +202,7 @@ static void learn(const network *x, const connection *c, int64_t t, const range 
     const uint8_t *arrived = arriving(x, c, t);
     for (int64_t e = next(arrived, 0, E); e < E; e = next(arrived, e + 1, E)) {
         REAL *pre = c->pre + r->part * E + e, trace = *pre * c->powers[1] + 1;
-        *pre = trace = c->nearest ? 1 : trace;
+        *pre = trace = c->nearest_pre ? 1 : trace;
         c->last[r->part * E + e] = t;
         change_row(row_of(x, c, e, r), trace, c->change, low, high);
     }
