@@ -43,7 +43,7 @@ def log_again(pl_module: Any, values: Mapping[str, Tensor]) -> bool:
 def in_new_fit() -> bool:
     """Returns whether a Trainer's fit that resumes no checkpoint runs this code."""
     # Lightning tells modules within a LightningModule neither of its fits nor of their checkpoints.
-    lightning = sys.modules.get("lightning.pytorch")
+    lightning: Any = sys.modules.get("lightning.pytorch")
     frame = None if lightning is None else sys._getframe()
     while frame is not None:
         trainer = frame.f_locals.get("self")

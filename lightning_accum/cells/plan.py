@@ -51,7 +51,8 @@ class CellPlan:
         self.modulators = modulators_of(self.rule)
         self.named = named_terms_of(connection, state)
         named = None not in self.named.values()
-        self.traces, self.forms = (1, dict[str, Known]()) if named else (2, None)
+        self.traces = 1 if named else 2
+        self.forms: dict[str, Known] | None = {} if named else None
         plain = self.options.backend == "auto" and not self.modulators and not self.prepares
         self.steps = StepPlanner(self.batch, self.named, plain)
         self._kinds: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity

@@ -173,7 +173,8 @@ def accumulate_terms(
     """Adds the changes of a window to an accumulator, as one contribution to each part."""
     for record in accumulator.records:
         accumulate_terms(record, changes, batch, vjp, backend, forms)
-    products, others = ([each for each in some if each.rate] for some in changes)
+    products = [each for each in changes.products if each.rate]
+    others = [each for each in changes.others if each.rate]
     if not (products or others):
         return
     device = products[0].operands[0].device.type if products else "cpu"

@@ -138,7 +138,8 @@ def owners(window: Window) -> Tensor | None:
         return (0.5 + (numbers * 0.6180339887) % 1).to(dtype).reshape(like.shape)
 
     def summed(values: Tensor) -> Tensor:  # for each entry, over the neurons that it leads to
-        return vjp.sum(values, distinct(pre), dtype)
+        found: Tensor = vjp.sum(values, distinct(pre), dtype)
+        return found
 
     each = summed(torch.ones_like(post, dtype=dtype))
     order = torch.arange(post.numel(), dtype=dtype, device=post.device)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -72,7 +71,7 @@ class Modulated(Change):
     reward: object = None
     modulator: str | None = None
 
-    rate: ClassVar[float] = 1.0
+    rate = 1.0
 
     @property
     def is_named(self) -> bool:

@@ -348,7 +348,7 @@ def _copies(
         **({"reward": (steps, batch)} if rewarded or waits else {}),
         **(dict.fromkeys(("pos", "neg"), (batch, size, inputs)) if waits else {}),
     }
-    given = {"raster": raster, "weight": weight, "bias": bias, "reward": reward}
+    given: dict[str, Any] = {"raster": raster, "weight": weight, "bias": bias, "reward": reward}
     given |= state._asdict()
     found = {}
     for name, shape in shapes.items():
@@ -374,7 +374,8 @@ def _detached(name: str, value: Any, shape: Sequence[int]) -> Tensor:
     check_tensors(**{name: value})
     found = tuple(value.shape)
     check_value(found == tuple(shape), name, found, f"of shape {tuple(shape)}")
-    return value.detach()
+    detached: Tensor = value.detach()
+    return detached
 
 
 def _set_constants(
