@@ -88,7 +88,7 @@ _BETWEEN_PARTS = {
         *("link", "compute_over", "begin", "check", "ending", "forget", "settle", "send"),
     },
     "callbacks": {"add_watcher", "prefix_in"},
-    "cells": {"check_params", "params_of", "use_updater"},
+    "cells": {"check_params", "default_events", "params_of", "use_updater"},
     "engine": {"expand", "is_named", "is_pair", "parse", "signals", "source", "with_data"},
     "nn": {"constant_threshold", "gradient"},
     "observe": {"events", "is_recording", "observe", "receive", "why_missing"},

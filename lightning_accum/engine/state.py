@@ -12,11 +12,18 @@ Scope: TypeAlias = Literal["sample", "neuron"]
 
 
 class StateKey(NamedTuple):
-    """Names one tensor that passes to the next window."""
+    """Names one tensor that passes to the next window.
 
-    scope: Scope  # `clear()` drops what belongs to samples, and keeps what belongs to neurons
-    kind: str  # the quantity, such as "pre cumulative trace"
-    setting: float = 0.0  # on which the quantity depends, such as a trace's decay per step
+    Args:
+        scope: ``"sample"`` for what ``clear()`` drops, ``"neuron"`` for what it keeps.
+        kind: the quantity, such as ``"pre cumulative trace"``; it begins with the parameter's name
+            if there is a value for each synapse.
+        setting: a number on which the quantity depends, such as a trace's decay per step.
+    """
+
+    scope: Scope
+    kind: str
+    setting: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.scope}:{self.kind}:{self.setting!r}"

@@ -111,7 +111,7 @@ class CustomChange(Change):
     """A change that is not a product of two signals; a subclass computes it in :meth:`parts`.
 
     Args:
-        size: how many samples there are.
+        size: how many samples there are, by which a mean divides.
     """
 
     rate = 1.0
@@ -121,7 +121,7 @@ class CustomChange(Change):
 
     @abstractmethod
     def parts(self, samples: slice, vjp: Any) -> Parts:
-        """Returns both parts of the change, summed over time and over some samples.
+        """Returns both parts of the change, not negative, summed over time and over some samples.
 
         Args:
             samples: the samples of the batch.
@@ -133,7 +133,7 @@ class CustomChange(Change):
         return self.parts(slice(None), vjp)
 
     def carry(self, vjp: Any) -> Mapping[StateKey, Tensor]:
-        """Returns what passes to the next window, beyond the traces of signals."""
+        """Returns what passes to the next window, as ``window.carried``, in addition to traces."""
         return {}
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -184,9 +185,10 @@ def _option(state: CellState, connection: nn.Module, batch: int) -> str:
         value, default = values[each.name], each.default
         if default is dataclasses.MISSING or value is default or value == default:
             continue
-        other: Any = dataclasses.replace(rule, **{each.name: default})  # type: ignore[type-var]
-        if _terms_of(CellState(other, state.options), connection, batch) is not None:
-            return f" with `{each.name} = {value!r}`"
+        with suppress(TypeError, ValueError):  # the other values may not allow the default
+            other: Any = dataclasses.replace(rule, **{each.name: default})  # type: ignore[type-var]
+            if _terms_of(CellState(other, state.options), connection, batch) is not None:
+                return f" with `{each.name} = {value!r}`"
     rates = [name for name in values if name.startswith("lr_")]
     zero = bool(rates) and not any(values[name] for name in rates)
     return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
