@@ -76,9 +76,7 @@ FORMS: dict[str, Make] = {
     "torch RAdam foreach": functools.partial(TORCH_RADAM, foreach=True),
     "torch RAdam loop": functools.partial(TORCH_RADAM, foreach=False),
     "RAdam": functools.partial(RAdam, lr=LR),
-    "RAdam compiled": functools.partial(RAdam, lr=LR, compile=True),
     "AdaBelief": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY),
-    "AdaBelief compiled": functools.partial(AdaBelief, lr=LR, weight_decay=DECAY, compile=True),
     **published(LR, DECAY),
 }
 # what has to end where
@@ -86,8 +84,6 @@ EQUAL = {
     "Adam": BASE,
     "AMSGrad": "torch AdamW amsgrad fused",
     "RAdam": "torch RAdam loop",
-    "RAdam compiled": "torch RAdam loop",
-    "AdaBelief compiled": "AdaBelief",
 }
 
 

@@ -1,4 +1,4 @@
-"""How much of the package a steady, ordinary batch passes through, and what one has to hold in the head."""
+"""How much of the package a steady batch passes through, and what one has to hold in the head."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from operator import is_, itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -26,8 +26,6 @@ _add, _add_, _sub, _neg, _sqrt = map(foreach, ("add", "add_", "sub", "neg", "sqr
 _mul_, _lerp_, _maximum_ = map(foreach, ("mul_", "lerp_", "maximum_"))
 _addcmul_, _addcdiv_ = map(foreach, ("addcmul_", "addcdiv_"))
 
-# Number of elements from which a compiled call is faster than seven operations.
-COMPILED = 1 << 14
 # Elements of a piece, which stays in the cache with all its columns and a work buffer.
 _PIECE = 1 << 17
 
@@ -165,30 +163,7 @@ def check_sizes(columns: lists.Columns) -> None:
             )
 
 
-def compiled_step(columns: lists.Columns, k: Coefficients, belief: bool) -> None:
-    """Steps large dense tensors of one device by compiled code, each in one pass over memory."""
-    run = _compiled(belief)
-    # In a tensor, other coefficients do not cause a recompilation.
-    numbers = torch.tensor(k, dtype=torch.float64, device=columns[0][0].device)
-    try:
-        for row in zip(*columns, strict=True):
-            param, grad, *moments = map(lists.flat_alias, row)
-            run(param, grad, moments, numbers)
-    finally:
-        count_versions(columns[0])
-
-
-@cache
-def _compiled(belief: bool) -> Callable[..., None]:
-    def run(param: Tensor, grad: Tensor, moments: list[Tensor], numbers: Tensor) -> None:
-        new = pure_pass(param, grad, moments, Coefficients(*numbers.unbind()), belief)
-        for old, value in zip((param, *moments), new, strict=True):
-            old.copy_(value)
-
-    return torch.compile(run, dynamic=True)
-
-
-Backend = Literal["fused", "listed", "compiled", "single"]
+Backend = Literal["fused", "listed", "single"]
 
 
 @dataclass
@@ -273,8 +248,6 @@ class StepGroup:
             if group["optimized_update"]:  # from ε added to √v to ε added to √v̂
                 eps /= (1.0 - group["betas"][1] ** step) ** 0.5
             fused_step(columns, [count] * len(self.params), group, rate, eps, self.staged)
-        elif self.backend == "compiled":
-            compiled_step(columns, k, belief)
         else:
             most = _PIECE if self.device.type == "cpu" else float("inf")
             if group["foreach"] is not None:

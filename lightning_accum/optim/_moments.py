@@ -87,7 +87,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     _warned_of_flips = False
     plan_options = (
         *GenericAdaptiveOptimizer.plan_options,
-        *("foreach", "fused", "compile", "amsgrad", "optimized_update"),
+        *("foreach", "fused", "amsgrad", "optimized_update"),
     )
 
     def __init__(
@@ -140,7 +140,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         check_options(group, *MomentOptimizer.plan_options, "degenerate_to_sgd", "rectify")
         check_rectifies(group)
         for other in ("differentiable", "foreach"):
-            for name in ("fused", "compile", "foreach") if group[other] else ():
+            for name in ("fused", "foreach") if group[other] else ():
                 if name != other:
                     value = group.get(name)
                     check_value(not value, name, value, f"left out where `{other} = True`")
@@ -223,10 +223,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             # A staged group has one step count; a captured step needs one for each parameter.
             if backend == "single" or (staged and group["capturable"]):
                 backend, staged = "single", False
-            else:
-                large = group.get("compile") and param.numel() >= kernels.COMPILED
-                if large and backend == "listed" and not staged:
-                    backend = "compiled"
             key = (backend, staged, own, param.device, param.dtype)
             found.setdefault(key, kernels.StepGroup(backend, staged, param.device, own)).add(
                 i, param, state
@@ -293,7 +289,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             warn_of_flips(type(self).__name__, group, rate)
         k = self._coefficients(group, terms, rate, step)
         # A backend that was asked for is used.
-        asked = members.backend == "compiled" or group.get("fused") or group["foreach"] is not None
+        asked = group.get("fused") or group["foreach"] is not None
         if (
             asked
             or not members.found

@@ -128,8 +128,6 @@ class RAdam(MomentOptimizer):
         optimized_update: whether ε is added to :math:`\sqrt v`, as above and in ``torch.optim``,
             or to :math:`\sqrt{\hat v}`, as in :class:`Adam`.
         degenerate_to_sgd: whether the first steps are those of momentum, rather than none.
-        compile: whether code that is compiled at the first step steps large tensors, in one pass
-            over memory; compilation takes seconds and needs a C++ compiler.
         **options: those of :class:`MomentOptions`.
 
     Example:
@@ -156,14 +154,11 @@ class RAdam(MomentOptimizer):
         weight_decay: float | WeightDecay = 0.0,
         optimized_update: bool = True,
         degenerate_to_sgd: bool = True,
-        *,
-        compile: bool = False,
         **options: Unpack[MomentOptions],
     ) -> None:
         own = {
             "optimized_update": optimized_update,
             "degenerate_to_sgd": degenerate_to_sgd,
-            "compile": compile,
         }
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
@@ -186,7 +181,6 @@ class AdaBelief(MomentOptimizer):
         amsgrad: whether the running maximum of :math:`s` replaces it.
         rectify: whether to step as :class:`RAdam` does, with :math:`s` for :math:`v`.
         degenerate_to_sgd: as for :class:`RAdam`, if ``rectify``.
-        compile: as for :class:`RAdam`.
         **options: those of :class:`MomentOptions`.
 
     Example:
@@ -216,14 +210,11 @@ class AdaBelief(MomentOptimizer):
         amsgrad: bool = False,
         rectify: bool = False,
         degenerate_to_sgd: bool = True,
-        *,
-        compile: bool = False,
         **options: Unpack[MomentOptions],
     ) -> None:
         own = {
             "amsgrad": amsgrad,
             "rectify": rectify,
             "degenerate_to_sgd": degenerate_to_sgd,
-            "compile": compile,
         }
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)

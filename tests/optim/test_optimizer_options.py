@@ -30,11 +30,9 @@ DEFAULTS = {
     optim.AdamWarmupCosineDecay: {**FUSED, "warmup": 0, "total_steps": 10_000},
     optim.RAdam: {
         **SHARED, "amsgrad": False, "optimized_update": True, "degenerate_to_sgd": True,
-        "compile": False,
     },
     optim.AdaBelief: {
         **SHARED, "eps": 1e-16, "amsgrad": False, "rectify": False, "degenerate_to_sgd": True,
-        "compile": False,
     },
 }  # fmt: skip
 
@@ -145,8 +143,6 @@ REFUSED = [
       for name in ADAM for other in ("foreach", "differentiable")),
     *((CASES[name], {"differentiable": True, "foreach": True}, ValueError, "`foreach = True`")
       for name in ADAM),
-    *((make, {"compile": True, other: True}, ValueError, "`compile = True`")
-      for make in (optim.RAdam, optim.AdaBelief) for other in ("foreach", "differentiable")),
     (optim.AdamWarmup, {"warmup": -1}, ValueError, r"0, or a number of steps of .* `warmup = -1`"),
     (optim.AdamWarmup, {"warmup": 0.1}, ValueError, r"of at least 1. Found `warmup = 0.1`"),
     (optim.Noam, {"warmup": 0}, ValueError, "a number of steps of at least 1. Found `warmup = 0`"),

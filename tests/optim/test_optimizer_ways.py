@@ -8,51 +8,7 @@ import torch
 from torch import nn
 
 from lightning_accum import optim
-from lightning_accum.optim._kernels import COMPILED
 from lightning_accum.sparse.tensor_lists import same_layout
-
-
-@pytest.mark.parametrize("make", [optim.RAdam, optim.AdaBelief])
-def test_a_compiled_pass_is_made_once(make):
-    sizes = ((COMPILED,), (129, 200), (64, 4, 8, 9), (7,))
-    extra = {"amsgrad": True, "eps": 1e-8} if make is optim.AdaBelief else {}
-    params, others = cases.parameters(shapes=sizes), cases.parameters(shapes=sizes)
-    decay = optim.WeightDecay(0.1, weight_decouple=False)
-    compiled = make(params, compile=True, maximize=True, weight_decay=decay, **extra)
-    plain = make(others, maximize=True, weight_decay=decay, **extra)
-    cases.run(compiled, params, 1)
-    cases.run(plain, others, 1)
-    # from momentum to the adaptive step, by other rates, of other sizes: the code stays
-    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    assert graphs > 0
-    for step in range(1, 9):
-        compiled.param_groups[0]["lr"] = plain.param_groups[0]["lr"] = 1e-3 / step
-        cases.run(compiled, params, 1, step)
-        cases.run(plain, others, 1, step)
-    more = [cases.parameters(seed=3, shapes=((2 * COMPILED + 5,),)) for _ in range(2)]
-    compiled.add_param_group({"params": more[0]})
-    plain.add_param_group({"params": more[1]})
-    cases.close(cases.run(compiled, more[0], 2), cases.run(plain, more[1], 2))
-    cases.close(params, others)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
-
-
-@pytest.mark.parametrize("make", [optim.RAdam, optim.AdaBelief])
-def test_it_is_made_once_for_shapes_of_any_kind(make):
-    torch.compiler.reset()
-    big = 2 * COMPILED
-    shapes = [
-        (big,), (big, 2), (big, 1), (1, big), (2, big, 1), (big, 2, 3), (big, 1, 1, 1),
-        (big, 2, 3, 3), (2, big, 1, 1), (1, 1, 1, 1, big), (big, 1, 2, 1, 2),
-    ]  # fmt: skip
-    params, others = cases.parameters(shapes=shapes), cases.parameters(shapes=shapes)
-    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    versions = [param._version for param in params]
-    cases.close(
-        cases.run(make(params, compile=True), params, 7), cases.run(make(others), others, 7)
-    )
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 1
-    assert all(p._version > v for p, v in zip(params, versions, strict=True))
 
 
 # ---------------------------------------------------------------------- layouts
