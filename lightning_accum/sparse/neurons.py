@@ -351,7 +351,7 @@ def _copies(
         **({"reward": (steps, batch)} if rewarded or waits else {}),
         **(dict.fromkeys(("pos", "neg"), (batch, size, inputs)) if waits else {}),
     }
-    given = {"raster": raster, "weight": weight, "bias": bias, "reward": reward}
+    given: dict[str, Any] = {"raster": raster, "weight": weight, "bias": bias, "reward": reward}
     given |= state._asdict()
     found = {}
     for name, shape in shapes.items():
@@ -372,7 +372,7 @@ def _copies(
     return found
 
 
-def _detached(name: str, value: Any, shape: Sequence[int]) -> Tensor:
+def _detached(name: str, value: Tensor, shape: Sequence[int]) -> Tensor:
     """Returns a tensor without its graph; an error unless it has a shape."""
     check_tensors(**{name: value})
     found = tuple(value.shape)

@@ -47,8 +47,9 @@ def pairs_of(rule: LoopTerms) -> PairSTDP | None:
     plain = plain and not any(trace.one for trace in traces)
     if not plain or any(term.own is not None for term in rule.terms):
         return None
-    rates = (sum(t.rate for t in rule.terms if t.on_post == post) for post in (True, False))
-    return PairSTDP(*rates, *(t.decay for t in traces), *(t.nearest for t in traces))
+    post, pre = (sum(t.rate for t in rule.terms if t.on_post == side) for side in (True, False))
+    (x, nearest_pre, _), (y, nearest_post, _) = traces
+    return PairSTDP(post, pre, x, y, nearest_pre, nearest_post)
 
 
 class SparseWeights(NamedTuple):
