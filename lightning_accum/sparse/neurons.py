@@ -377,7 +377,7 @@ def _copies(
     return found
 
 
-def _detached(name: str, value: Any, shape: Sequence[int]) -> Tensor:
+def _detached(name: str, value: Tensor, shape: Sequence[int]) -> Tensor:
     """Returns a tensor without its graph; an error unless it has a shape."""
     check_tensors(**{name: value})
     found = tuple(value.shape)
