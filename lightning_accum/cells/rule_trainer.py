@@ -114,6 +114,18 @@ class RuleTrainer(CellTrainer):
         self._plans: dict[str, CellPlan] = {}
         self._find_feedbacks()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        rule = self.__dict__.get("rule")
+        if rule is not None and name in (*vars(rule), *OPTIONS):
+            raise dataclasses.FrozenInstanceError(
+                f"`{name}` of a trainer of `{self.title}` should be given when it is made, or to"
+                " `register_cell` for one cell. Found it assigned afterwards, which would reach no"
+                f" cell: call `trainer.replace(cell, {name}=...)`, or, for a rate that changes in a"
+                " run, scale its updates, with `lr` and `lr_scheduler` of the CellTrainerCallback"
+                " or `lr` of an UpdateOptimizer."
+            )
+        super().__setattr__(name, value)
+
     # ------------------------------------------------------------------ cells
     def register_cell(self, name: str, cell: Cell, /, **overrides: Any) -> RegisteredCell:
         """Adds a cell with the monitors of its signals; the connection gets an updater.

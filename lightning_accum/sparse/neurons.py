@@ -362,6 +362,7 @@ def _copies(
     for name, shape in shapes.items():
         value = _detached(name, given[name], shape)
         value = value.movedim(-1, 0) if name in ("weight", "pos", "neg") else value
+        value = value != 0 if name == "raster" else value  # of which each byte is 0 or 1
         kind = torch.bool if name == "raster" else dtype
         found[name] = value.to("cpu", kind, memory_format=torch.contiguous_format, copy=True)
     for side, traces, width in ("pre", rule.pre, inputs), ("post", rule.post, size):
