@@ -32,30 +32,34 @@ typedef struct {
     int *wrong; /* receives whether a synapse that is visited is none, or leads to no neuron */
 } visits;
 
-/* Finds the synapses of a neuron; returns whether they are inside, and lead to neurons. */
+/* Finds the synapses of a neuron; returns whether they are inside. */
 static inline int visit(const visits *v, int64_t e, int64_t *begin, int64_t *end)
 {
-    const int64_t first = *begin = v->s.starts[e], last = *end = v->s.starts[e + 1];
-    int inside = 0 <= first && first <= last && last <= v->s.n;
-    uint32_t most = 0; /* beyond all others if an end is negative */
-    for (int64_t j = first; inside && j < last; j++)
-        most = (uint32_t)v->s.others[j] > most ? (uint32_t)v->s.others[j] : most;
-    inside = inside && (first == last || most < v->D);
-    if (!inside) __atomic_store_n(v->wrong, 1, __ATOMIC_RELAXED);
-    return inside;
+    *begin = v->s.starts[e];
+    *end = v->s.starts[e + 1];
+    return 0 <= *begin && *begin <= *end && *end <= v->s.n;
 }
+
+static void refuse(const visits *v) { __atomic_store_n(v->wrong, 1, __ATOMIC_RELAXED); }
 
 static void transmit_rows(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const visits *v = task;
+    const uint32_t ends = (uint32_t)(v->D < INT32_MAX ? v->D : INT32_MAX);
     for (int64_t k = begin; k < end; k++) {
         const int64_t stop = k + 1 < v->x.bags ? v->x.starts[k + 1] : v->x.n;
-        REAL *to = v->out + k * v->D;
+        const int32_t *restrict others = v->s.others;
+        const REAL *restrict from = v->from;
+        REAL *restrict to = v->out + k * v->D;
         memset(to, 0, (size_t)v->D * sizeof(REAL));
         for (int64_t i = v->x.starts[k], j, last; i < stop; i++) {
             const REAL share = v->x.shares ? v->x.shares[i] : 1;
-            if (!visit(v, v->x.places[i], &j, &last)) return;
-            for (; j < last; j++) to[v->s.others[j]] += share * v->from[j];
+            if (!visit(v, v->x.places[i], &j, &last)) return refuse(v);
+            for (; j < last; j++) {
+                const uint32_t other = (uint32_t)others[j];
+                if (other >= ends) return refuse(v);
+                to[other] += share * from[j];
+            }
         }
     }
 }
@@ -76,6 +80,7 @@ int transmit_events(const int32_t *starts, const int32_t *columns, const REAL *s
 static void sum_neurons(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const visits *v = task;
+    const uint32_t ends = (uint32_t)(v->D < INT32_MAX ? v->D : INT32_MAX);
     for (int64_t k = 0; k < v->x.bags; k++) {
         const int64_t stop = k + 1 < v->x.bags ? v->x.starts[k + 1] : v->x.n;
         const REAL *row = v->from + k * v->D;
@@ -85,8 +90,12 @@ static void sum_neurons(const void *task, int64_t begin, int64_t end, void *memo
             const REAL share = v->x.shares ? v->x.shares[i] : 1;
             const int32_t *restrict others = v->s.others;
             REAL *restrict out = v->out;
-            if (!visit(v, e, &j, &last)) return;
-            for (; j < last; j++) out[j] += share * row[others[j]];
+            if (!visit(v, e, &j, &last)) return refuse(v);
+            for (; j < last; j++) {
+                const uint32_t other = (uint32_t)others[j];
+                if (other >= ends) return refuse(v);
+                out[j] += share * row[other];
+            }
         }
     }
 }
