@@ -350,17 +350,12 @@ def test_a_rule_of_a_callback_is_rejected():
     host.release()
 
 
-class Doubled(la.STDP):
-    def terms(self, window):
-        return [*super().terms(window)] * 2
-
-
 OTHERS = {"pairing": "reduced", "trace_mode": "nearest"}
 
 
 @turns("rule, connection, options, words", [
     (RuleTrainer(la.STDP(0.1, -0.1, **OTHERS)), Linear(2, 1), {}, "`pairing = 'reduced'`"),
-    (RuleTrainer(Doubled(0.02, -0.01)), Linear(2, 1), {}, "no `Doubled`"),
+    (RuleTrainer(la.Oja(0.1)), Linear(2, 1), {}, "no `Oja`"),
     (RuleTrainer(la.STDP(0.0, 0.0)), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
     (RuleTrainer(la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0))), Linear(2, 1), {},
      "`reward = Neuromod"),

@@ -13,12 +13,18 @@ from lightning_accum.sparse import neurons
 from lightning_accum.sparse.eprop import MOST_CLASSES, Folding, Potential, fold_steps
 from lightning_accum.sparse.event_sums import Rows, multiply_events, outer_sum_into
 from lightning_accum.sparse.events import Events, SpikeRows
-from lightning_accum.sparse.neurons import NeuronState, PairSTDP, SpikingNeurons
-from lightning_accum.sparse.recurrent import SparseGroup, SparseWeights, can_run_recurrent
+from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
+from lightning_accum.sparse.recurrent import (
+    PairSTDP,
+    SparseGroup,
+    SparseWeights,
+    can_run_recurrent,
+)
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 pytestmark = needs_kernel
 T, B, E, N, CLASSES = 6, 2, 4, 5, 3
+PAIR = PairSTDP(0.1, -0.1, 0.9, 0.9, False, False)
 EVENTS = Events(torch.ones(T * B, E, dtype=torch.bool))
 FOLD = (0.9, 0.3, 0.8)
 NEURONS = (0.9, 0.0, 1.0, 0.95, 0.1)
@@ -59,7 +65,7 @@ def surrogate(current, weights, v, adaptation, spiked, membrane, limits, raster)
 
 def recurrent(inputs, past, v, hold, theta, outputs, starts, weight, pre, post, delay=2):
     group = SparseGroup(SpikingNeurons(0.9, 0.0, 1.0, 0), NeuronState(v, hold, theta))
-    own = 0, 0, delay, starts, outputs, weight, PairSTDP(0.1, -0.1, 0.9, 0.9, False), pre, post
+    own = 0, 0, delay, starts, outputs, weight, PAIR, pre, post
     return can_run_recurrent(inputs, past, [group], [SparseWeights(*own)])
 
 
