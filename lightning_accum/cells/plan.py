@@ -143,7 +143,7 @@ def _check_same_steps(
         raise ValueError(
             f"Neurons of cell `{name}` should return `[T, B, ...]` for a rule with `time_dim=0`."
             f" Found {post.ndim} dimensions: if they are called once per step, with `[B, ...]`,"
-            " give the rule `time_dim=None`; else give them the missing dimension with"
+            " give the trainer `time_dim=None`; else give them the missing dimension with"
             " `unsqueeze`."
         )
     if pre.shape[:2] != post.shape[:2]:
@@ -179,7 +179,7 @@ def _why_apart(pre: Tensor, post: Tensor, time_dim: int | None) -> str:
     if len(pre) == len(post) and time_dim == 0:
         return (
             "with `time_dim=0`, modules should take and return `[T, B, ...]`: if they are called"
-            " once per step, with `[B, ...]`, give the rule `time_dim=None`."
+            " once per step, with `[B, ...]`, give the trainer `time_dim=None`."
         )
     if time_dim == 0 and len(pre) == math.prod(post.shape[:2]):
         return (

@@ -105,7 +105,7 @@ def learning_signal(
     if not (isinstance(error, Tensor) and led and alike):
         last = "classes" if by_class else ", ".join(map(str, shape))
         mend = (
-            "call the rule as `rule(error=...)`, or give the callback"
+            "call the trainer as `trainer(error=...)`, or give the callback"
             ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
         )
         if each and given[:2] == [batch, steps] != lead:

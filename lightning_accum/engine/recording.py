@@ -57,7 +57,7 @@ class Given(Mapping[str, Any]):
             return self.every[name]
         raise KeyError(
             f"The rule should be called with `{name}`, which its terms read from `window.inputs`."
-            f" Found {sorted(self.every)}: call `rule({name}=...)`, or read it by"
+            f" Found {sorted(self.every)}: call `trainer({name}=...)`, or read it by"
             f" `window.inputs.get({name!r})` if it may be left out."
         )
 
@@ -146,7 +146,7 @@ def given_value(name: str, value: object, steps: int, batch: int) -> float | Ten
         return value
     how = "give a number for each sample of the window"
     if value is None:
-        how = f"call the rule as `rule({name}=...)`, or give the callback `input_keys=('{name}',)`"
+        how = f"call the trainer as `trainer({name}=...)`, or give the callback `input_keys=('{name}',)`"
     elif shape is None:
         how = f"convert it, `torch.as_tensor({name})`"
     elif shape == (batch, steps):
@@ -154,7 +154,7 @@ def given_value(name: str, value: object, steps: int, batch: int) -> float | Ten
     elif len(shape) == 2 and shape[1] == batch:
         how = f"give only what belongs to the window's steps ({steps}), as by"
         how += (
-            f" `rule({name}={name}[t : t + {steps}])` in a loop, or call the rule once, after all"
+            f" `trainer({name}={name}[t : t + {steps}])` in a loop, or call the rule once, after all"
         )
         how += " steps"
     raise ValueError(

@@ -76,8 +76,8 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
         )
     if not x.records:
         return (
-            "The rule is in evaluation mode, in which nothing is recorded: leave out `rule.eval()`,"
-            " or call `rule.train()` before the batches that should be learned; to freeze a cell,"
+            "The rule is in evaluation mode, in which nothing is recorded: leave out `trainer.eval()`,"
+            " or call `trainer.train()` before the batches that should be learned; to freeze a cell,"
             " call `eval()` on its modules instead."
         )
     for side, module in zip(("connection", "neuron"), x.modules or (), strict=False):
@@ -110,7 +110,7 @@ def evaluated(c: CellFacts, x: Context) -> str | None:
     how = (
         "call `step()` on the FabricCellTrainer after each batch"
         if x.by == "loop"
-        else "call `rule()` after each batch, or add a CellTrainerCallback to the Trainer"
+        else "call `trainer()` after each batch, or add a CellTrainerCallback to the Trainer"
     )
     return (
         f"`{x.title}` should be called to learn from cell `{c.name}`. Found"
@@ -225,7 +225,7 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
             return None
         clear = " before `updater.clear()` or `del`" if p.accumulator.cleared else ""
         return (
-            f"Call `rule.update()` after `rule()`{clear}, on one rule for all batches; or add a"
+            f"Call `trainer.update()` after `trainer()`{clear}, on one rule for all batches; or add a"
             " CellTrainerCallback to the Trainer."
         )
     if x.by == "loop":

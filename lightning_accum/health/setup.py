@@ -70,7 +70,7 @@ def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str
         return (
             f"{where} [{samples}, {size}, ...], which its rule takes as {samples} samples in a"
             f" single step, and the loader's batches have {size} samples: if it takes whole"
-            " sequences, pass `time_dim=0` to the rule."
+            " sequences, pass `time_dim=0` to the trainer."
         )
     return ""
 

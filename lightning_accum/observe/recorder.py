@@ -205,7 +205,7 @@ class SpikeCheck:
             "look for NaN in the data, in the weights, and in what else the module is given."
             if found != found
             else "is a neuron's output missing in between? If input is meant to be real-valued,"
-            " such as that of `ShortTermPlasticity`, pass `graded_input=True` to the rule: if it"
+            " such as that of `ShortTermPlasticity`, pass `graded_input=True` to the trainer: if it"
             " learns from an error or a gradient, values count, and otherwise every value but 0 is"
             " a spike; or use a rate-based rule."
         )

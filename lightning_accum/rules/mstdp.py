@@ -18,7 +18,7 @@ class MSTDP(Rule):
                  + \eta_\text{pre}\, x_\text{post}(t)\, s_\text{pre}(t) \right]
 
     with spikes :math:`s`, their traces :math:`x` and a reward :math:`r`. A negative reward swaps
-    potentiation and depression. Pass the reward to the call, ``rule(reward=...)``, or give the
+    potentiation and depression. Pass the reward to the call, ``trainer(reward=...)``, or give the
     callback ``input_keys``. It is a number, a tensor ``[B]`` with a reward for each sample, or
     ``[T, B]`` with one for each step and sample.
 

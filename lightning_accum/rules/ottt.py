@@ -55,7 +55,7 @@ class OTTT(GradientRule):
     divides the loss by ``accumulate_grad_batches``, and so this rule's change. The rule records the
     gradient by a :class:`~lightning_accum.observe.GradientMonitor`. It cannot know the scale of a
     ``GradScaler`` in a loop of your own: divide the change by it,
-    ``rule.update(scale=1 / scaler.get_scale())``, in every step.
+    ``trainer.update(scale=1 / scaler.get_scale())``, in every step.
 
     A spike also acts in later steps, through the memory of the spiking layer above. With
     ``tc_next``, the rule follows this effect too, and is OTPE; with

@@ -147,7 +147,7 @@ class Upsampling(Net):
 
 def test_fields_of_a_transposed_convolution_come_neuron_by_neuron(tmp_path):
     net = Upsampling()
-    use = callback(Hebb(0.01), cells={"up": CellSpec("up", "up")})
+    use = callback(RuleTrainer(Hebb(0.01)), cells={"up": CellSpec("up", "up")})
     found = fit(net, tmp_path, use, UpdatePictures(1, most=2), batches=1, log_every_n_steps=1)
     expected = scaled(net.up.weight.detach()[:, 0])  # of the first neuron, by input
     two = image(found.Images("fields/up/weight")[0])
