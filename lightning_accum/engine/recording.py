@@ -146,16 +146,14 @@ def given_value(name: str, value: object, steps: int, batch: int) -> float | Ten
         return value
     how = "give a number for each sample of the window"
     if value is None:
-        how = f"call the trainer as `trainer({name}=...)`, or give the callback `input_keys=('{name}',)`"
+        how = f"call `trainer({name}=...)`, or give the callback `input_keys=('{name}',)`"
     elif shape is None:
         how = f"convert it, `torch.as_tensor({name})`"
     elif shape == (batch, steps):
         how = f"time is its first dimension, so call `{name}.transpose(0, 1)`"
     elif len(shape) == 2 and shape[1] == batch:
         how = f"give only what belongs to the window's steps ({steps}), as by"
-        how += (
-            f" `trainer({name}={name}[t : t + {steps}])` in a loop, or call the rule once, after all"
-        )
+        how += f" `trainer({name}={name}[t : t + {steps}])` in a loop, or call it once, after all"
         how += " steps"
     raise ValueError(
         f"Argument `{name}` should be a number, or a tensor [B] or [T, B] of shape [{batch}] or"

@@ -122,7 +122,7 @@ def single_steps(c: CellFacts) -> Iterator[str]:
             "Modules get time as their first dimension (`time_dim=0`), which had one entry: call"
             " `x.transpose(0, 1)` if a loader gives the batch first,"
             if c.h.get("time_dim") == 0
-            else "Run all steps of a sample in one batch, pass `time_dim=0` to the trainer if modules"
+            else "Run all steps of a sample in one batch, pass `time_dim=0` to it if modules"
             " are called once per sequence,"
         )
         yield (

@@ -76,8 +76,8 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
         )
     if not x.records:
         return (
-            "The rule is in evaluation mode, in which nothing is recorded: leave out `trainer.eval()`,"
-            " or call `trainer.train()` before the batches that should be learned; to freeze a cell,"
+            "The trainer is in evaluation mode, in which nothing is recorded: leave out `eval()`, or"
+            " call its `train()` before the batches that should be learned; to freeze a cell,"
             " call `eval()` on its modules instead."
         )
     for side, module in zip(("connection", "neuron"), x.modules or (), strict=False):
@@ -225,7 +225,7 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
             return None
         clear = " before `updater.clear()` or `del`" if p.accumulator.cleared else ""
         return (
-            f"Call `trainer.update()` after `trainer()`{clear}, on one rule for all batches; or add a"
+            f"Call `trainer.update()` after `trainer()`{clear}, one for all batches; or add a"
             " CellTrainerCallback to the Trainer."
         )
     if x.by == "loop":

@@ -423,7 +423,7 @@ class Health(Events):
             text = (
                 f"`{self._title}` should be called and applied by the CellTrainerCallback"
                 " or FabricCellTrainer that it was given to. Found that its changes were also"
-                " applied by hand: leave out `trainer()` and `trainer.update()`, because they miss the"
+                " applied by hand: leave out `trainer()` and `trainer.update()`, which miss the"
                 " `lr`, the schedule and the statistics of the host."
             )
             self.say("", "setup", text)

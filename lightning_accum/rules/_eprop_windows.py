@@ -152,7 +152,7 @@ def owners(window: Window) -> Tensor | None:
             "Argument `carry` should be False for a connection whose neurons share weights, such"
             " as a convolution: the eligibility of each does not fit the weight. Found"
             f" `carry = True` for `{window.name}` of shape {list(window.param.shape)}, with entries"
-            " that lead to several neurons: make the trainer with `carry=False`, and call it once for"
+            " that lead to several neurons: make the trainer with `carry=False`, and call it for"
             " each sequence."
         )
     return found

@@ -19,7 +19,7 @@ class DeltaRule(ThirdFactorRule):
     :math:`\delta_k(t) = \partial E / \partial y_k(t)`, this is gradient descent,
     :math:`\Delta W = -\eta\, \partial E / \partial W`.
 
-    Pass the error to the rule's call, ``trainer(error=error)``. A callback passes the entries of what
+    Pass the error to the trainer, ``trainer(error=error)``. A callback passes the entries of what
     ``training_step`` returns that its ``input_keys`` name. The error has shape ``[T, B, classes]``,
     or ``[B, classes]`` if it is the same in all steps. It is that of each sample, not divided by
     the size of the batch.

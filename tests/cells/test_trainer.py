@@ -342,7 +342,7 @@ def test_compiled_modules_are_recorded_as_others_are(story):
     lengths = []
     for compiles in (False, True):
         torch.compiler.reset()
-        net, rule = nn.Sequential(nn.Linear(2, 1), nn.ReLU()), la.Hebb(0.1)
+        net, rule = nn.Sequential(nn.Linear(2, 1), nn.ReLU()), la.RuleTrainer(la.Hebb(0.1))
         run = torch.compile(net, backend="eager") if compiles else net
         do = {
             "call": lambda run=run: run(torch.ones(1, 2)),
