@@ -67,6 +67,11 @@ class Rule(ABC):
                 f"`{cls.__name__}` should leave `{name}` to its trainer, `RuleTrainer(rule,"
                 f" {name}=...)`. Found it among the attributes of the class: leave it out."
             )
+        for name in {"__init__", "__post_init__"} & {*vars(cls)}:
+            raise TypeError(
+                f"`{cls.__name__}` should list its hyperparameters as fields, `lr: float = 0.1`,"
+                f" and check them in `check(self)`. Found `{name}`, which a rule has already."
+            )
         for name, annotation in known.items():  # `tc = 10.0` gives a field another default
             if name in vars(cls) and name not in own:
                 own[name] = annotation

@@ -76,8 +76,8 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
         )
     if not x.records:
         return (
-            "The trainer is in evaluation mode, in which nothing is recorded: leave out `eval()`, or"
-            " call its `train()` before the batches that should be learned; to freeze a cell,"
+            "The trainer is in evaluation mode, in which nothing is recorded: leave out `eval()`,"
+            " or call its `train()` before the batches that should be learned; to freeze a cell,"
             " call `eval()` on its modules instead."
         )
     for side, module in zip(("connection", "neuron"), x.modules or (), strict=False):

@@ -286,7 +286,7 @@ class SparseLinear(Updatable, CheckedState):
         """Computes what :meth:`replace` does, of other weights if they are given; changes nothing.
 
         Raises:
-            ValueError: if ``removed`` does not fit.
+            ValueError: if ``removed`` or the weights do not fit.
             MemoryError: if there is too little memory for both sets of synapses.
         """
         check_tensors(removed=removed)
@@ -296,6 +296,10 @@ class SparseLinear(Updatable, CheckedState):
                 f"Argument `removed` should be booleans of shape {list(self.weight.shape)}, one for"
                 f" each synapse. Found {removed.dtype} of shape {list(removed.shape)}."
             )
+        weight = self.weight if weight is None else weight
+        check_tensors(weight=weight)
+        should = f"of shape {list(removed.shape)}, a value for each synapse"
+        check_value(weight.shape == removed.shape, "weight", list(weight.shape), should)
         _check_memory(len(removed), _REPLACE_BYTES)
         kept = removed.logical_not().nonzero().flatten()
         keys, count = self.keys().index_select(0, kept), len(removed) - len(kept)
@@ -309,7 +313,7 @@ class SparseLinear(Updatable, CheckedState):
             new = value.new_zeros(*value.shape[:-1], count)
             return torch.cat((value.index_select(-1, kept), new), -1).index_select(-1, order)
 
-        moved, values = move(self.weight if weight is None else weight), [self.weight.grad]
+        moved, values = move(weight), [self.weight.grad]
         for optimizer in optimizers:
             values += optimizer.state.get(self.weight, {}).values()
         calls = [partial(self.weight.copy_, moved)]

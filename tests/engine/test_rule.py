@@ -94,6 +94,19 @@ def test_an_option_of_running_is_not_a_field(name):
             type("Bad", (la.Rule,), members)
 
 
+@turns("name", ["__init__", "__post_init__"])
+def test_a_rule_has_no_constructor_of_its_own(name):
+    with pytest.raises(TypeError, match=rf"`Bad` should list .* `check\(self\)`. Found `{name}`"):
+        type("Bad", (la.Rule,), {name: lambda self: None})
+
+
+def test_a_hyperparameter_is_not_assigned_to_a_trainer():
+    trainer = RuleTrainer(la.STDP(0.1, -0.1))
+    for name in ("lr_post", "dt"):
+        with pytest.raises(FrozenInstanceError, match=rf"`{name}` of a trainer of `STDP`.*replace"):
+            setattr(trainer, name, 0.5)
+
+
 def layer():
     made = la.Serial(nn.Linear(2, 2, bias=False), nn.Identity())
     nn.init.ones_(made.connection.weight)
