@@ -135,7 +135,7 @@ class Function(Stage, nn.Module):
 
 
 def as_stage(function: Callable[..., Any]) -> Stage:
-    """Returns what is called as a stage."""
+    """Returns the callable of a stage."""
     return function if isinstance(function, Stage) else Function(function)
 
 

@@ -43,8 +43,8 @@ class Activity(NamedTuple):
     """The activity of a cell's neuron in a window."""
 
     window: Tensor  # the output of the neuron in this process, `[T, B, ...]`
-    counts: Tensor  # the number of spikes of each neuron, `[N]`, summed over world.processes
-    slots: int  # the number of steps times samples, summed over world.processes
+    counts: Tensor  # the number of spikes of each neuron, `[N]`, summed over processes
+    slots: int  # the number of steps times samples, summed over processes
 
 
 def activities(host: CellHost) -> dict[str, Activity]:

@@ -335,7 +335,7 @@ def short_trace(values: Tensor, decay: float, mode: TraceMode, before: Tensor | 
 def _decays(
     decay: float, steps: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Returns what is left of each step's values in each later one, and of those before all."""
+    """Returns the decay from each step to each later one, and from before the first to each."""
     with torch.inference_mode(False):
         now = torch.arange(1.0, steps + 1, dtype=torch.float64, device=device)
         ago = (now.unsqueeze(1) - now).clamp_(min=0.0)

@@ -182,7 +182,7 @@ class _State:
     kept: int = 0  # batches in a row that it began in its own state
     name: str = ""  # of a tensor in this state
     rests: list[Tensor] = field(default_factory=list)  # whether tensors of others are at rest
-    given: int = 0  # batches in a row that it was given the state that it had returned
+    given: int = 0  # batches in a row that it began with the state that it had returned
     # What its last call returned. It is kept, so that its memory does not become that of others.
     returned: list[tuple[Tensor, float]] = field(default_factory=list)
 

@@ -33,7 +33,7 @@ class StepBuffer:
         self._whole = 0  # how many steps such spikes have, if they are a sequence
         self.expected: ExpectedEvents | None = None
         self.is_held = False  # whether the memory belongs to someone else
-        self.copies = False  # whether the module that uses spikes did not find their events
+        self.copies = False  # whether sequences are copied, as nobody finds their events
         self._version: float | None = None  # of such memory
 
     @property

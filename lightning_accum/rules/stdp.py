@@ -133,7 +133,7 @@ class _SinglePairs(CustomChange):
         return up, down, x, y
 
     def parts(self, samples: slice, vjp: Any) -> Parts:
-        """Returns each sum as the part that its rate selects."""
+        """Returns both parts: a sum belongs to the part that the sign of its rate selects."""
         found: list[Tensor | None] = [None, None]
         for rate, total in zip((self.rule.lr_post, self.rule.lr_pre), self.sums, strict=False):
             if rate:

@@ -1,3 +1,3 @@
-"""Code written for speed, all of it private: spike indices, buffers, and the cost model."""
+"""Code written for speed, all of it private: spike indices, gathers, and the compiled kernel."""
 
 __all__: list[str] = []

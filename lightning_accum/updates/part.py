@@ -161,7 +161,7 @@ class Part:
 
     @property
     def stacked(self) -> StackedProducts | None:
-        """What :meth:`hold` was given, as long as nothing has changed since."""
+        """The products that :meth:`hold` was given, unless the part has changed since."""
         found = self._stacked
         if found is None or self.count != (1 if self._deferred else 0):
             return None

@@ -443,7 +443,7 @@ class Updater(CheckedState):
         self.events.applied(self, names, scale)
 
     def gradients(self) -> tuple[dict[str, Tensor], list[partial[Any]]]:
-        """Returns what is pending as gradients of a descent, and calls that consume it."""
+        """Returns pending changes as gradients, of the opposite sign, and calls that drop them."""
         targets = self._targets(self.names, {}, {})
         fns = [(t.name, fn) for t in targets for fn in self._constraints.of(t.name)]
         if fns:

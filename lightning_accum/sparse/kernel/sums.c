@@ -1,4 +1,4 @@
-/* Sums over events, for one dtype, REAL. compiled.py checks shapes, dtypes and memory of every
+/* Sums over events, for one dtype, REAL. event_sums.py checks shapes, dtypes and memory of every
    argument; what an index holds is checked here. */
 
 #include <stdint.h>
