@@ -106,12 +106,11 @@ class Decision(Local):
 
     def learn(self, times: Tensor, labels: Tensor, lr: float = 0.2) -> None:
         """Sees each image ten times, at rates that fall to an eighth."""
-        rule = DeltaRule(lr)
         slower = {"lr_scheduler": partial(ExponentialLR, gamma=0.8), "lr_interval": "epoch"}
         options = {"batch_size": 10, "epochs": EPOCHS, "input_keys": ["error"], **slower}
         self.lif.inhibition = FirstOfEachDigit()
         options |= {"time_dim": 0, "batch_reduction": "sum"}
-        see(self, rule, CellSpec("fc", "lif"), times, labels, **options)
+        see(self, DeltaRule(lr), CellSpec("fc", "lif"), times, labels, **options)
         self.lif.inhibition = WinnerTakeAll(STEPS)
 
     def accuracy(self, times: Tensor, labels: Tensor) -> float:

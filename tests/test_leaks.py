@@ -66,7 +66,10 @@ def test_the_hooks_go_with_training_mode_the_cell_and_the_trainer():
     rule = learner(model)
     for mode in (False, True, False, True):
         rule.train(mode)
-        assert hooks(model) == 2 * mode
+        assert hooks(model) == 2  # which pass nothing on in evaluation mode
+        model(torch.ones(2, 3))
+        assert rule.recorded_steps("cell") == mode
+        rule.clear()
     other = learner(model)
     for mode in (True, False):
         train(model, rule.train(mode))
@@ -92,9 +95,9 @@ def test_an_exception_in_a_forward_leaves_no_more_hooks_and_one_bad_window():
         with pytest.raises(ValueError, match="as often as each other"):
             rule()
         train(model, rule)
-    rule.eval()
-    assert hooks(model) == 0
     assert updater.weight.empty
+    rule.del_cell("cell")
+    assert hooks(model) == 0
 
 
 def test_copies_of_a_model_do_not_feed_the_original_and_can_be_copied_on():

@@ -89,14 +89,17 @@ class _Learner:
             modes = ["nearest" if trace.nearest else "cumulative" for trace in traces]
             each = enumerate(zip(traces, modes, strict=True))
             keys[side] = [
-                (trace_key(side, t.decay, mode), at in read and t.decay > 0 and not t.one)
-                for at, (t, mode) in each
+                (trace_key(side, t.decay, mode), at in read and t.passes) for at, (t, mode) in each
             ]
         if tc is not None:
             rates = [term.rate for term in of.terms]
             for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
                 keys[part] = [(eligibility_key("weight", part, tc), used)]
         return keys
+
+    def of_side(self, side: str) -> Sequence[online.LoopTrace]:
+        """Returns the traces of a side."""
+        return self.terms.pre if side == "pre" else self.terms.post
 
     def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Any]:
         """Returns what the last window left, by name; zeros for nothing, or of other samples."""
@@ -326,7 +329,12 @@ def _run_populations(
         if (learns := learners.get(ends)) is not None:
             increment_version(weights.weight)
             pre = of[ends[0]][len(past) - delay : len(spikes) - delay]
-            left = {side: [getattr(weights, side).unsqueeze(0)] for side in ("pre", "post")}
+            ends_of = {"pre": weights.pre, "post": weights.post}
+            left = {
+                side: [value.unsqueeze(0) for _ in learns.of_side(side)]
+                for side, value in ends_of.items()
+                if value is not None
+            }
             learns.finish(rule, pre, of[ends[1]][len(past) :], {}, left)
     dtype = inputs.dtype if inputs.is_floating_point() else like.dtype
     kinds = [neuron.spike_dtype or dtype for neuron in neurons]
@@ -343,8 +351,12 @@ def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurr
     found = recurrent.SparseWeights(source, target, layer.delays[ends], *index, weight)
     if learner is None:
         return found
-    left = learner.left(1, layer.sizes[ends[0]], layer.sizes[ends[1]], weight)
-    pre, post = (left[side][0][0].to(weight.dtype, copy=True) for side in ("pre", "post"))
+    sizes = [layer.sizes[end] for end in ends]
+    left = learner.left(1, *sizes, weight)
+    pre, post = (  # zeros for a side without a trace
+        (left[side] or [weight.new_zeros(1, size)])[0][0].to(weight.dtype, copy=True)
+        for side, size in zip(("pre", "post"), sizes, strict=True)
+    )
     return found._replace(
         rule=recurrent.pairs_of(learner.terms), limits=learner.limits, pre=pre, post=post
     )

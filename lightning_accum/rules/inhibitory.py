@@ -1,5 +1,7 @@
 """Spike-timing-dependent plasticity of inhibitory synapses."""
 
+from typing import ClassVar
+
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.rule import Rule
@@ -41,6 +43,9 @@ class InhibitorySTDP(Rule):
     Source:
         Vogels et al. 2011, doi:10.1126/science.1211095.
     """
+
+    w_min: ClassVar[float] = 0.0
+    """The least weight that makes sense, as weights count the strength of inhibition."""
 
     lr: float
     target_rate: float = 5.0

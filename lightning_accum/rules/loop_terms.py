@@ -77,10 +77,12 @@ def _trace(signal: Signal, side: str) -> LoopTrace | None:
     if signal.weights is not None or signal.shifted:
         return None
     if signal.source.side in _ONE[side]:
-        return LoopTrace(1.0, one=True)
+        return LoopTrace(1.0, one=True, passes=False)
     if signal.source.side != side:
         return None
-    return LoopTrace(signal.decay or 0.0, signal.decay is not None and signal.mode == "nearest")
+    if signal.decay is None:
+        return LoopTrace(0.0, passes=False)
+    return LoopTrace(signal.decay, signal.mode == "nearest")
 
 
 def _place(trace: LoopTrace, known: list[LoopTrace]) -> int:

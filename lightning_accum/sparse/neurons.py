@@ -199,6 +199,7 @@ class LoopTrace(NamedTuple):
     decay: float  # factor by which it shrinks in a step; 0: only the spikes of this step count
     nearest: bool = False  # whether a spike sets it to one, instead of adding one
     one: bool = False  # whether it is one in every step, whatever spikes
+    passes: bool = True  # whether its values pass to the next sequence; else it begins anew
 
 
 class LoopTerm(NamedTuple):

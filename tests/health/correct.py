@@ -64,7 +64,7 @@ def without_batch(net, x, i):
 
 
 correct("one sample without a batch", net=lambda: p.Net(nn.ReLU(), nn.Linear(p.INPUTS, p.OUTPUTS)),
-    step=without_batch, rule=lambda net: la.Oja(0.01), advice=())
+    step=without_batch, rule=p.of(la.Oja, 0.01, time_dim=None), advice=())
 TRIPLETS = p.of(la.TripletSTDP, 0.0005, 0.001, -0.004, -0.001)
 correct("triplets", rule=TRIPLETS)
 correct("weight-dependent STDP", rule=p.of(la.WeightDependentSTDP, 0.002, -0.01),

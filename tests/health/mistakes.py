@@ -58,7 +58,7 @@ mistake("linear is called with the weight", "error", "`enc`", "connection", erro
     step=functional)
 mistake("the model is in evaluation mode", "recorded", "`enc`", "evaluation mode",
     prepare=lambda net, rule: net.eval())
-mistake("the rule is in evaluation mode", "recorded", "`enc`", "rule", "evaluation mode",
+mistake("the rule is in evaluation mode", "recorded", "`enc`", "trainer", "evaluation mode",
     on={"batch": lambda net, rule, i: rule.eval()})
 mistake("clear() before the rule", "recorded", "`enc`", "clear()",
     on={"ran": lambda net, rule, i: rule.clear()})

@@ -11,7 +11,7 @@ EPOCHS = 30
 
 @pytest.fixture(scope="module")
 def rates():
-    return science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0)
+    return science.learn(science.RULES["MSTDPET"], EPOCHS, seed=0)
 
 
 def test_learns(rates):
@@ -27,14 +27,14 @@ def test_knew_nothing_before(rates):
 
 
 def test_the_sign_of_the_reward_decides(rates):
-    other = science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0, rewards=-science.XOR)
+    other = science.learn(science.RULES["MSTDPET"], EPOCHS, seed=0, rewards=-science.XOR)
     _, right, left, both = xor.final(other).tolist()
     assert both > 1.5 * max(right, left)
     assert both > 4 * xor.final(rates)[3]
 
 
 def test_shuffled_rewards_teach_nothing():
-    rates = science.learn(science.RULES["MSTDPET"](), EPOCHS, seed=0, shuffled=True)
+    rates = science.learn(science.RULES["MSTDPET"], EPOCHS, seed=0, shuffled=True)
     assert not xor.learned(rates)
 
 
@@ -47,8 +47,8 @@ def test_shuffled_rewards_teach_nothing():
 def test_rewarded_spikes_increase_and_punished_ones_decrease(
     example, epochs, seed, more, less, name
 ):
-    make = example.RULES[name]
-    first, *_, last = example.learn(make(), epochs, seed=seed, rewards=torch.ones(4))
+    rule = example.RULES[name]
+    first, *_, last = example.learn(rule, epochs, seed=seed, rewards=torch.ones(4))
     assert last.sum() > more * first.sum()
-    first, *_, last = example.learn(make(), epochs, seed=seed, rewards=-torch.ones(4))
+    first, *_, last = example.learn(rule, epochs, seed=seed, rewards=-torch.ones(4))
     assert last.sum() < less * first.sum()
