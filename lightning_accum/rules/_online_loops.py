@@ -351,7 +351,7 @@ def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurr
     found = recurrent.SparseWeights(source, target, layer.delays[ends], *index, weight)
     if learner is None:
         return found
-    sizes = [layer.sizes[end] for end in ends]
+    sizes = layer.sizes[ends[0]], layer.sizes[ends[1]]
     left = learner.left(1, *sizes, weight)
     pre, post = (  # zeros for a side without a trace
         (left[side] or [weight.new_zeros(1, size)])[0][0].to(weight.dtype, copy=True)
