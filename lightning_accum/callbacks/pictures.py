@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 from re import escape
-from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -38,7 +37,6 @@ _CHARTS_OF_ACTIVITY = {
     "firing rate": "activity/{cell}/firing_rate",
     "silent neurons": "activity/{cell}/silent_share",
 }
-_NONE = SimpleNamespace()
 
 
 class UpdatePictures(Callback):

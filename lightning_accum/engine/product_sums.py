@@ -10,7 +10,7 @@ and everything that multiplies one raster of spikes adds up before the raster is
 """
 
 from collections.abc import Sequence
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -20,7 +20,7 @@ from lightning_accum.engine.products import Product, Side
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.functional.traces import TraceMode, reverse_trace, trace
+from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import Scratch
@@ -314,32 +314,6 @@ def widest(products: Sequence[Product]) -> torch.dtype:
     """Returns the dtype in which all products are computed, float32 or wider."""
     dtypes = (side.dtype for product in products for side in product.operands)
     return reduce(torch.promote_types, dtypes, torch.float32)
-
-
-def short_trace(values: Tensor, decay: float, mode: TraceMode, before: Tensor | None) -> Tensor:
-    """Returns a trace over few steps; the plain form is :func:`~.functional.traces.trace`."""
-    before = None if before is None or before.shape != values.shape[1:] else before.to(values)
-    steps = len(values)
-    if mode == "nearest":
-        return trace(values, decay, mode, before, values.dtype)
-    if steps == 1:
-        return values if before is None else torch.add(values, before, alpha=decay)
-    powers, left = _decays(decay, steps, values.dtype, values.device)
-    found = powers @ values.view(steps, -1)
-    if before is not None:
-        found.addr_(left, before.view(-1))
-    return found.view(values.shape)
-
-
-@lru_cache(64)
-def _decays(
-    decay: float, steps: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Returns the decay from each step to each later one, and from before the first to each."""
-    with torch.inference_mode(False):
-        now = torch.arange(1.0, steps + 1, dtype=torch.float64, device=device)
-        ago = (now.unsqueeze(1) - now).clamp_(min=0.0)
-        return (decay**ago).tril_().to(dtype), (decay**now).to(dtype)
 
 
 def _plain(factor: Side, dtype: torch.dtype) -> Tensor:

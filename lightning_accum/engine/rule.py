@@ -144,11 +144,6 @@ def fields_of(rule: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(rule) if dataclasses.is_dataclass(rule) else ()
 
 
-def values_of(rule: Rule) -> dict[str, Any]:
-    """Returns the hyperparameters of a rule by name."""
-    return {each.name: getattr(rule, each.name) for each in fields_of(rule)}
-
-
 def rates_in(values: Mapping[str, object]) -> dict[str, object]:
     """Returns the hyperparameters that are learning rates: ``lr``, and each ``lr_...``."""
     return {name: value for name, value in values.items() if _is(name, "lr")}

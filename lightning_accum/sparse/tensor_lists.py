@@ -33,13 +33,6 @@ def flat_view(tensor: Tensor) -> Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
-def flat_alias(tensor: Tensor) -> Tensor:
-    """Returns :func:`flat_view` without a base, for whose every shape torch would recompile."""
-    alias = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    start, size = tensor.storage_offset(), tensor.numel()
-    return alias.set_(tensor.untyped_storage(), start, (size,), (1,))
-
-
 # Parameters, gradients, first and second moments, and their maxima if there are any.
 Columns = Sequence[list[Tensor]]
 
