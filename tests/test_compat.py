@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import runpy
 import sys
 from types import FunctionType
@@ -343,6 +344,7 @@ def test_known_keywords():
 
 
 def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
+    gc.collect()  # hooks of other tests' objects go with these
     one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     assert not of_torch.step_is_watched(one)
     for register in (

@@ -49,7 +49,11 @@ class CellPlan:
         self.unit_dim = unit_dim_of(connection)
         self.batch = reduction(self.options.batch_reduction)
         self.modulators = modulators_of(self.rule)
-        self.named = named_terms_of(connection, state)
+        # at a rate of 0 nothing is learned, and no trace passes on: as in the compiled loop
+        self.named = {
+            param: [term for term in terms if term.rate] or terms if terms else terms
+            for param, terms in named_terms_of(connection, state).items()
+        }
         named = None not in self.named.values()
         self.traces = 1 if named else 2
         self.forms: dict[str, Known] | None = {} if named else None

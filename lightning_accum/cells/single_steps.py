@@ -157,7 +157,7 @@ class StepPlanner:
     ) -> None:
         self.next: NextStep | None = None
         changes = named.get("weight") if suits and batch.adds and len(named) == 1 else None
-        every = [change for change in changes or () if change.rate]
+        every = changes or ()
         self._terms = [each for each in every if isinstance(each, Term) and each.is_pair]
         self._suits = len(self._terms) == len(every) > 0
         self._averages, self._in_a_row = batch.averages, 0

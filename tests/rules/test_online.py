@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from compiled import threads
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from trainers import trainer_of
@@ -122,6 +122,17 @@ def same_everywhere(ours, plain):
 
 @pytest.mark.filterwarnings("ignore::lightning_accum.LocalLearningWarning")  # without spikes
 @settings(max_examples=40)
+@example(  # a rate of 0, of which no trace passes on
+    (1, 1, 1, 1),
+    0.0,
+    (0.003, 0.0),
+    la.TripletSTDP,
+    "number",
+    {},
+    {"inhibition": None},
+    BOUNDS[0],
+    True,
+)
 @given(
     shape=st.tuples(*(st.integers(1, most) for most in (20, 4, 20, 9))),
     share=st.sampled_from([0.0, 0.05, 0.4, 1.0]),

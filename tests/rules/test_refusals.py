@@ -368,9 +368,9 @@ def fed(neurons=NEURONS):
 
 
 WRONG = {
-    "none": (fed, None, r"Found NoneType: call the rule as `rule\("),
+    "none": (fed, None, r"Found NoneType: call the trainer as `trainer\("),
     "nothing for neurons": (eprop, None, r"\[T, B, 5\] or \[B, 5\].* Found NoneType"),
-    "a number": (eprop, 0.5, "Found float: call the rule"),
+    "a number": (eprop, 0.5, "Found float: call the trainer"),
     "swapped": (fed, error(BATCH, STEPS, CLASSES),
                 r"\[3, 7, 2\]: time is its first dimension, so call `error.transpose\(0, 1\)`"),
     "too few": (eprop, error(STEPS - 1, BATCH, NEURONS), r"with 7 steps .*\[6, 3, 5\]"),
@@ -488,7 +488,7 @@ TERMS = [
     (lambda w: Term(1.0, w.pre.trace(20.0), w.post), "`window.pre` and `window.post` exchanged"),
     (lambda w: Term(1.0, w.post.values().mean(0), w.pre), r"\(2, 4\) for `post` and \(6, 2, 4\)"),
     (lambda w: Term(1.0, w.post, w.pre.trace(20.0, "added")), "`mode` should be .* = 'added'"),
-    (lambda w: Term(w.inputs["new"], w.post, w.pre), r"with `new`.* Found \[\]: call `rule\(new"),
+    (lambda w: Term(w.inputs["new"], w.post, w.pre), r"with `new`.* Found \[\]: call `trainer\(n"),
     *(
         (lambda w, f=factor, s=side: Term(1.0, **{"post": w.post, "pre": w.pre.trace(20.0),
                                                   s: {"post": w.post, "pre": w.pre}[s] * f}), words)

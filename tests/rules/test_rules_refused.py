@@ -50,7 +50,7 @@ def run(one, other):
 
 
 REWARDS = {
-    "missing": (None, r"call the rule as `rule\(reward=\.\.\.\)`, or"),
+    "missing": (None, r"call `trainer\(reward=\.\.\.\)`, or"),
     "word": ("good", "convert it"),
     "list": ([1.0, 1.0], r"convert it, `torch.as_tensor\(reward\)`"),
     "array": (np.ones(2), r"convert it, `torch.as_tensor\(reward\)`"),
@@ -58,7 +58,7 @@ REWARDS = {
     "batch": (torch.ones(3), "give a number for each sample"),
     "swapped": (torch.ones(2, 4), r"time is its first dimension, so call `reward.transpose"),
     "too long": (
-        torch.ones(9, 2), r"give .* steps \(4\), as by `rule\(reward=reward\[t : t \+ 4\]\)`"
+        torch.ones(9, 2), r"give .* steps \(4\), as by `trainer\(reward=reward\[t : t \+ 4\]\)`"
     ),
     "fits the second cell": (torch.ones(3, 2), r"give only .* window's steps \(4\)"),
     "fits the first cell": (torch.ones(4, 2), r"give only .* window's steps \(3\)"),
