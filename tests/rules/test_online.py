@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from trainers import trainer_of
 from turns import turns
+from values import unpacked
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer
@@ -114,9 +115,9 @@ def compiled(monkeypatch):
 
 def same_everywhere(ours, plain):
     """Compares weights, neurons, traces and counts."""
-    for one, two in zip(ours[1].state_dict().items(), plain[1].state_dict().items(), strict=True):
-        torch.testing.assert_close(one[1], two[1], rtol=1e-10, atol=1e-12)
-    states = [each[0].state_dict() for each in (ours, plain)]
+    layers = [unpacked(each[1]) for each in (ours, plain)]
+    torch.testing.assert_close(*layers, rtol=1e-10, atol=1e-12)
+    states = [unpacked(each[0]) for each in (ours, plain)]
     torch.testing.assert_close(*states, rtol=1e-10, atol=1e-12)
 
 
@@ -195,7 +196,7 @@ def test_the_family_runs_in_the_loop_in_both_dtypes_and_any_threads(
     with threads(3):
         assert torch.equal(found, learn_online(*pairs[2], x, **given))
     for one, other, again in zip(*pairs, strict=True):
-        torch.testing.assert_close(one.state_dict(), other.state_dict())
+        torch.testing.assert_close(unpacked(one), unpacked(other))
         torch.testing.assert_close(one.state_dict(), again.state_dict(), rtol=0, atol=0)
     assert compiled == [why is None] * 2
 
@@ -325,7 +326,7 @@ def test_updates_come_after_every_few_steps_each_with_its_own_reward(kind, every
         twin(**{name: each[at : at + every] for name, each in given_.items()})
         twin.update()
     assert torch.equal(found, torch.cat(expected))
-    torch.testing.assert_close(layer.state_dict(), other.state_dict())
+    torch.testing.assert_close(unpacked(layer), unpacked(other))
     for shape, found in ((2, 10), r"Found \[2, 10\]"), ((9, 2), r"or \[10, 2\]. Found \[9, 2\]"):
         if given_:
             with pytest.raises(ValueError, match=rf"`reward` should be a number.* {found}"):

@@ -12,6 +12,7 @@ from test_online import NEURONS, step_by_step
 from torch import nn
 from trainers import trainer_of
 from turns import turns
+from values import unpacked
 
 import lightning_accum as la
 from lightning_accum.nn import (
@@ -139,7 +140,7 @@ def test_the_loop_equals_calls_step_by_step(
             if library(torch.float64):
                 assert why_step_by_step(*pairs[0], x) is None
             assert torch.equal(learn_online(*pairs[0], x), step_by_step(*pairs[1], x))
-            for states in ([each[i].state_dict() for each in pairs] for i in range(2)):
+            for states in ([unpacked(each[i]) for each in pairs] for i in range(2)):
                 torch.testing.assert_close(*states, rtol=1e-10, atol=1e-12)
 
 
