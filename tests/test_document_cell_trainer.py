@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from monitors import IN, OUT, hooks
 from torch import nn
-from watching import IN, OUT, hooks
 
 from lightning_accum import Cell, CellTrainer, Clamp, Layer, attach_updater
 from lightning_accum.observe import OutputMonitor, StateMonitor, WindowRecorder

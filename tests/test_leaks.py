@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 import torch
+from monitors import hooks
 from torch import nn
-from watching import hooks
 
 from lightning_accum import (
     STDP,

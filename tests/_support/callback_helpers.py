@@ -10,10 +10,10 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from monitors import hooks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watching import hooks
 
 from lightning_accum import STDP, CellSpec, Rule
 from lightning_accum.callbacks import CellTrainerCallback

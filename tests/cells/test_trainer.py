@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from monitors import COPIES, OUT, hooks
 from rasters import layer, learned, raster, show
 from torch import nn
 from turns import turns
-from watching import COPIES, OUT, hooks
 
 import lightning_accum as la
 from lightning_accum.callbacks import FabricCellTrainer

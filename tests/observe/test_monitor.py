@@ -7,11 +7,11 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from monitors import COPIES, hooks
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from turns import turns
 from values import by_pickle
-from watching import COPIES, hooks
 
 from lightning_accum import observe
 from lightning_accum.observe import OutputMonitor, WindowRecorder, unobserved
