@@ -333,12 +333,10 @@ CASES = {
         f"Accumulator, {name}": Case(partial(accumulator, fn), accumulate)
         for name, fn in {"sum": "sum", "amax": "amax", "own": middle}.items()
     },
-    "Updater": Case(gate, update),
-    "Updatable": Case(Gate, forward((2, 2))),
+    "Updater": Case(gate, update), "Updatable": Case(Gate, forward((2, 2))),
     "Clamp": Case(lambda: constrained(la.Clamp(0.2, 0.8)), update),
     "Normalize": Case(lambda: constrained(la.Normalize(1.0)), update),
-    "Latest": Case(Latest, observe_),
-    "WindowRecorder": Case(observe.WindowRecorder, observe_),
+    "Latest": Case(Latest, observe_), "WindowRecorder": Case(observe.WindowRecorder, observe_),
     "InputMonitor": Case(lambda: monitored(observe.InputMonitor, ""), watch, watch_anew),
     "OutputMonitor": Case(lambda: monitored(observe.OutputMonitor, ""), watch, watch_anew),
     "StateMonitor": Case(lambda: monitored(observe.StateMonitor, "running_var"), watch, watch_anew),
@@ -426,7 +424,7 @@ CASES = {
     },
     "CustomAccumulator": Case(Product, lambda accumulator, i: accumulator(rand(i, 2))),
     "Source": Case(piped, send),
-}
+}  # fmt: skip
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {"LocalLearningWarning", "show_versions",
