@@ -69,18 +69,16 @@ class Mode(NamedTuple):
 
 
 MODES = {
-    "a window": Mode((9, 5)),
-    "a window by events": Mode((90, 40), layers.Linear),
+    "a window": Mode((9, 5)), "a window by events": Mode((90, 40), layers.Linear),
     "single steps": Mode((9, 5), layers.Linear, steps=1),
-    "windows of a few steps": Mode((9, 5), steps=4),
-    "plain": Mode((9, 5), backend="plain"),
+    "windows of a few steps": Mode((9, 5), steps=4), "plain": Mode((9, 5), backend="plain"),
     "sparse": Mode((90, 40), lambda *size, bias: layers.SparseLinear(*size, 0.2, bias=bias)),
     "sparse, by step": Mode(
         (9, 5), lambda *size, bias: layers.SparseLinear(*size, 0.5, bias=bias), steps=1
     ),
     "a convolution": Mode((3, 4), lambda *size, bias: layers.Conv1d(*size, 3, bias=bias)),
     "online": Mode((9, 5), layers.Linear, online=True),
-}
+}  # fmt: skip
 STEPS, BATCH = 24, 3
 FOLDERS = {ROOT / name for name in ("engine", "cells", "sparse", "updates")}
 CALLED_BY_RULES = {
