@@ -156,13 +156,13 @@ def test_what_belongs_to_a_synapse_stays_with_it(reduction):
         optimizer.step()
 
     def seen():
-        parts = {f"{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.pos]}
-        parts |= {f"-{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.neg]}
-        carried = rule.state_of("cell").carried
+        shape, carried, parts = sparse.weight.shape, rule.state_of("cell").carried, {}
+        for n, each in enumerate((updater, other)):
+            parts |= {f"pos {n}": each.weight.pos, f"neg {n}": each.weight.neg}
         parts |= {str(k): v for k, v in carried.items() if k.kind.startswith("weight ")}
         for n, optimizer in enumerate(optimizers):
             state = optimizer.state[sparse.weight].items()
-            parts |= {f"{n} {k}": v for k, v in state if v.shape == sparse.weight.shape}
+            parts |= {f"{n} {k}": v for k, v in state if getattr(v, "shape", ()) == shape}
         parts |= {"weight": sparse.weight.detach(), "grad": sparse.weight.grad}
         assert len(parts) == 4 + 2 + 2 + 3 + 2
         return {name: matrix(sparse, each) for name, each in parts.items()}

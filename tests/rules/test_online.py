@@ -237,12 +237,14 @@ def watched(layer):
     return rule
 
 
-def test_a_rule_in_evaluation_mode_does_not_watch_the_layer():
-    layer = layer_of(5, LIF(3), 3)
+def test_a_rule_in_evaluation_mode_does_not_watch_the_layer_and_is_told():
+    layer, x = layer_of(5, LIF(3), 3), raster(6, 2, 5).double()
     rule, resting = learner_of(layer), learner_of(layer)
-    assert "else watches" in str(why_step_by_step(rule, layer, raster(6, 2, 5).double()))
+    assert "else watches" in str(why_step_by_step(rule, layer, x))
     resting.eval()
-    assert why_step_by_step(rule, layer, raster(6, 2, 5).double()) is None
+    assert why_step_by_step(rule, layer, x) is None
+    with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
+        learn_online(resting, layer, x)
 
 
 def recorded(layer):
@@ -325,14 +327,6 @@ def test_a_reward_that_does_not_fit_is_refused_as_step_by_step(compiled, reward)
     with pytest.raises((ValueError, la.NonFiniteUpdateError)):
         learn_online(rule, layer, raster(10, 2, 5, density=0.9).double(), reward=reward)
     assert compiled == [False]
-
-
-def test_a_rule_in_evaluation_mode_is_told():
-    layer = layer_of(3, LIF(2), 2)
-    rule = learner_of(layer)
-    rule.eval()
-    with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
-        learn_online(rule, layer, raster(5, 1, 3).double())
 
 
 def test_a_rule_of_a_callback_is_rejected():

@@ -3,6 +3,7 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rasters import learned
 from torch import nn
 
 import lightning_accum as la
@@ -71,23 +72,14 @@ def test_an_average_is_kept_where_a_window_does_not_ask_for_it():
 
 
 def test_homeostasis_takes_whatever_comes_in():
-    model, rule = linear(2, 3), RuleTrainer(Homeostasis(0.1, 500.0))
-    rule.register_cell("cell", model.cell)
-    model.connection(torch.tensor([[0.3, -2.0]]).double())
-    model.neuron(torch.tensor([[1.0, 0.0, 1.0]]).double())
-    rule()
-    change = get_updater(model.connection).weight.update(model.connection.weight)
+    pre, post = torch.tensor([[[0.3, -2.0]]]), torch.tensor([[[1.0, 0.0, 1.0]]])
+    change = learned(RuleTrainer(Homeostasis(0.1, 500.0)), pre.double(), post.double())
     assert torch.allclose(change, torch.tensor([[-0.05], [0.05], [-0.05]]).double().expand(3, 2))
 
 
 def test_of_equals_the_first_wins():
-    model, rule = linear(2, 30), RuleTrainer(WTAHebb(1.0))
-    nn.init.ones_(model.connection.weight)
-    rule.register_cell("cell", model.cell)
-    model(torch.tensor([[2.0, 3.0]]).double())
-    rule()
-    pending = get_updater(model.connection).weight
-    assert torch.equal(pending.pos.any(1).nonzero().flatten(), torch.tensor([0]))
+    change = learned(RuleTrainer(WTAHebb(1.0)), torch.full((1, 1, 2), 3.0), torch.ones(1, 1, 30))
+    assert torch.equal(change.any(1).nonzero().flatten(), torch.tensor([0]))
 
 
 def test_competition_shows_nan_to_the_policy():
