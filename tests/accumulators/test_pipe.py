@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from turns import turns
 
 from lightning_accum import accumulators
 from lightning_accum.accumulators import Except, List, Max, Mean, Pipe, Select, Source, Split, Sum
@@ -95,6 +96,9 @@ def test_without_an_accumulator_every_item_runs_through():
     assert_close([float(pipe(item)) for item in steps()], [1.0, math.e, math.e**2])
     assert kept.values == [0.0, 1.0, 2.0]
     assert pipe.end() is None
+    squared = Select(pred=1, target=2) ** accuracy() ** 2**1  # a power with a number stays one
+    found = [float(squared(item)) for item in steps()]
+    assert_close(found, [value**2 for value in accuracies(steps())])
 
 
 def test_a_source_feeds_every_pipe_and_every_fork():
@@ -110,13 +114,6 @@ def test_a_source_feeds_every_pipe_and_every_fork():
     assert best.values == [1.0, 1.0]
     assert largest.values == [2.0, 1.0]
     assert batches.values == [10, 8]
-
-
-def test_a_power_with_a_number_stays_a_power():
-    squared = Select(pred=1, target=2) ** accuracy() ** 2**1
-    assert_close(
-        [float(squared(item)) for item in steps()], [value**2 for value in accuracies(steps())]
-    )
 
 
 def test_functions_and_modules_are_stages():
@@ -158,6 +155,10 @@ def test_split_after_an_accumulator_gives_each_the_result():
     assert pipe.run(steps((1,))) == 1.0
     assert first.values == second.values == [0.5, 1.0, 0.0]
     assert best.values == [0.5, 1.0, 1.0]
+    found = []  # also of several selected items
+    pipe = Mean() ** (lambda value: (value, 2)) ** Select(a=0, b=1)
+    (pipe ** Split(lambda a, b: found.append((float(a), b)))).run([1.0, 3.0])
+    assert found == [(2.0, 2)]
 
 
 def test_a_second_accumulator_counts_iterations():
@@ -171,8 +172,8 @@ def test_a_second_accumulator_counts_iterations():
     assert kept.values[-1] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("selected", "stage", "expected"),
+@turns(
+    "selected, stage, expected",
     [
         ({"a": 0, "b": 1}, operator.sub, 6),
         ({"b": 1, "a": 0}, operator.sub, -6),
@@ -221,27 +222,14 @@ def test_what_is_no_stage_is_refused(wrong):
             wrong ** Select(a=0)
 
 
-def test_an_empty_iteration_ends_in_nan():
-    kept = Kept()
-    pipe = Select(loss=0) ** Mean() ** kept
+def test_the_parts_of_a_pipe_move_with_it_and_an_empty_iteration_ends_in_nan():
+    pipe = Select(value=0) ** nn.Linear(2, 2) ** Mean() ** Max()
     with pytest.warns(UserWarning, match=r"`Mean.compute` was called before any value"):
         assert pipe.run([]).isnan()
-
-
-def test_the_parts_of_a_pipe_move_with_it():
-    pipe = Select(value=0) ** nn.Linear(2, 2) ** Mean() ** Max()
     pipe((torch.ones(2),))
     pipe.to("meta")
     assert pipe.stages[2].total.is_meta
     assert pipe.stages[3].extreme.is_meta
-
-
-def test_a_split_passes_several_selected_items_on():
-    found = []
-    pipe = Mean() ** (lambda value: (value, 2)) ** Select(a=0, b=1)
-    pipe = pipe ** Split(lambda a, b: found.append((float(a), b)))
-    pipe.run([1.0, 3.0])
-    assert found == [(2.0, 2)]
 
 
 # ---------------------------------------------------------------------------- the source's example

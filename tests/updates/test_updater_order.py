@@ -4,6 +4,7 @@ import copy
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -144,7 +145,7 @@ class Run:
     def outer(self, part, rows, boolean):
         posts, pres = [self.rand(n, 6) for n in rows], [self.rand(n, 8) for n in rows]
         pres = [pre > 0.4 for pre in pres] if boolean else pres
-        rates, acc = [0.1 * (i + 1) for i in range(len(rows))], self.updater.weight
+        rates, acc = [np.float64(0.1 * (i + 1)) for i in range(len(rows))], self.updater.weight
         acc.accumulate_outer(posts, pres, rates, negative=part == "neg")
         if rows:
             products = zip(posts, pres, rates, strict=True)
