@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import weakref
 
 import pytest
@@ -12,6 +13,14 @@ from turns import turns
 from values import by_file, by_pickle
 
 from lightning_accum.optim import Adam, AdamWarmup, GenericAdaptiveOptimizer, WeightDecay
+
+
+class L1(WeightDecay):
+    """The document's example of another decay."""
+
+    def __call__(self, param, grad, group):
+        return grad + group["weight_decay"] * param.sign()
+
 
 BUILTINS = (int, float, bool, str, type(None))
 
@@ -237,14 +246,6 @@ def test_a_capturable_step_counts_in_a_tensor(make_own):
     assert {type(resumed.state[p]["step"]) for p in params} == {int}
 
 
-# ---------------------------------------------------------------------- by the document
-class L1(WeightDecay):
-    """The document's example of another decay."""
-
-    def __call__(self, param, grad, group):
-        return grad + group["weight_decay"] * param.sign()
-
-
 # ---------------------------------------------------------------------- weight decay
 @turns("options", [{}, {"foreach": True}, {"capturable": True}])
 @pytest.mark.parametrize("name", OWN)
@@ -335,11 +336,11 @@ def test_an_optimizer_by_the_template_takes_its_own_steps(decay):
     optimizer = Template([weight], 0.5, decay)
     expected, mean = 2.0, 0.0
     for step in range(1, 6):
-        weight.grad = torch.tensor([1.0 / step], dtype=torch.float64)
-        optimizer.step()
         slope = 1.0 / step
+        weight.grad = torch.tensor([slope], dtype=torch.float64)
+        optimizer.step()
         if type(decay) is L1:
-            slope += 0.1 * (expected > 0) - 0.1 * (expected < 0)
+            slope += math.copysign(0.1, expected)
         elif decay is not None and decay.weight_decouple:
             expected *= 1 - 0.5 * 0.1
         elif decay is not None:
@@ -350,7 +351,7 @@ def test_an_optimizer_by_the_template_takes_its_own_steps(decay):
         assert optimizer.state[weight]["step"] == step
 
 
-def test_a_step_that_a_subclass_defines_is_the_one_that_is_taken():
+def test_a_step_and_a_rate_that_a_subclass_defines_are_those_that_are_taken():
     class Clipped(Adam):
         def step_param(self, state, group, grad, param):
             super().step_param(state, group, grad.clamp(-0.01, 0.01), param)
@@ -362,6 +363,10 @@ def test_a_step_that_a_subclass_defines_is_the_one_that_is_taken():
         def step_param(self, state, group, grad, param):
             state["seen"].add_(grad)
             param.sub_(group["lr"] * state["seen"].sign())
+
+    class Halved(Adam):
+        def rate(self, group, step):
+            return group["lr"] / 2
 
     params, others = parameters(), parameters()
     optimizer, other = Clipped(params, eps=0.1), Adam(others, eps=0.1)
@@ -377,15 +382,7 @@ def test_a_step_that_a_subclass_defines_is_the_one_that_is_taken():
     run(optimizer, params, 1)
     close(params, [k - 0.25 * p.grad.sign() for p, k in zip(params, kept, strict=True)])
     assert {*optimizer.state[params[0]]} == {"seen"}
-    again = Signs(parameters())
-    again.load_state_dict(optimizer.state_dict())
-
-
-@pytest.mark.parametrize("options", [{}, {"capturable": True}, {"foreach": True}])
-def test_a_rate_that_a_subclass_defines_is_the_one_that_is_used(options):
-    class Halved(Adam):
-        def rate(self, group, step):
-            return group["lr"] / 2
-
-    params, others = parameters(), parameters()
-    close(run(Halved(params, **options), params), run(Adam(others, lr=5e-4), others))
+    Signs(parameters()).load_state_dict(optimizer.state_dict())
+    for options in ({}, {"capturable": True}, {"foreach": True}):
+        params, others = parameters(), parameters()
+        close(run(Halved(params, **options), params), run(Adam(others, lr=5e-4), others))

@@ -5,19 +5,18 @@ import gc
 import sys
 import tracemalloc
 import weakref
-from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import Probe, hooks, trainer
+from interrupts import PACKAGE, Interrupts, ends
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.tuner import Tuner
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import lightning_accum
 from lightning_accum import STDP, CellSpec, Clamp, RuleTrainer, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._cell_trainer_host import CellHost
@@ -25,7 +24,6 @@ from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 
-PACKAGE = str(Path(lightning_accum.__file__).parent)
 BROKEN = set()
 REFERENCES = {}  # by the weights at the beginning
 
@@ -234,42 +232,6 @@ def test_a_stage_that_fails(name, at, tmp_path):
 
 
 # ---------------------------------------------------------------------------- line by line
-class Interrupts:
-    """Raises when the n-th line of the package runs, or of one place; a trace function."""
-
-    def __init__(self, n=sys.maxsize, error=KeyError, at=None):
-        self.left, self.error, self.place, self.at = n, error, at, at and at[0]
-        self.seen = {}
-        self.where = None
-
-    def __call__(self, frame, event, arg):
-        file = frame.f_code.co_filename
-        return self.line if file.startswith(PACKAGE) and self.at in (None, file) else None
-
-    def line(self, frame, event, arg):
-        place = frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno
-        if event == "line":
-            self.seen.setdefault(place)
-            self.left -= self.place in (None, place)
-            if self.left == 0:
-                self.where = place
-                sys.settrace(None)
-                raise self.error("on purpose")
-        return self.line
-
-
-def ends(run, tracer):
-    """Whether an interrupt ended a run."""
-    sys.settrace(tracer)
-    try:
-        run()
-    except (tracer.error, SystemExit):
-        return True
-    finally:
-        sys.settrace(None)
-        # an interrupt at the very end of a `with` leaves it without its exit, as Python has it
-        torch.set_grad_enabled(True)
-    return False
 
 
 @pytest.fixture
