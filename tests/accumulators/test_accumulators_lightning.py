@@ -279,15 +279,12 @@ ONE = ("steps.stages.0.branches.0",) * 2
 OUTSIDE = ("a pipe that is not an attribute of it", "steps.")
 
 
-@pytest.mark.parametrize(
-    ("names", "kept", "places"),
-    [
-        (("loss", "loss/max", "val/loss"), True, ()),
-        (("loss", "loss", "val"), True, ONE),
-        (("loss", "max", "loss"), True, ("held.0.", "steps.stages.")),
-        (("loss", "max", "loss"), False, OUTSIDE),
-    ],
-)
+@pytest.mark.parametrize(("names", "kept", "places"), [
+    (("loss", "loss/max", "val/loss"), True, ()),
+    (("loss", "loss", "val"), True, ONE),
+    (("loss", "max", "loss"), True, ("held.0.", "steps.stages.")),
+    (("loss", "max", "loss"), False, OUTSIDE),
+])  # fmt: skip
 def test_two_stages_of_one_name_in_an_epoch_are_told_once(tmp_path, names, kept, places):
     run, net = trainer(tmp_path, max_epochs=3), Net(*names, kept=kept)
     data = DataLoader(torch.arange(6.0)[:, None], batch_size=3)

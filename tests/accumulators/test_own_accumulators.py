@@ -46,13 +46,10 @@ def test_a_pipe_takes_accumulators_of_ones_own_whose_state_it_saves():
     assert fresh.run([4]) == 7
 
 
-@turns(
-    "verbs, words",
-    [
-        ({"forward": Plain.forward}, r"`forward\(data\)`.*`reset\(\)`"),
-        ({}, r"`forward.*Found \[\]"),
-    ],
-)
+@turns("verbs, words", [
+    ({"forward": Plain.forward}, r"`forward\(data\)`.*`reset\(\)`"),
+    ({}, r"`forward.*Found \[\]"),
+])  # fmt: skip
 def test_verbs_that_lack_are_named(verbs, words):
     with pytest.raises(TypeError, match=f"`Half` should define {words}"):
         type("Half", (acc.CustomAccumulator,), verbs)
@@ -206,17 +203,14 @@ def kept(count, inner=List, **where):
     return values.compute()
 
 
-@turns(
-    "where, expected",
-    [
-        ({"begin": 2}, [0, 1, 3, 4, 6, 7]),
-        ({"begin": 1, "end": 2}, [0, 3, 6]),
-        ({"end": 1, "period": 3}, [2, 5, 8]),
-        ({"begin": torch.tensor([[1], [2]], dtype=torch.int8)}, [0, 3, 6]),
-        ({"inner": lambda: Except(List(), begin=0, period=2), "begin": 2}, [1, 4, 7]),
-        ({"begin": 10**9, "end": 10**12}, [*range(9)]),  # which costs nothing
-    ],
-)
+@turns("where, expected", [
+    ({"begin": 2}, [0, 1, 3, 4, 6, 7]),
+    ({"begin": 1, "end": 2}, [0, 3, 6]),
+    ({"end": 1, "period": 3}, [2, 5, 8]),
+    ({"begin": torch.tensor([[1], [2]], dtype=torch.int8)}, [0, 3, 6]),
+    ({"inner": lambda: Except(List(), begin=0, period=2), "begin": 2}, [1, 4, 7]),
+    ({"begin": 10**9, "end": 10**12}, [*range(9)]),  # which costs nothing
+])  # fmt: skip
 def test_which_items_are_left_out(where, expected):
     assert kept(9, **where) == expected
 
@@ -255,26 +249,23 @@ def test_it_merges_what_was_passed_on(make):
     assert first.compute() == 3 * 150.0
 
 
-@turns(
-    "where, match",
-    [
-        ({}, r"should not both be missing.*as in `begin=2`"),
-        ({"begin": 0}, r"leave at least one position.*such as `period=2`"),
-        ({"begin": 0, "end": 1}, r"leave at least one position.*such as `period=3`"),
-        ({"end": 4}, r"leave at least one position.*such as `period=6`"),
-        ({"begin": 0, "period": 0}, "leave at least one position"),
-        ({"begin": 2, "end": 1}, r"`begin` should not be larger than `end`.*from 2 to 1"),
-        ({"begin": torch.tensor([1, 2]), "end": torch.tensor([3])}, r"shape.*\(2,\) and \(1,\)"),
-        ({"begin": torch.tensor([1, 2]), "end": 3}, r"same shape.*\(2,\) and \(\)"),
-        ({"begin": torch.tensor([], dtype=torch.long)}, "at least one element"),
-        ({"begin": 1.0}, r"`begin` should be a non-negative integer.*`begin = 1.0`"),
-        ({"begin": True}, "`begin` should be a non-negative integer"),
-        ({"begin": -1}, "`begin` should be a non-negative integer"),
-        ({"begin": 1, "end": 1.5}, "`end` should be a non-negative integer"),
-        ({"begin": 1, "period": 2.5}, "`period` should be a non-negative integer"),
-        ({"begin": torch.tensor([1.0])}, r"or a tensor of them.*= 1.0`.*with `begin.long\(\)`"),
-    ],
-)
+@turns("where, match", [
+    ({}, r"should not both be missing.*as in `begin=2`"),
+    ({"begin": 0}, r"leave at least one position.*such as `period=2`"),
+    ({"begin": 0, "end": 1}, r"leave at least one position.*such as `period=3`"),
+    ({"end": 4}, r"leave at least one position.*such as `period=6`"),
+    ({"begin": 0, "period": 0}, "leave at least one position"),
+    ({"begin": 2, "end": 1}, r"`begin` should not be larger than `end`.*from 2 to 1"),
+    ({"begin": torch.tensor([1, 2]), "end": torch.tensor([3])}, r"shape.*\(2,\) and \(1,\)"),
+    ({"begin": torch.tensor([1, 2]), "end": 3}, r"same shape.*\(2,\) and \(\)"),
+    ({"begin": torch.tensor([], dtype=torch.long)}, "at least one element"),
+    ({"begin": 1.0}, r"`begin` should be a non-negative integer.*`begin = 1.0`"),
+    ({"begin": True}, "`begin` should be a non-negative integer"),
+    ({"begin": -1}, "`begin` should be a non-negative integer"),
+    ({"begin": 1, "end": 1.5}, "`end` should be a non-negative integer"),
+    ({"begin": 1, "period": 2.5}, "`period` should be a non-negative integer"),
+    ({"begin": torch.tensor([1.0])}, r"or a tensor of them.*= 1.0`.*with `begin.long\(\)`"),
+])  # fmt: skip
 def test_ranges_that_mean_nothing_are_refused(where, match):
     with pytest.raises(ValueError, match=f"(?s){match}"):
         Except(Mean(), **where)

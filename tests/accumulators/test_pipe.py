@@ -172,24 +172,21 @@ def test_a_second_accumulator_counts_iterations():
     assert kept.values[-1] == 1.0
 
 
-@turns(
-    "selected, stage, expected",
-    [
-        ({"a": 0, "b": 1}, operator.sub, 6),
-        ({"b": 1, "a": 0}, operator.sub, -6),
-        ({"b": 1, "a": 0}, lambda a, b: a - b, 6),
-        ({"x": 0, "b": 1}, lambda a, b: a - b, 6),
-        ({"b": 1, "x": 0}, lambda a, b: a - b, 6),
-        ({"a": 0, "x": 1}, lambda a, b: a - b, 6),
-        ({"x": 1, "y": 0}, lambda a, b: a - b, -6),
-        ({"b": 0, "a": 1}, lambda *args: args[0] - args[1], 6),
-        ({"b": 0, "a": 1}, lambda **both: both["b"] - both["a"], 6),
-        ({"a": 0}, lambda whatever: whatever, 8),
-        ({"a": 0, "c": 1}, lambda a, b=1, c=2: a - b - c, 5),
-        ({"a": 0, "b": 1}, lambda a, *, b: a - b, 6),
-        ({"a": 0, "b": 1}, lambda a, /, b: a - b, 6),
-    ],
-)
+@turns("selected, stage, expected", [
+    ({"a": 0, "b": 1}, operator.sub, 6),
+    ({"b": 1, "a": 0}, operator.sub, -6),
+    ({"b": 1, "a": 0}, lambda a, b: a - b, 6),
+    ({"x": 0, "b": 1}, lambda a, b: a - b, 6),
+    ({"b": 1, "x": 0}, lambda a, b: a - b, 6),
+    ({"a": 0, "x": 1}, lambda a, b: a - b, 6),
+    ({"x": 1, "y": 0}, lambda a, b: a - b, -6),
+    ({"b": 0, "a": 1}, lambda *args: args[0] - args[1], 6),
+    ({"b": 0, "a": 1}, lambda **both: both["b"] - both["a"], 6),
+    ({"a": 0}, lambda whatever: whatever, 8),
+    ({"a": 0, "c": 1}, lambda a, b=1, c=2: a - b - c, 5),
+    ({"a": 0, "b": 1}, lambda a, *, b: a - b, 6),
+    ({"a": 0, "b": 1}, lambda a, /, b: a - b, 6),
+])  # fmt: skip
 def test_selected_items_become_the_arguments_of_their_names(selected, stage, expected):
     assert (Select(**selected) ** Pipe(stage))((8, 2)) == expected
 

@@ -166,13 +166,10 @@ def test_a_fork_and_what_is_used_for_its_result_are_not_warned_of():
     assert found == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("now", "words"),
-    [
-        ({"current_epoch": 3}, "training in epoch 2, and of training in epoch 3"),
-        ({"training": False}, "training in epoch 2, and of validation in epoch 2"),
-    ],
-)
+@pytest.mark.parametrize(("now", "words"), [
+    ({"current_epoch": 3}, "training in epoch 2, and of training in epoch 3"),
+    ({"training": False}, "training in epoch 2, and of validation in epoch 2"),
+])  # fmt: skip
 def test_a_source_with_items_of_two_epochs_or_stages_says_so(now, words):
     module = Logging()
     source = acc.Source(module)

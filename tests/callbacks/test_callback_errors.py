@@ -29,18 +29,15 @@ from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
 
-@pytest.mark.parametrize(
-    ("spec", "error", "message"),
-    [
-        (CellSpec("fx", "lif"), AttributeError, "`connection` should be .*'fc', 'lif'.*'fx'"),
-        (CellSpec("fc", "lif.x"), AttributeError, "`neuron` should be .*'lif.x'"),
-        (CellSpec("fc", "lif", ("wait",)), AttributeError, r"with \['weight'\]. Found `wait`"),
-        (CellSpec("fc", "lif", ("bias",)), AttributeError, r"with \['weight'\]. Found `bias`"),
-        (CellSpec("fc", "lif", overrides={"time_dim": None}), ValueError, "`time_dim`"),
-        (CellSpec("fc", "lif", overrides={"lr": 1}), TypeError, "hyperparameters of `STDP`"),
-        (CellSpec("lif", "fc", ("weight",)), AttributeError, "Found `weight`"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "error", "message"), [
+    (CellSpec("fx", "lif"), AttributeError, "`connection` should be .*'fc', 'lif'.*'fx'"),
+    (CellSpec("fc", "lif.x"), AttributeError, "`neuron` should be .*'lif.x'"),
+    (CellSpec("fc", "lif", ("wait",)), AttributeError, r"with \['weight'\]. Found `wait`"),
+    (CellSpec("fc", "lif", ("bias",)), AttributeError, r"with \['weight'\]. Found `bias`"),
+    (CellSpec("fc", "lif", overrides={"time_dim": None}), ValueError, "`time_dim`"),
+    (CellSpec("fc", "lif", overrides={"lr": 1}), TypeError, "hyperparameters of `STDP`"),
+    (CellSpec("lif", "fc", ("weight",)), AttributeError, "Found `weight`"),
+])  # fmt: skip
 def test_a_wrong_cell(spec, error, message, tmp_path):
     net, rule = cb.Net(), RuleTrainer(STDP(**cb.RULE), time_dim=0)
     with pytest.raises(error, match=message):
@@ -50,30 +47,23 @@ def test_a_wrong_cell(spec, error, message, tmp_path):
     cb.fit_as_by_hand(cb.trainer(tmp_path, cb.callback(rule)), net, cb.loader(2))
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        (
-            {"apply_every_n_batches": 0},
-            ValueError,
-            "positive number of batches, or None. Found .* = 0",
-        ),
-        ({"apply_every_n_batches": 1.5}, ValueError, "Found .* = 1.5"),
-        ({"log": "all"}, TypeError, "`log` should be a bool. Found `str`"),
-        ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
-        ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),
-        ({"cells": {"enc": ("fc", "lif")}}, TypeError, "Found `tuple` for `enc`"),
-        ({"rule": nn.ReLU()}, TypeError, r"should be a rule, .*, or a CellTrainer\. Found `ReLU"),
-        ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
-        ({"lr_scheduler": 0.5}, TypeError, "`lr_scheduler` should be a callable"),
-        ({"lr_scheduler": StepLR, "lr_interval": "step"}, ValueError, "`lr_interval` should be"),
-        ({"rule": RuleTrainer(STDP(0.1, -0.1), carry=False), "carry": True}, ValueError, "`STDP`"),
-        ({"rule": RuleTrainer(STDP(0.1, -0.1)), "dt": 2.0}, TypeError, r"\['dt'\], .*with a rule"),
-        ({"tme_dim": 0}, TypeError, "`tme_dim`: did you mean `time_dim`"),
-        ({"progbar": True}, TypeError, "`progbar`: did you mean `prog_bar`"),
-        ({"time_dim": 1}, ValueError, "`time_dim`"),
-    ],
-)
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"apply_every_n_batches": 0}, ValueError, "positive number of batches, or None. Found .* = 0"),
+    ({"apply_every_n_batches": 1.5}, ValueError, "Found .* = 1.5"),
+    ({"log": "all"}, TypeError, "`log` should be a bool. Found `str`"),
+    ({"lr": -1.0}, ValueError, "`lr` should be a non-negative factor"),
+    ({"nonfinite": "drop"}, ValueError, "`nonfinite` should be one of"),
+    ({"cells": {"enc": ("fc", "lif")}}, TypeError, "Found `tuple` for `enc`"),
+    ({"rule": nn.ReLU()}, TypeError, r"should be a rule, .*, or a CellTrainer\. Found `ReLU"),
+    ({"rule": CellTrainer()}, TypeError, "`cells` should be None"),
+    ({"lr_scheduler": 0.5}, TypeError, "`lr_scheduler` should be a callable"),
+    ({"lr_scheduler": StepLR, "lr_interval": "step"}, ValueError, "`lr_interval` should be"),
+    ({"rule": RuleTrainer(STDP(0.1, -0.1), carry=False), "carry": True}, ValueError, "`STDP`"),
+    ({"rule": RuleTrainer(STDP(0.1, -0.1)), "dt": 2.0}, TypeError, r"\['dt'\], .*with a rule"),
+    ({"tme_dim": 0}, TypeError, "`tme_dim`: did you mean `time_dim`"),
+    ({"progbar": True}, TypeError, "`progbar`: did you mean `prog_bar`"),
+    ({"time_dim": 1}, ValueError, "`time_dim`"),
+])  # fmt: skip
 def test_a_wrong_argument(options, error, message):
     with pytest.raises(error, match=message):
         cb.callback(**options)

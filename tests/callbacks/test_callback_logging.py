@@ -38,17 +38,14 @@ def statistics(before, after, pos, neg):
     }
 
 
-@pytest.mark.parametrize(
-    ("every", "log_every", "applied_at"),
-    [
-        (1, 1, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8}),  # logging step: last update
-        (1, 3, {3: 3, 6: 6}),
-        (3, 1, {3: 3, 4: 3, 5: 3, 6: 6, 7: 6, 8: 8}),  # Lightning repeats what it has
-        (3, 4, {4: 3, 8: 8}),  # they never coincide but at the epoch's end
-        (3, 5, {5: 3}),
-        (4, 3, {6: 4}),
-    ],
-)
+@pytest.mark.parametrize(("every", "log_every", "applied_at"), [
+    (1, 1, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8}),  # logging step: last update
+    (1, 3, {3: 3, 6: 6}),
+    (3, 1, {3: 3, 4: 3, 5: 3, 6: 6, 7: 6, 8: 8}),  # Lightning repeats what it has
+    (3, 4, {4: 3, 8: 8}),  # they never coincide but at the epoch's end
+    (3, 5, {5: 3}),
+    (4, 3, {6: 4}),
+])  # fmt: skip
 def test_values_are_those_of_the_update_before(every, log_every, applied_at, tmp_path):
     net, batches = cb.Validated(), list(cb.loader(8))
     weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, batches, every=every)]
@@ -95,16 +92,13 @@ def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path):
     assert fit(cb.Validated(), tmp_path, log=False, log_every_n_steps=1) == {}
 
 
-@pytest.mark.parametrize(
-    ("every", "log_every", "expected"),
-    [
-        (1, 4, {4, 8}),
-        (3, 4, {3, 6, 8}),  # every update that may be the last before a logging step
-        (2, 4, {4, 8}),
-        (2, 5, {4}),
-        (1, 50, set()),
-    ],
-)
+@pytest.mark.parametrize(("every", "log_every", "expected"), [
+    (1, 4, {4, 8}),
+    (3, 4, {3, 6, 8}),  # every update that may be the last before a logging step
+    (2, 4, {4, 8}),
+    (2, 5, {4}),
+    (1, 50, set()),
+])  # fmt: skip
 def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_path):
     """Counts the measurements that exist while an update is applied, from a constraint."""
     seen = {}

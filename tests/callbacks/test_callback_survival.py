@@ -103,13 +103,10 @@ def test_copies_in_every_phase(copied, tmp_path):
     assert cb.close(net.fc.weight, expected)  # nor do the copies change what it trained
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: UpdateMonitor("module", ["fc.*"], True),
-        lambda: UpdatePictures(3, {"enc": (2, 3)}, 5),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda: UpdateMonitor("module", ["fc.*"], True),
+    lambda: UpdatePictures(3, {"enc": (2, 3)}, 5),
+])  # fmt: skip
 def test_copies_of_a_callback_that_looks_on(make, tmp_path):
     look, made = make(), []
     copies = cb.Probe(

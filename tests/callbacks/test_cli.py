@@ -101,26 +101,23 @@ def test_callbacks_that_look_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use.host.cells == {"enc": CellSpec("fc", "lif", ("weight",), {"tc_pre": 12.0})}
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "message"),
-    [
-        ("lr_post: 0.02", "lr_pots: 0.02", "no option `lr_pots`: did you mean `lr_post`"),
-        ("time_dim: 0", "tme_dim: 0", "no option `tme_dim`: did you mean `time_dim`"),
-        ("            tc_pre: 99.0", "            time_dim: 0", "no option `time_dim`"),
-        ("nonfinite: raise", "nonfinite: drop", "drop"),
-        ("neuron: lif", "nevron: lif", "`CellSpec` has no option `nevron`: did you mean `neuron`"),
-        ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),
-        ("lightning_accum.STDP", "lightning_accum.STPD", "did you mean `STDP`"),
-        ("prog_bar: true", "progbar: true", "`progbar`: did you mean `prog_bar`"),
-        ("max_epochs: 2", "max_epoch: 2", "does not accept option 'max_epoch'"),
-        ("lightning_accum.STDP", "subprocess.Popen", "Popen"),  # of somebody else's file
-        ("lightning_accum.STDP", "os.system", "system"),
-        ("lightning_accum.STDP", "torch.nn.Linear", "Linear"),
-        ("enc:\n", "enc:\n            class_path: subprocess.Popen\n", "class_path"),
-        ("connection: fc", "connection: {class_path: subprocess.Popen}", "class_path"),
-        ("connection: fc", "connection: !!python/object/apply:os.getcwd []", "python/object"),
-    ],
-)
+@pytest.mark.parametrize(("right", "wrong", "message"), [
+    ("lr_post: 0.02", "lr_pots: 0.02", "no option `lr_pots`: did you mean `lr_post`"),
+    ("time_dim: 0", "tme_dim: 0", "no option `tme_dim`: did you mean `time_dim`"),
+    ("            tc_pre: 99.0", "            time_dim: 0", "no option `time_dim`"),
+    ("nonfinite: raise", "nonfinite: drop", "drop"),
+    ("neuron: lif", "nevron: lif", "`CellSpec` has no option `nevron`: did you mean `neuron`"),
+    ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),
+    ("lightning_accum.STDP", "lightning_accum.STPD", "did you mean `STDP`"),
+    ("prog_bar: true", "progbar: true", "`progbar`: did you mean `prog_bar`"),
+    ("max_epochs: 2", "max_epoch: 2", "does not accept option 'max_epoch'"),
+    ("lightning_accum.STDP", "subprocess.Popen", "Popen"),  # of somebody else's file
+    ("lightning_accum.STDP", "os.system", "system"),
+    ("lightning_accum.STDP", "torch.nn.Linear", "Linear"),
+    ("enc:\n", "enc:\n            class_path: subprocess.Popen\n", "class_path"),
+    ("connection: fc", "connection: {class_path: subprocess.Popen}", "class_path"),
+    ("connection: fc", "connection: !!python/object/apply:os.getcwd []", "python/object"),
+])  # fmt: skip
 def test_what_is_wrong_is_refused(
     right: str,
     wrong: str,

@@ -144,19 +144,16 @@ def in_its_stead(net):
 WITHIN, OUTSIDE = CellSpec("fast.0", "fast.1"), CellSpec("fc", "lif")
 
 
-@pytest.mark.parametrize(
-    ("make", "spec", "sanity"),
-    [
-        (as_one, OUTSIDE, 1),
-        (as_one, WITHIN, None),
-        (in_place, OUTSIDE, 0),
-        (in_steps, OUTSIDE, None),
-        (broken, OUTSIDE, None),
-        (no_grad, OUTSIDE, None),
-        (in_its_stead, OUTSIDE, 1),
-        (None, OUTSIDE, 1),  # the LightningModule itself is compiled
-    ],
-)
+@pytest.mark.parametrize(("make", "spec", "sanity"), [
+    (as_one, OUTSIDE, 1),
+    (as_one, WITHIN, None),
+    (in_place, OUTSIDE, 0),
+    (in_steps, OUTSIDE, None),
+    (broken, OUTSIDE, None),
+    (no_grad, OUTSIDE, None),
+    (in_its_stead, OUTSIDE, 1),
+    (None, OUTSIDE, 1),  # the LightningModule itself is compiled
+])  # fmt: skip
 def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
     """With validation, in which the hooks stay, unless that is left out."""
     net = Compiled(make) if make else torch.compile(Firing(), backend="eager")

@@ -118,21 +118,18 @@ def test_a_resumed_fit_goes_on_with_its_readout(when, tmp_path):
     torch.testing.assert_close(dict(again.callback_metrics), dict(whole.callback_metrics))
 
 
-@turns(
-    "options, error, words",
-    [
-        ({"readout": "svm"}, ValueError, "`readout` should be one of"),
-        ({"num_classes": 2.5}, TypeError, "`num_classes`"),
-        ({"num_classes": 3}, ValueError, "between 0 and 2. Found values from 0 to 3"),
-        ({"layers": "lf"}, AttributeError, "Found `lf`: did you mean `lif`"),
-        ({"layers": "spare"}, RuntimeError, "`spare` .* no call"),
-        ({"labels": 2}, TypeError, r"Found `labels = 2` of a list"),
-        ({"labels": 0}, TypeError, "Found `labels = 0`"),
-        ({"time_dim": None}, ValueError, "Found 7 for 5 labels, `time_dim = None`"),
-        ({"layers": "fc", "readout": "bayes"}, ValueError, "negative values: take"),
-        ({"layers": "wide"}, ValueError, "at most 8192 features. Found 10000: probe a pooled"),
-    ],
-)
+@turns("options, error, words", [
+    ({"readout": "svm"}, ValueError, "`readout` should be one of"),
+    ({"num_classes": 2.5}, TypeError, "`num_classes`"),
+    ({"num_classes": 3}, ValueError, "between 0 and 2. Found values from 0 to 3"),
+    ({"layers": "lf"}, AttributeError, "Found `lf`: did you mean `lif`"),
+    ({"layers": "spare"}, RuntimeError, "`spare` .* no call"),
+    ({"labels": 2}, TypeError, r"Found `labels = 2` of a list"),
+    ({"labels": 0}, TypeError, "Found `labels = 0`"),
+    ({"time_dim": None}, ValueError, "Found 7 for 5 labels, `time_dim = None`"),
+    ({"layers": "fc", "readout": "bayes"}, ValueError, "negative values: take"),
+    ({"layers": "wide"}, ValueError, "at most 8192 features. Found 10000: probe a pooled"),
+])  # fmt: skip
 def test_what_is_refused(options, error, words, tmp_path):
     class Other(cb.Net):
         def forward(self, x):
@@ -170,21 +167,18 @@ def changed(state, *path, to):
     return state
 
 
-@turns(
-    "path, to, words",
-    [
-        (["sums"], None, "`sums`. Found `None`"),
-        (["sums"], {"other": {}}, "as `sums`"),
-        (["sums", "lif"], 3, "`sums` of `lif`, should have the keys"),
-        (["sums", "lif"], {}, "`sums` of `lif`, should have the keys"),
-        (["sums", "lif", "counts"], "x", "as `counts`"),
-        (["sums", "lif", "counts"], torch.ones(3), r"a tensor \(4,\) as `counts`"),
-        (["sums", "lif", "sums"], torch.ones(()), r"as `sums`"),
-        (["sums", "lif", "products"], torch.ones(4, 5), r"a tensor \(4, 4\) as `products`"),
-        (["scores", "lif", "weights"], torch.ones(4, 4, dtype=torch.long), "as `weights`"),
-        (["scores", "lif", "biases"], torch.ones(2, 2), r"a tensor \(4,\) as `biases`"),
-    ],
-)
+@turns("path, to, words", [
+    (["sums"], None, "`sums`. Found `None`"),
+    (["sums"], {"other": {}}, "as `sums`"),
+    (["sums", "lif"], 3, "`sums` of `lif`, should have the keys"),
+    (["sums", "lif"], {}, "`sums` of `lif`, should have the keys"),
+    (["sums", "lif", "counts"], "x", "as `counts`"),
+    (["sums", "lif", "counts"], torch.ones(3), r"a tensor \(4,\) as `counts`"),
+    (["sums", "lif", "sums"], torch.ones(()), r"as `sums`"),
+    (["sums", "lif", "products"], torch.ones(4, 5), r"a tensor \(4, 4\) as `products`"),
+    (["scores", "lif", "weights"], torch.ones(4, 4, dtype=torch.long), "as `weights`"),
+    (["scores", "lif", "biases"], torch.ones(2, 2), r"a tensor \(4,\) as `biases`"),
+])  # fmt: skip
 def test_a_spoilt_state_is_refused_and_changes_nothing(path, to, words, saved):
     use = probe()
     use.load_state_dict(saved)

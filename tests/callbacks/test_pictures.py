@@ -63,17 +63,14 @@ def steps(events):
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(
-    ("every", "log_every", "every_n_logs", "drawn"),
-    [
-        (1, 1, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
-        (1, 2, 2, [4, 8]),
-        (1, 1, 3, [3, 6]),
-        (3, 4, 1, [4, 8]),
-        (1, 4, 10, []),
-        (1, 0, 1, []),
-    ],
-)
+@pytest.mark.parametrize(("every", "log_every", "every_n_logs", "drawn"), [
+    (1, 1, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
+    (1, 2, 2, [4, 8]),
+    (1, 1, 3, [3, 6]),
+    (3, 4, 1, [4, 8]),
+    (1, 4, 10, []),
+    (1, 0, 1, []),
+])  # fmt: skip
 def test_every_n_logging_steps(every, log_every, every_n_logs, drawn, first, tmp_path):
     use, pictures = callback(apply_every_n_batches=every), UpdatePictures(every_n_logs)
     order = (pictures, use) if first else (use, pictures)
@@ -288,17 +285,14 @@ def test_weights_with_nan_are_drawn(tmp_path):
 
 
 # ---------------------------------------------------------------------------- misuse, survival
-@pytest.mark.parametrize(
-    ("options", "learners", "words"),
-    [
-        ({}, [], r"with `log=True`.* Found no such"),
-        ({}, [{"log": False}], r"with `log=True`.* Found no such"),
-        ({"shapes": {"enc": (2, 3), "fc": (2, 3)}}, [{}], r"which are \['enc'\]\. Found \['fc'\]"),
-        ({"every_n_logs": 1, "shapes": {"enc": (2, 2)}}, [{}], r"of 6 inputs\. Found `shapes = "),
-        ({"every_n_logs": 0}, [{}], r"should be a positive integer\. Found `"),
-        ({"most": -1}, [{}], r"should be a positive integer\. Found `"),
-    ],
-)
+@pytest.mark.parametrize(("options", "learners", "words"), [
+    ({}, [], r"with `log=True`.* Found no such"),
+    ({}, [{"log": False}], r"with `log=True`.* Found no such"),
+    ({"shapes": {"enc": (2, 3), "fc": (2, 3)}}, [{}], r"which are \['enc'\]\. Found \['fc'\]"),
+    ({"every_n_logs": 1, "shapes": {"enc": (2, 2)}}, [{}], r"of 6 inputs\. Found `shapes = "),
+    ({"every_n_logs": 0}, [{}], r"should be a positive integer\. Found `"),
+    ({"most": -1}, [{}], r"should be a positive integer\. Found `"),
+])  # fmt: skip
 def test_pictures_that_cannot_be(options, learners, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         fit(Net(), tmp_path, UpdatePictures(**options), *(callback(**each) for each in learners))
@@ -321,21 +315,18 @@ def test_fields_are_on_one_scale_and_constant_ones_are_dark():
         assert not dark.any()
 
 
-@pytest.mark.parametrize(
-    ("weight", "shape", "found"),
-    [
-        ((5, 16), None, (5, 4, 4)),
-        ((5, 12), None, (1, 5, 12)),
-        ((5, 12), (3, 4), (5, 3, 4)),
-        ((5, 1), None, (1, 5, 1)),
-        ((9, 16), None, (6, 4, 4)),
-        ((9, 12), None, (1, 6, 12)),
-        ((4, 2, 3, 3), None, (6, 3, 3)),
-        ((7,), None, None),
-        ((7, 3, 2), None, None),
-        ((0, 4), None, None),
-    ],
-)
+@pytest.mark.parametrize(("weight", "shape", "found"), [
+    ((5, 16), None, (5, 4, 4)),
+    ((5, 12), None, (1, 5, 12)),
+    ((5, 12), (3, 4), (5, 3, 4)),
+    ((5, 1), None, (1, 5, 1)),
+    ((9, 16), None, (6, 4, 4)),
+    ((9, 12), None, (1, 6, 12)),
+    ((4, 2, 3, 3), None, (6, 3, 3)),
+    ((7,), None, None),
+    ((7, 3, 2), None, None),
+    ((0, 4), None, None),
+])  # fmt: skip
 def test_shapes_of_fields(weight, shape, found):
     fields = fields_of(torch.rand(weight), shape, most=6)
     assert found == (None if fields is None else tuple(fields.shape))

@@ -205,13 +205,10 @@ class Hidden(pl.LightningModule):
         return torch.optim.SGD(parameters, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("as_gradients", "error", "message"),
-    [
-        (False, ValueError, "`precision`.*`OTTT`.*'bf16-mixed'"),
-        (True, RuntimeError, "without a gradient scaler.*'bf16-mixed'"),
-    ],
-)
+@pytest.mark.parametrize(("as_gradients", "error", "message"), [
+    (False, ValueError, "`precision`.*`OTTT`.*'bf16-mixed'"),
+    (True, RuntimeError, "without a gradient scaler.*'bf16-mixed'"),
+])  # fmt: skip
 def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
     rule = la.STDP(0.1, -0.1) if as_gradients else la.OTTT(0.1)
     learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")}, time_dim=0)

@@ -181,30 +181,27 @@ class Cycle(lrs.LambdaLR):
         super().__init__(optimizer, lambda step: 1 / (1 + step % self.T_max))
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "interval", "options", "words"),
-    [
-        (cosine(T_max=12), "epoch", {}, r"T_max = 12`, the number of its batches.*T_max=3`, or"),
-        (cosine(T_max=6), "epoch", {}, r"T_max = 6`, the number of its updates.*T_max=6` and"),
-        (one_cycle(total_steps=12), "epoch", {}, "total_steps = 12`.*total_steps=3`"),
-        (linear(total_iters=6), "epoch", {}, "total_iters = 6`.*total_iters=3`"),
-        (cosine(T_max=3), "update", {}, r"T_max = 3`, the number of its epochs.*T_max=6`, or"),
-        (cosine(T_max=3), "epoch", {}, None),
-        (cosine(T_max=6), "update", {}, None),
-        (cosine(T_max=100), "epoch", {}, None),  # the first epochs of a longer fit
-        (cosine(T_max=24), "epoch", {}, None),
-        (cosine(T_max=12), "epoch", {"limit_train_batches": 4}, None),  # a trial
-        (cosine(T_max=12), "epoch", {"max_steps": 4}, None),
-        (cosine(T_max=12), "epoch", {"max_epochs": -1, "max_steps": 4}, None),
-        (cosine(T_max=1), "update", {"max_epochs": 1}, None),
-        (one_cycle(total_steps=6), "update", {}, None),
-        (linear(total_iters=3), "update", {}, None),  # a warm-up
-        (functools.partial(lrs.PolynomialLR, total_iters=3), "epoch", {}, None),
-        (functools.partial(lrs.StepLR, step_size=12), "epoch", {}, None),
-        (Cycle, "update", {}, None),
-        (None, "epoch", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("scheduler", "interval", "options", "words"), [
+    (cosine(T_max=12), "epoch", {}, r"T_max = 12`, the number of its batches.*T_max=3`, or"),
+    (cosine(T_max=6), "epoch", {}, r"T_max = 6`, the number of its updates.*T_max=6` and"),
+    (one_cycle(total_steps=12), "epoch", {}, "total_steps = 12`.*total_steps=3`"),
+    (linear(total_iters=6), "epoch", {}, "total_iters = 6`.*total_iters=3`"),
+    (cosine(T_max=3), "update", {}, r"T_max = 3`, the number of its epochs.*T_max=6`, or"),
+    (cosine(T_max=3), "epoch", {}, None),
+    (cosine(T_max=6), "update", {}, None),
+    (cosine(T_max=100), "epoch", {}, None),  # the first epochs of a longer fit
+    (cosine(T_max=24), "epoch", {}, None),
+    (cosine(T_max=12), "epoch", {"limit_train_batches": 4}, None),  # a trial
+    (cosine(T_max=12), "epoch", {"max_steps": 4}, None),
+    (cosine(T_max=12), "epoch", {"max_epochs": -1, "max_steps": 4}, None),
+    (cosine(T_max=1), "update", {"max_epochs": 1}, None),
+    (one_cycle(total_steps=6), "update", {}, None),
+    (linear(total_iters=3), "update", {}, None),  # a warm-up
+    (functools.partial(lrs.PolynomialLR, total_iters=3), "epoch", {}, None),
+    (functools.partial(lrs.StepLR, step_size=12), "epoch", {}, None),
+    (Cycle, "update", {}, None),
+    (None, "epoch", {}, None),
+])  # fmt: skip
 def test_a_schedule_in_the_wrong_unit_is_told(scheduler, interval, options, words, tmp_path):
     found = findings(tmp_path, scheduler, interval, **options)
     assert len(found) == (words is not None)

@@ -138,16 +138,13 @@ class Dies(Net):
         self.lif(self.fc(batch[0].transpose(0, 1)) * alive)
 
 
-@pytest.mark.parametrize(
-    ("alive", "batches", "epochs", "words"),
-    [
-        (1, 6, 2, "none of the last 7 of 8 windows"),
-        (2, 6, 1, "none of the last 3 of 5 windows"),
-        (5, 8, 1, None),  # a few silent steps are no matter
-        (1, 3, 1, None),
-        (8, 8, 1, None),
-    ],
-)
+@pytest.mark.parametrize(("alive", "batches", "epochs", "words"), [
+    (1, 6, 2, "none of the last 7 of 8 windows"),
+    (2, 6, 1, "none of the last 3 of 5 windows"),
+    (5, 8, 1, None),  # a few silent steps are no matter
+    (1, 3, 1, None),
+    (8, 8, 1, None),
+])  # fmt: skip
 def test_neurons_that_fall_silent(alive, batches, epochs, words, said, tmp_path):
     trainer(tmp_path, callback(), max_epochs=epochs).fit(Dies(alive), loader(batches))
     lines = said()
@@ -157,15 +154,12 @@ def test_neurons_that_fall_silent(alive, batches, epochs, words, said, tmp_path)
     assert all(words in line for line in found)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rate", "told"),
-    [
-        (torch.bfloat16, 1e-4, True),
-        (torch.bfloat16, 0.2, False),
-        (torch.float32, 1e-4, False),
-        (torch.float32, 2e-9, True),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "rate", "told"), [
+    (torch.bfloat16, 1e-4, True),
+    (torch.bfloat16, 0.2, False),
+    (torch.float32, 1e-4, False),
+    (torch.float32, 2e-9, True),
+])  # fmt: skip
 def test_most_of_a_change_lost_in_rounding(dtype, rate, told, said, tmp_path):
     class Narrow(Net):
         def __init__(self):
@@ -215,14 +209,11 @@ def test_a_side_that_never_acts(theta_pos, lr_pre, told, said, tmp_path):
     assert all("only depressed `enc.weight`" in line for line in found)
 
 
-@pytest.mark.parametrize(
-    ("lr", "side", "mend"),
-    [
-        # depression with the sign of other libraries
-        (1.0, "upper", "write `lr_pre=-1` if it should depress (other libraries subtract"),
-        (-1.0, "lower", "weaken depression"),
-    ],
-)
+@pytest.mark.parametrize(("lr", "side", "mend"), [
+    # depression with the sign of other libraries
+    (1.0, "upper", "write `lr_pre=-1` if it should depress (other libraries subtract"),
+    (-1.0, "lower", "weaken depression"),
+])  # fmt: skip
 def test_advice_on_limits(lr, side, mend, said, tmp_path):
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.5))

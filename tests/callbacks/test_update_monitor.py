@@ -242,17 +242,14 @@ class Images(pl.LightningModule):
         return self.optimizer(self.parameters(), lr=self.lr)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "lr", "verdict", "advice"),
-    [
-        (Adam, 1e-5, "too small", "Raise"),
-        (Adam, 1e-3, "usual", "The weights moved within the usual range. A larger"),
-        (Adam, 1e-1, "too large", "Lower"),
-        (SGD, 1e-3, "too small", "Raise"),
-        (Adam, 2e-2, "large at times", "If the loss jumps"),
-        (SGD, 1e-1, "usual", "The weights moved"),
-    ],
-)
+@pytest.mark.parametrize(("optimizer", "lr", "verdict", "advice"), [
+    (Adam, 1e-5, "too small", "Raise"),
+    (Adam, 1e-3, "usual", "The weights moved within the usual range. A larger"),
+    (Adam, 1e-1, "too large", "Lower"),
+    (SGD, 1e-3, "too small", "Raise"),
+    (Adam, 2e-2, "large at times", "If the loss jumps"),
+    (SGD, 1e-1, "usual", "The weights moved"),
+])  # fmt: skip
 def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, tables):
     """Also with Lightning's own number of steps between two logging steps."""
     x, y = map(torch.as_tensor, load_digits(return_X_y=True))
@@ -300,14 +297,11 @@ def test_changes_that_became_gradients_are_measured_in_any_order(last, tmp_path)
     assert float(run.callback_metrics["change_ratio/fc"]) == pytest.approx(model.ratio) != 0
 
 
-@pytest.mark.parametrize(
-    ("patterns", "names"),
-    [
-        (["*.weight"], {"enc.weight", "dec.weight"}),
-        ("enc.*", {"enc.weight", "enc.bias"}),
-        (["enc.bias", "dec.[bi]*"], {"enc.bias", "dec.bias", "dec.idle"}),
-    ],
-)
+@pytest.mark.parametrize(("patterns", "names"), [
+    (["*.weight"], {"enc.weight", "dec.weight"}),
+    ("enc.*", {"enc.weight", "enc.bias"}),
+    (["enc.bias", "dec.[bi]*"], {"enc.bias", "dec.bias", "dec.idle"}),
+])  # fmt: skip
 def test_patterns(patterns, names, tmp_path):
     found = fit(Model(), tmp_path, UpdateMonitor("parameter", patterns), log_every_n_steps=8)
     assert {tag.split("/")[1] for tag in found} == names
@@ -325,20 +319,17 @@ def test_by_is_one_of_two():
         UpdateMonitor(by="layer")
 
 
-@pytest.mark.parametrize(
-    ("every", "offset", "log_every", "at"),
-    [
-        ((1, 1), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
-        ((1, 2), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
-        # They do not step in the batches that are logged: their last step before is meant.
-        ((1, 2), (0, 1), 4, ({4: 4, 8: 8}, {4: 3, 8: 7})),
-        ((1, 2), (0, 1), 2, ({n: n for n in (2, 4, 6, 8)}, {2: 1, 4: 3, 6: 5, 8: 7})),
-        ((1, 5), (0, 2), 4, ({4: 4, 8: 8}, {4: 2, 8: 7})),
-        ((1, 3), (0, 1), 4, ({4: 4, 8: 8}, {4: 4, 8: 7})),
-        ((2, 3), (1, 0), 8, ({8: 7}, {8: 6})),
-        ((1, 100), (0, 0), 4, ({4: 4, 8: 8}, {})),  # one that never steps has no values
-    ],
-)
+@pytest.mark.parametrize(("every", "offset", "log_every", "at"), [
+    ((1, 1), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
+    ((1, 2), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
+    # They do not step in the batches that are logged: their last step before is meant.
+    ((1, 2), (0, 1), 4, ({4: 4, 8: 8}, {4: 3, 8: 7})),
+    ((1, 2), (0, 1), 2, ({n: n for n in (2, 4, 6, 8)}, {2: 1, 4: 3, 6: 5, 8: 7})),
+    ((1, 5), (0, 2), 4, ({4: 4, 8: 8}, {4: 2, 8: 7})),
+    ((1, 3), (0, 1), 4, ({4: 4, 8: 8}, {4: 4, 8: 7})),
+    ((2, 3), (1, 0), 8, ({8: 7}, {8: 6})),
+    ((1, 100), (0, 0), 4, ({4: 4, 8: 8}, {})),  # one that never steps has no values
+])  # fmt: skip
 def test_several_optimizers(every, offset, log_every, at, tmp_path):
     model = Two(every, offset)
     found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=log_every)
@@ -416,13 +407,10 @@ class Perturbing(SGD):
         return loss
 
 
-@pytest.mark.parametrize(
-    ("away", "writes"),
-    [
-        (7.0, False),  # it moves weights before the first call: the copy is older than that
-        (0.0, True),  # weights are written to in both calls: of those, the first alone is left out
-    ],
-)
+@pytest.mark.parametrize(("away", "writes"), [
+    (7.0, False),  # it moves weights before the first call: the copy is older than that
+    (0.0, True),  # weights are written to in both calls: of those, the first alone is left out
+])  # fmt: skip
 def test_an_optimizer_that_moves_weights_for_a_while(away, writes, tmp_path, monkeypatch):
     def step(module, x, batch_idx):
         if writes:

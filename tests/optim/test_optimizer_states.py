@@ -49,17 +49,14 @@ def test_a_look_at_an_optimizer_that_has_no_state_changes_nothing(name, options)
 
 # ---------------------------------------------------------------------- shapes
 @turns("name", SOME)
-@turns(
-    "before, after",
-    [
-        (((8,), (9000,)), ((9000,), (8,))),  # another order
-        (((64,),), ((4096,),)),
-        (((4096,),), ((64,),)),
-        (((4, 6),), ((6, 4),)),
-        (((1,),), ((5,),)),
-        (((),), ((5,),)),
-    ],
-)
+@turns("before, after", [
+    (((8,), (9000,)), ((9000,), (8,))),  # another order
+    (((64,),), ((4096,),)),
+    (((4096,),), ((64,),)),
+    (((4, 6),), ((6, 4),)),
+    (((1,),), ((5,),)),
+    (((),), ((5,),)),
+])  # fmt: skip
 def test_moments_of_other_shapes_are_refused(name, before, after):
     saved = saved_by(CASES[name], parameters(shapes=before))
     for options in ({}, {"foreach": True}, {"capturable": True}):

@@ -160,23 +160,20 @@ def test_given_axes_are_drawn_in():
     assert len(pyplot.get_fignums()) == 2
 
 
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda: plot.raster(torch.ones(3)), r"`spikes` should have shape \[T, N\]"),
-        (lambda: plot.raster(torch.ones(0, 3)), r"`spikes.shape = \(0, 3\)`"),
-        (lambda: plot.raster(torch.ones(3, 2, 4), sample=2), "one of the 2 samples in `spikes`"),
-        (lambda: plot.raster(torch.ones(3, 2), dt=0.0), "`dt` should be a positive step"),
-        (lambda: plot.raster(torch.ones(3, 2), inputs=torch.ones(4, 2)), "have the 3 steps of"),
-        (lambda: plot.raster(torch.ones(3, 2), ax=[None, None]), "`ax` should be one axes. Found"),
-        (lambda: plot.membrane(torch.ones(3, 2), neurons=[2]), "indices of the 2 neurons"),
-        (lambda: plot.membrane(torch.ones(3, 2), torch.ones(4)), r"have shape \[2\] or \[3, 2\]"),
-        (lambda: plot.membrane(torch.ones(3, 2), spikes=torch.ones(3)), "the shape of `membrane`"),
-        (lambda: plot.weights(torch.ones(3, 8), shape=(3, 3)), "height and width of 8 inputs"),
-        (lambda: plot.weights(torch.ones(3)), r"Found `weight.shape = \(3,\)`"),
-        (lambda: plot.weights(torch.ones(3, 4), columns=0), "should be positive"),
-    ],
-)
+@pytest.mark.parametrize(("draw", "message"), [
+    (lambda: plot.raster(torch.ones(3)), r"`spikes` should have shape \[T, N\]"),
+    (lambda: plot.raster(torch.ones(0, 3)), r"`spikes.shape = \(0, 3\)`"),
+    (lambda: plot.raster(torch.ones(3, 2, 4), sample=2), "one of the 2 samples in `spikes`"),
+    (lambda: plot.raster(torch.ones(3, 2), dt=0.0), "`dt` should be a positive step"),
+    (lambda: plot.raster(torch.ones(3, 2), inputs=torch.ones(4, 2)), "have the 3 steps of"),
+    (lambda: plot.raster(torch.ones(3, 2), ax=[None, None]), "`ax` should be one axes. Found"),
+    (lambda: plot.membrane(torch.ones(3, 2), neurons=[2]), "indices of the 2 neurons"),
+    (lambda: plot.membrane(torch.ones(3, 2), torch.ones(4)), r"have shape \[2\] or \[3, 2\]"),
+    (lambda: plot.membrane(torch.ones(3, 2), spikes=torch.ones(3)), "the shape of `membrane`"),
+    (lambda: plot.weights(torch.ones(3, 8), shape=(3, 3)), "height and width of 8 inputs"),
+    (lambda: plot.weights(torch.ones(3)), r"Found `weight.shape = \(3,\)`"),
+    (lambda: plot.weights(torch.ones(3, 4), columns=0), "should be positive"),
+])  # fmt: skip
 def test_what_does_not_fit_is_rejected(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()

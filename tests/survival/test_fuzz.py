@@ -592,16 +592,13 @@ def test_calls_take_good_arguments_and_no_number_or_list_for_a_tensor(name):
 
 
 @pytest.mark.parametrize("bad", [1.5, [nn.Linear(2, 2)], None])
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (optim.updates_as_gradients, "`updaters` should hold Updaters"),
-        (la.CellSpec("0", "1").find, r"`model` should be a torch\.nn\.Module"),
-        (la.Clamp(0.0), "`param` should be a tensor"),
-        (la.Normalize(), "`param` should be a tensor"),
-        (spike_counts, "`spikes` should be a tensor"),
-    ],
-)
+@pytest.mark.parametrize(("call", "words"), [
+    (optim.updates_as_gradients, "`updaters` should hold Updaters"),
+    (la.CellSpec("0", "1").find, r"`model` should be a torch\.nn\.Module"),
+    (la.Clamp(0.0), "`param` should be a tensor"),
+    (la.Normalize(), "`param` should be a tensor"),
+    (spike_counts, "`spikes` should be a tensor"),
+])  # fmt: skip
 def test_what_is_something_else_is_refused_by_name(call, words, bad):
     with pytest.raises(TypeError, match=f"Argument {words}"):
         call(bad)

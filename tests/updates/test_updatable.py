@@ -260,16 +260,13 @@ def test_what_is_not_a_module_is_refused(wrong):
 
 
 # ---------------------------------------------------------------------------- keywords
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda updater: Updater(linear(), nonfinit="skip"), "`nonfinit`, .*: did you mean"),
-        (lambda updater: Updater(linear(), lr=1e-3), "`lr`, which nothing takes: leave it out"),
-        (lambda updater: updater(clera=False), "`clera`, .*: did you mean `clear`"),
-        (lambda updater: updater("weight", lr=1e-3), "`lr`, .*: pass `scale`, a factor"),
-        (lambda updater: updater.weight.update(torch.ones(2, 3), lr=1e-3), "`lr`, .*: leave it"),
-    ],
-)
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda updater: Updater(linear(), nonfinit="skip"), "`nonfinit`, .*: did you mean"),
+    (lambda updater: Updater(linear(), lr=1e-3), "`lr`, which nothing takes: leave it out"),
+    (lambda updater: updater(clera=False), "`clera`, .*: did you mean `clear`"),
+    (lambda updater: updater("weight", lr=1e-3), "`lr`, .*: pass `scale`, a factor"),
+    (lambda updater: updater.weight.update(torch.ones(2, 3), lr=1e-3), "`lr`, .*: leave it"),
+])  # fmt: skip
 def test_keywords_that_nothing_takes_are_rejected_and_change_nothing(call, words):
     fc = linear()
     updater = attach_updater(fc, "weight")
