@@ -8,7 +8,7 @@ from contextlib import suppress
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Net, Probe, callback, loader, scalars, trainer
+from callback_helpers import Net, Probe, callback, in_order, loader, scalars, trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 from sklearn.datasets import load_digits
@@ -118,10 +118,9 @@ def fit(model, path, *callbacks, batches=8, **options):
 
 
 def tag_of(name, statistic):
-    biases = name.endswith((".bias", ".biases", ".idle", "scale"))
-    return (
-        f"updates/{name}/{statistic}" if biases or statistic != "ratio" else f"change_ratio/{name}"
-    )
+    if statistic == "ratio" and not name.endswith((".bias", ".biases", ".idle", "scale")):
+        return f"change_ratio/{name}"
+    return f"updates/{name}/{statistic}"
 
 
 def assert_logged(found, expected):
@@ -232,9 +231,8 @@ class Images(pl.LightningModule):
 
     def training_step(self, batch, batch_idx):
         x = torch.relu(self.b(torch.relu(self.a(batch[0]))))
-        loss = nn.functional.cross_entropy(
-            self.head(nn.functional.max_pool2d(x, 2).flatten(1)), batch[1]
-        )
+        y = self.head(nn.functional.max_pool2d(x, 2).flatten(1))
+        loss = nn.functional.cross_entropy(y, batch[1])
         self.losses.append(loss.detach())
         return loss
 
@@ -261,9 +259,8 @@ def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, tables)
     assert [row.split("  ")[-1] for row in rows] == [verdict] * 3
     assert last.startswith(advice)
     loss = torch.stack(model.losses[-20:]).mean()
-    assert (loss < 1) == (verdict in ("usual", "large at times")) or (
-        verdict == "too large" and loss > 0.5
-    )
+    learns = verdict in ("usual", "large at times")
+    assert (loss < 1) == learns or (verdict == "too large" and loss > 0.5)
 
 
 @pytest.mark.parametrize(("first", "verdict"), [(0.0, "usual"), (math.nan, "too large")])
@@ -290,7 +287,7 @@ def test_changes_that_became_gradients_are_measured_in_any_order(last, tmp_path)
             return SGD(self.parameters(), lr=0.5)
 
     learner, monitor = callback(summary=False), UpdateMonitor(summary=False)
-    run = trainer(tmp_path, *([learner, monitor] if last else [monitor, learner]))
+    run = trainer(tmp_path, *in_order(last, learner, monitor))
     model = Exporting()
     model.automatic_optimization = False
     run.fit(model, loader(4))
@@ -307,16 +304,13 @@ def test_patterns(patterns, names, tmp_path):
     assert {tag.split("/")[1] for tag in found} == names
 
 
-def test_a_pattern_without_a_parameter_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"which has \['enc\.weight'.* Found `'encoder\.\*'`"):
-        fit(Model(), tmp_path, UpdateMonitor("parameter", ["enc.*", "encoder.*"]))
-
-
-def test_by_is_one_of_two():
-    with pytest.raises(
-        ValueError, match=r"one of \('parameter', 'module'\)\. Found `by = 'layer'`"
-    ):
-        UpdateMonitor(by="layer")
+@pytest.mark.parametrize(("options", "words"), [
+    ({"by": "layer"}, r"one of \('parameter', 'module'\)\. Found `by = 'layer'`"),
+    ({"params": ["enc.*", "encoder.*"]}, r"which has \['enc\.weight'.* Found `'encoder\.\*'`"),
+])  # fmt: skip
+def test_a_group_or_a_pattern_that_cannot_be(options, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        fit(Model(), tmp_path, UpdateMonitor(**options))
 
 
 @pytest.mark.parametrize(("every", "offset", "log_every", "at"), [
@@ -349,6 +343,7 @@ def test_after_irregular_pauses_there_are_no_values_rather_than_old_ones(tmp_pat
 
     model = Model(sgd, twice_in_a_row, manual=True)
     assert fit(model, tmp_path, UpdateMonitor(), log_every_n_steps=4) == {}
+    assert fit(Model(), tmp_path / "never", UpdateMonitor(), log_every_n_steps=0) == {}
 
 
 def test_of_several_steps_in_a_batch_the_last_counts(tmp_path):
@@ -361,9 +356,8 @@ def test_of_several_steps_in_a_batch_the_last_counts(tmp_path):
 
     model = Model(sgd, twice, manual=True)
     found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=4)
-    assert found["updates/dec.weight/update_norm"] == pytest.approx(
-        {3: 1.5 * 10**0.5, 7: 1.5 * 10**0.5}
-    )
+    expected = dict.fromkeys((3, 7), 1.5 * 10**0.5)
+    assert found["updates/dec.weight/update_norm"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("in_step", [True, False])
@@ -384,9 +378,8 @@ def test_only_what_the_optimizer_does_is_counted(in_step, tmp_path):
             self.enc.weight.data.mul_(2)
 
     found = fit(Scaled(sgd), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=1)
-    assert found["updates/enc.weight/update_norm"] == pytest.approx(
-        dict.fromkeys(range(8), 0.5 * 15**0.5)
-    )
+    expected = dict.fromkeys(range(8), 0.5 * 15**0.5)
+    assert found["updates/enc.weight/update_norm"] == pytest.approx(expected)
 
 
 class Perturbing(SGD):
@@ -421,9 +414,8 @@ def test_an_optimizer_that_moves_weights_for_a_while(away, writes, tmp_path, mon
     model = Model(lambda params: Perturbing(params, lr=0.5), step)
     monkeypatch.setattr(Perturbing, "away", away)
     found = fit(model, tmp_path, UpdateMonitor("parameter", "enc.weight"), batches=2)
-    assert found["updates/enc.weight/update_norm"] == pytest.approx(
-        dict.fromkeys(range(2), 15**0.5)
-    )
+    expected = dict.fromkeys(range(2), 15**0.5)
+    assert found["updates/enc.weight/update_norm"] == pytest.approx(expected)
 
 
 # Torch 2.8 warns of what its own LBFGS does.
@@ -442,14 +434,9 @@ def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path):
         return module.loss(x.float()) * (float("inf") if batch_idx in (0, 1, 4) else 1.0)
 
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    found = fit(
-        Model(step=step).float(),
-        tmp_path,
-        UpdateMonitor("parameter", ["enc.weight"]),
-        log_every_n_steps=1,
-        plugins=[MixedPrecision("16-mixed", "cpu", scaler)],
-        batches=4,
-    )
+    plugins = [MixedPrecision("16-mixed", "cpu", scaler)]
+    monitor = UpdateMonitor("parameter", ["enc.weight"])
+    found = fit(Model(step=step).float(), tmp_path, monitor, plugins=plugins, batches=4)
     assert found.pop("scale") == {0: 8.0, 1: 4.0, 2: 2.0, 3: 2.0}
     assert set(found) == {tag_of("enc.weight", name) for name in STATISTICS}
     for tag, values in found.items():
@@ -470,12 +457,8 @@ def test_nonfinite_updates_are_counted(tmp_path):
 def test_beside_a_cell_trainer(first, tmp_path, tables):
     """It sees the optimizer that the other adds, from either side; no rule is in its table."""
     ours, monitor = callback(summary=False), UpdateMonitor("parameter")
-    run = trainer(
-        tmp_path,
-        *((monitor, ours) if first else (ours, monitor)),
-        logger=TensorBoardLogger(tmp_path, name=""),
-        log_every_n_steps=2,
-    )
+    order, board = in_order(first, monitor, ours), TensorBoardLogger(tmp_path, name="")
+    run = trainer(tmp_path, *order, logger=board, log_every_n_steps=2)
     run.fit(Net(), loader(8))
     found = scalars(run)
     for statistic in STATISTICS:
@@ -493,12 +476,8 @@ def test_a_step_at_the_end_of_a_stopped_epoch(first, tmp_path):
     def stop(run, _):
         run.should_stop = run.fit_loop.epoch_loop.batch_idx == 5
 
-    run = trainer(
-        tmp_path,
-        Probe("on_train_batch_start", stop),
-        *((monitor, ours) if first else (ours, monitor)),
-        max_epochs=3,
-    )
+    stops, order = Probe("on_train_batch_start", stop), in_order(first, monitor, ours)
+    run = trainer(tmp_path, stops, *order, max_epochs=3)
     run.fit(Net(), loader(8))
     assert run.fit_loop.epoch_loop.batch_idx == 5
 
@@ -516,29 +495,21 @@ def test_only_logging_steps_and_steps_1_2_4_8_copy_weights(tmp_path):
     assert alive == [1, 1, 0, 1, 0, 0, 0, 1]
 
 
-def test_without_logging_steps_nothing_is_measured(tmp_path):
-    assert fit(Model(), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=0) == {}
-
-
-def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path):
-    seen = []
-    for wanted in (True, False):
-        probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
-        fit(Model(), tmp_path, UpdateMonitor("module", prog_bar=wanted), probe)
-        seen += probe.found
-    assert seen == [{"change_ratio/enc", "change_ratio/dec"}, set()]
-
-
 @pytest.mark.parametrize("prog_bar", [True, False])
 def test_values_stay_out_of_what_other_callbacks_read(prog_bar, tmp_path):
-    found, runs = {}, []
+    """Ratios stand in the progress bar where they are wanted."""
+    found, runs, ratios = {}, [], {"change_ratio/enc", "change_ratio/dec"} if prog_bar else set()
+
+    def look(run, _):
+        assert set(run.progress_bar_metrics) == ratios
+        runs.append(set(run.callback_metrics))
+
     for inside in (True, False):
         monitor = UpdateMonitor(prog_bar=prog_bar, callback_metrics=inside)
-        probe = Probe("on_train_end", lambda run, _: runs.append(set(run.callback_metrics)))
+        probe = Probe("on_train_end", look)
         found[inside] = fit(Model(), tmp_path / str(inside), monitor, probe, log_every_n_steps=4)
     assert found[True] == found[False]
-    assert runs[0] == set(found[True])
-    assert runs[1] == ({"change_ratio/enc", "change_ratio/dec"} if prog_bar else set())
+    assert runs == [set(found[True]), ratios]
 
 
 # ---------------------------------------------------------------------------- survival
