@@ -124,15 +124,12 @@ def test_a_fitted_model_is_copied_and_saved_with_its_accumulators(logged, tmp_pa
     assert net.weighed.update_count == 0
     run.save_checkpoint(tmp_path / "net.ckpt")
     state = torch.load(tmp_path / "net.ckpt", weights_only=True)["state_dict"]
-    assert {
-        f"{name}._extra_state" for name in ("weighed", "seen.Except", "both.low")
-    } <= state.keys()
+    kept = ("weighed", "seen.Except", "both.low")
+    assert {f"{name}._extra_state" for name in kept} <= state.keys()
     Logs().load_state_dict(state)
 
 
 class Counts(Base):
-    """Counts its batches in each way."""
-
     def __init__(self):
         super().__init__()
         self.updated, self.called, self.skipping = acc.Sum(), acc.Sum(), acc.Except(acc.Sum(), 9)

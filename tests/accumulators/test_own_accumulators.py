@@ -19,8 +19,6 @@ from lightning_accum.accumulators import Except, List, Mean, Sum
 
 
 class Plain:
-    """The same verbs, of no class of this package."""
-
     data = 0
 
     def forward(self, data):
@@ -175,7 +173,6 @@ def test_kinds_that_cannot_be_added_are_refused_and_change_nothing():
             acc.Sum().update(wrong)
 
 
-# ---------------------------------------------------------------------------- results
 def test_data_may_begin_as_the_class_has_it():
     class Kept(acc.CustomAccumulator):
         data = [1.0]  # noqa: RUF012

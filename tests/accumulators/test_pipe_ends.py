@@ -109,7 +109,6 @@ def test_a_run_that_is_cut_off_counts_for_nothing(error, kind):
 
 # ---------------------------------------------------------------------------- what is said
 def beside(*last):
-    """A source with a pipe, and with others."""
     source = acc.Source()
     source ** acc.Mean() ** [].append
     for each in last:

@@ -51,8 +51,6 @@ class Tuned(AutomaticHead):
 
 
 class TunedAlone(Tuned):
-    """Has no optimizer."""
-
     def training_step(self, batch, batch_idx):
         self(batch[0])
 

@@ -18,7 +18,6 @@ import lightning_accum as la
 from lightning_accum import STDP, CellSpec, RuleTrainer
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.engine.terms import Term
-from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -63,8 +62,6 @@ def test_a_wrong_argument(options, error, message):
 
 
 class Poisoned(STDP):
-    """Gives NaN in the calls that are named."""
-
     calls: frozenset[int] = frozenset()
     call: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -112,8 +109,6 @@ class Rewarding(cb.Net):
 
 
 class Transposed(cb.Net):
-    """Hands the neuron another batch than the connection."""
-
     def training_step(self, batch, batch_idx):
         self.lif(self.fc(batch[0].transpose(0, 1))[:, :2])
 
@@ -182,7 +177,6 @@ def test_a_callback_that_is_added_during_a_fit(hook, tmp_path):
         cb.trainer(tmp_path).fit(net, cb.loader(2))
 
 
-# ---------------------------------------------------------------------- one rule, one callback
 def test_a_rule_of_two_callbacks(tmp_path):
     rule, net = RuleTrainer(STDP(**cb.RULE), time_dim=0), cb.Net()
     before = copy.deepcopy(net.state_dict())

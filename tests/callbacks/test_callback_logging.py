@@ -128,8 +128,6 @@ class Counting(cb.Net):
 
 
 class Last(pl.Callback):
-    """Logs in the same hook as the statistics, after them."""
-
     def on_train_batch_end(self, *args):
         self.log("last", float(args[-1]))
 

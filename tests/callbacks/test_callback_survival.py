@@ -264,8 +264,6 @@ def fail(*_):
 
 
 class FailsInStep(cb.Validated):
-    """Raises at the end of the second training step."""
-
     def training_step(self, batch, batch_idx):
         super().training_step(batch, batch_idx)
         if self.fails and batch_idx == 1:

@@ -248,7 +248,6 @@ def test_weights_with_nan_are_drawn(tmp_path):
     assert image(found.Images("fields/enc/weight")[0])[0, 0] == 0
 
 
-# ---------------------------------------------------------------------------- misuse, survival
 @pytest.mark.parametrize(("options", "learners", "words"), [
     ({}, [], r"with `log=True`.* Found no such"),
     ({}, [{"log": False}], r"with `log=True`.* Found no such"),

@@ -22,8 +22,6 @@ MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 class Single(cb.Net):
-    """In single precision, whatever comes in."""
-
     def __init__(self):
         super().__init__()
         self.float()

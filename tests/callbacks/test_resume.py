@@ -170,8 +170,6 @@ class Interrupted(cb.Net):
 
 
 class Again(cb.Resumable):
-    """Gives the batch that failed once more."""
-
     def state_dict(self):
         return {"done": self.done - 1}
 
@@ -234,7 +232,6 @@ def test_what_was_carried_and_pending_outlives_an_interrupted_batch(tmp_path):
     assert before == after
 
 
-# ---------------------------------------------------------------------------- the strategy
 def test_the_strategy_is_as_it_was(tmp_path):
     run = cb.trainer(tmp_path, cb.callback(), cb.callback(cb.Noting(), name="two"))
     inside = cb.Probe("on_train_batch_end", lambda run, _: sorted(vars(run.strategy)))

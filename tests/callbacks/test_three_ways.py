@@ -18,8 +18,6 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Automatic(cb.Net):
-    """No optimizer, no loss."""
-
     def __init__(self, optimizers=None):
         super().__init__(optimizers)
         self.automatic_optimization = True
@@ -77,16 +75,12 @@ class ManualHeads(WithHead):
 
 
 class Stepping(cb.Net):
-    """Steps the optimizer that it is given."""
-
     def training_step(self, batch, batch_idx):
         self(batch[0])
         self.optimizers().step()
 
 
 class OwnOptimizer(Stepping):
-    """Steps an UpdateOptimizer itself."""
-
     def configure_optimizers(self):
         return UpdateOptimizer(self.parameters())
 
@@ -202,8 +196,6 @@ def test_several_update_optimizers_of_the_modules_own(tmp_path):
 
 
 class Alternating(ManualHeads):
-    """Trains one head in some batches, and the other one in others."""
-
     def training_step(self, batch, batch_idx):
         self.manual_backward(sum(self.losses(batch), torch.zeros(())))
         self.optimizers()[batch_idx % 3 == 0].step()
@@ -218,8 +210,6 @@ class AccumulatesByHand(ManualHead):
 
 
 class FillsItsBuffer(ManualHead):
-    """Steps nothing until it has seen some batches."""
-
     def training_step(self, batch, batch_idx):
         if self.trainer.current_epoch or batch_idx > 5:
             super().training_step(batch, batch_idx)

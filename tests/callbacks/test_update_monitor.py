@@ -124,7 +124,6 @@ def tag_of(name, statistic):
 
 
 def assert_logged(found, expected):
-    """Compares with statistics by name and step; there is nothing else."""
     tags = {
         tag_of(name, statistic): {step: values[statistic] for step, values in steps.items()}
         for name, steps in expected.items()
@@ -220,8 +219,6 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_
 
 
 class Images(pl.LightningModule):
-    """A small CNN that learns digits."""
-
     def __init__(self, optimizer, lr, first=1):
         super().__init__()
         torch.manual_seed(0)
@@ -514,7 +511,6 @@ def test_values_stay_out_of_what_other_callbacks_read(prog_bar, tmp_path):
 
 # ---------------------------------------------------------------------------- survival
 def hooks():
-    """Those of all optimizers."""
     return len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
 
 

@@ -12,18 +12,8 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import lightning_accum as la
-from lightning_accum import (
-    MSTDPET,
-    STDP,
-    Cell,
-    CellSpec,
-    Clamp,
-    Normalize,
-    RuleTrainer,
-    attach_updater,
-)
+from lightning_accum import STDP, Cell, CellSpec, Clamp, RuleTrainer, attach_updater
 from lightning_accum import nn as lann
-from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.functional import GaussianKernel
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
@@ -89,9 +79,9 @@ correct("two rules on one connection, in two callbacks", hosts=(p.CALLBACK,),
 # ====================================================================== rewards and errors
 correct("rewards of both signs", **p.rewarded(lambda i: (-1.0) ** i))
 correct("rewards of mean 0 for potentiation only", epochs=10, advice=(), **p.rewarded(
-    lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i, p.of(MSTDPET, 0.01, 0.0)))
+    lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i, p.of(la.MSTDPET, 0.01, 0.0)))
 correct("a rare reward", **p.rewarded(lambda i: float(i % 16 == 5)), epochs=4)
-LASTING = p.of(MSTDPET, 0.01, -0.008, reward=la.Neuromodulator(20.0, -0.05))
+LASTING = p.of(la.MSTDPET, 0.01, -0.008, reward=la.Neuromodulator(20.0, -0.05))
 correct("a neuromodulator that lasts from trial to trial", carry=True,
     **p.rewarded(lambda i: float(i % 4 == 1), LASTING))
 
@@ -211,7 +201,7 @@ def rewired(net, x, i):
 correct("few synapses", step=rewired,
     net=lambda: p.Net(
         fc=p.uniform(lann.SparseLinear(p.INPUTS, p.OUTPUTS, 0.5, bias=False), 0.0, 0.4)),
-    prepare=p.constrained(Normalize(2.0), Clamp(0.0, 1.0)))
+    prepare=p.constrained(la.Normalize(2.0), Clamp(0.0, 1.0)))
 correct("recurrent connections", rule=p.pairs(0.01, -0.008, time_dim=None), step=recurrent,
     net=lambda: p.Net(LIF(p.OUTPUTS), recurrent=p.uniform(lann.RecurrentLinear(p.OUTPUTS), 0, 0.1)),
     cells={"in": CellSpec("fc", "lif"), "recurrent": CellSpec("recurrent", "lif")})
@@ -287,7 +277,7 @@ correct("small rates, few updates", rule=p.pairs(1e-5, -1e-5), epochs=1)
 
 # ====================================================================== weights
 correct("weights that are clamped", prepare=p.constrained(Clamp(0.0, 0.4)), advice=())
-correct("weights of one norm", prepare=p.constrained(Normalize(1.0)))
+correct("weights of one norm", prepare=p.constrained(la.Normalize(1.0)))
 correct("weights partly at sharp bounds",
     prepare=lambda net, rule: attach_updater(net.fc, "weight").weight.fullbound("sharp", 0.3, 0.0))
 correct("weights that reach their limits and stay", rule=p.pairs(1.0, 1.0),
@@ -304,7 +294,7 @@ def converge(net, rule):
     """Begins where an earlier training ended."""
     other = RuleTrainer(STDP(0.05, -0.04), time_dim=0)
     updater = attach_updater(net.fc, "weight")
-    updater.register_constraint(Normalize(1.0))
+    updater.register_constraint(la.Normalize(1.0))
     other.register_cell("enc", Cell(net.fc, net.lif))
     for i, x in enumerate(p.spikes(24)):
         p.whole(net, x, i)
@@ -325,14 +315,9 @@ def cycle(rate, *factors):
         net.fc(x)
         net.lif(x[..., :p.OUTPUTS].roll(1, 0) * factors[i % 3])
 
-    return {
-        "net": lambda: p.Net(nn.Identity()),
-        "rule": p.of(la.Hebb, rate, time_dim=None),
-        "data": lambda: [p.spikes(1)[0][:, 0]] * 3,
-        "prepare": p.weights(0.25),
-        "step": step,
-        "epochs": 20,
-    }
+    return {"net": lambda: p.Net(nn.Identity()), "prepare": p.weights(0.25), "step": step,
+            "rule": p.of(la.Hebb, rate, time_dim=None), "data": lambda: [p.spikes(1)[0][:, 0]] * 3,
+            "epochs": 20}
 
 correct("weights settle in a cycle", **cycle(2**-8, 1.0, 1.0, -2.0))
 correct("weights settle in a cycle up to rounding", **cycle(0.0123, 1.1, 0.9, -2.0))
@@ -374,11 +359,8 @@ def classified(net, x, i):
     label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
     return {"loss": nn.functional.cross_entropy(net.head(net(x).mean(0).detach()), label)}
 
-HEADED = {
-    "net": lambda: p.Net(head=nn.Linear(p.OUTPUTS, 2)),
-    "step": classified,
-    "optimizer": lambda net: torch.optim.Adam(net.head.parameters()),
-}
+HEADED = {"net": lambda: p.Net(head=nn.Linear(p.OUTPUTS, 2)), "step": classified,
+          "optimizer": lambda net: torch.optim.Adam(net.head.parameters())}
 correct("an optimizer of the readout", **HEADED)
 correct("updates of several batches", every=4)
 correct("gradients of several batches", **HEADED, trainer={"accumulate_grad_batches": 4},
@@ -423,10 +405,12 @@ in_callback("the module's own optimizer steps rarely")(
 in_callback("automatic optimization without a loss")(
     lambda: p.fit(p.Lit(automatic=True), p.learner()))
 
-@in_callback("updates as gradients in a fit")
-def exported_in_a_fit():
-    sgd = partial(torch.optim.SGD, lr=1.0, momentum=0.5)
-    p.fit(p.Lit(p.step_exported, lambda module: sgd(module.fc.parameters())), p.learner())
+def in_steps(optimizer, **options):
+    """A fit that exports changes to an optimizer in each step."""
+    make = lambda module: optimizer(module.fc.parameters(), **options)  # noqa: E731
+    return lambda: p.fit(p.Lit(p.step_exported, make), p.learner())
+
+in_callback("updates as gradients in a fit")(in_steps(torch.optim.SGD, lr=1.0, momentum=0.5))
 
 in_loop("updates as gradients, by hand")(lambda: p.exported(torch.optim.Adam, lr=1e-3))
 
@@ -438,17 +422,11 @@ def by_optimizer():
         optimizer.step()
 
 # ====================================================================== fits
-@in_callback("a control run that never fits its learner")
-def control():
-    p.learner()
-    p.fit(ByLoss())
+in_callback("a control run that never fits its learner")(lambda: (p.learner(), p.fit(ByLoss())))
 
-def again(module, use):
-    for _ in range(3):
-        p.fit(module(), use())
-
-def always(thing):
-    return lambda: thing
+def again(modules, use):
+    for module in modules:
+        p.fit(module, use)
 
 @in_callback("a fit that is saved and resumed, twice")
 def resumed():
@@ -480,27 +458,22 @@ def layer_by_layer():
     p.fit(net, p.learner())
     p.fit(net, p.learner(cells=TOP))
 
-@in_callback("stochastic weight averaging")
-def swa():
-    average = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1)
-    p.fit(ByLoss(), p.learner(), average, max_epochs=3)
+in_callback("stochastic weight averaging")(lambda: p.fit(ByLoss(), p.learner(),
+    pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1), max_epochs=3))
+in_callback("two learners in one fit")(lambda: p.fit(
+    p.Lit(lambda module, x, i: p.run_second(module, x.transpose(0, 1)), **p.second()),
+    p.learner(), p.learner(TRIPLETS(None), TOP)))
 
-@in_callback("two learners in one fit")
-def both_networks():
-    pair = p.Lit(lambda module, x, i: p.run_second(module, x.transpose(0, 1)), **p.second())
-    p.fit(pair, p.learner(), p.learner(TRIPLETS(None), TOP))
-
-in_callback("several fits with one learner")(lambda: again(always(p.Lit()), always(p.learner())))
-in_callback("one learner for several modules")(lambda: again(p.Lit, always(p.learner())))
+in_callback("several fits with one learner")(lambda: again([p.Lit()] * 3, p.learner()))
+in_callback("one learner for several modules")(
+    lambda: again([p.Lit() for _ in range(3)], p.learner()))
 in_callback("a fit that fails and is begun again")(lambda: interrupted(5))
 in_callback("a fit that fails in its first batch")(lambda: interrupted(0))
 in_callback("fast_dev_run")(lambda: p.fit(p.Lit(), p.learner(), fast_dev_run=True))
 in_callback("no logs and no summary")(lambda: p.fit(p.Lit(), p.learner(log=False, summary=False)))
 
 # ====================================================================== loops and notebooks
-@in_loop("a rule that is looked at")
-def looked_at():
-    repr(p.stdp()), repr(p.registered()), repr(p.learner())
+in_loop("a rule that is looked at")(lambda: repr([p.stdp(), p.registered(), p.learner()]))
 
 @in_loop("a network that runs while a rule records it")
 def ran_only():
@@ -550,7 +523,7 @@ correct("changes that are read, applied and dropped", **BY_HAND, update=False,
     on={"updated": apply_and_drop})
 correct("one update of all batches", **BY_HAND, every=24)
 correct("trials of steps", **BY_HAND, net=p.lif(time_dim=None), **p.rewarded(
-    lambda i: (-1.0) ** i, p.of(MSTDPET, 0.01, -0.008, time_dim=None), p.stepwise))
+    lambda i: (-1.0) ** i, p.of(la.MSTDPET, 0.01, -0.008, time_dim=None), p.stepwise))
 correct("a rule that is called in tests too", **BY_HAND,
     on={"batch": half_of_the_time, "end": lambda net, rule, i: (net.eval(), rule.eval())})
 correct("an update that is dropped", **BY_HAND,
@@ -564,19 +537,11 @@ def left():
     for _i in p.recorded(net, use):
         use.step()
 
-@in_fabric("a learner that is set up and released")
-def set_up_only():
-    use = FabricCellTrainer(p.stdp(), p.ENC)
-    use.setup(p.Net())
-    use.release()
+in_fabric("a learner that is set up and released")(lambda: p.set_up()[1].release())
 
 # ====================================================================== advice, and no warning
-def crawls():
-    adam = partial(torch.optim.Adam, lr=1e-8)
-    p.fit(p.Lit(p.step_exported, lambda module: adam(module.fc.parameters())), p.learner())
-
 advise("an optimizer that hardly moves weights", "enc", "by a share of", "rate of its optimizer",
-    alone=crawls, hosts=(p.CALLBACK,))
+    alone=in_steps(torch.optim.Adam, lr=1e-8), hosts=(p.CALLBACK,))
 advise("neurons that spike in most steps", "`enc`", "spike in", "of the steps",
     net=p.lif(v_threshold=0.05))
 advise("an input that spikes in most steps", "input of `enc`", "spikes in",

@@ -63,9 +63,8 @@ def unrecorded(batches):
     net, use = p.set_up()
     for x in p.spikes(24):
         p.whole(net, x, 0)
-        if batches:
-            with use.batch():
-                pass
+        with use.batch() if batches else contextlib.nullcontext():
+            pass
         use.step()
     use.release()
 
@@ -145,9 +144,7 @@ def not_stepped():
     module = p.Lit(
         lambda module, x, i: module.trainer.callbacks[0].updates_as_gradients(error=error),
         lambda module: torch.optim.SGD(module.parameters(), lr=1.0),
-        lif=SurrogateLIF(p.OUTPUTS, time_dim=0),
-        readout=nn.Linear(p.OUTPUTS, 2),
-    )
+        lif=SurrogateLIF(p.OUTPUTS, time_dim=0), readout=nn.Linear(p.OUTPUTS, 2))
     p.fit(module, p.learner(p.eprop(module)))
 
 @in_fit("a cell that is registered during the fit", "applied", "`late`", "optimizer")
@@ -298,11 +295,8 @@ class Below(p.Net):
 
     def __init__(self):
         super().__init__(
-            SurrogateLIF(p.OUTPUTS, time_dim=0),
-            below=nn.Linear(p.INPUTS, p.INPUTS),
-            first=SurrogateLIF(p.INPUTS, v_threshold=0.2, time_dim=0),
-            head=nn.Linear(p.OUTPUTS, 2),
-        )
+            SurrogateLIF(p.OUTPUTS, time_dim=0), below=nn.Linear(p.INPUTS, p.INPUTS),
+            first=SurrogateLIF(p.INPUTS, v_threshold=0.2, time_dim=0), head=nn.Linear(p.OUTPUTS, 2))
 
     def loss(self, x):
         fired = self.lif(self.fc(self.first(self.below(x.transpose(0, 1)))))
@@ -373,11 +367,8 @@ def in_a_list():
 
 @in_fit("Adam and a rule on the same weights", "trained", "enc.weight")
 def hybrid():
-    module = p.Lit(
-        lambda module, x, i: (module(x).mean() - 0.2).square(),
-        lambda module: torch.optim.Adam(module.fc.parameters(), 1e-3),
-        automatic=True,
-    )
+    module = p.Lit(lambda module, x, i: (module(x).mean() - 0.2).square(),
+        lambda module: torch.optim.Adam(module.fc.parameters(), 1e-3), automatic=True)
     module.lif = SurrogateLIF(p.OUTPUTS, gradient="time", time_dim=0)
     p.fit(module, p.learner())
 

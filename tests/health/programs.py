@@ -140,12 +140,9 @@ def of_rates(kind, *args, data=None):
 
 class Errors(Net):
     def __init__(self, threshold=1.0, **lif):
-        super().__init__(
-            SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif),
-            dense(),
-            readout=nn.Linear(OUTPUTS, 2, bias=False),
-            leak=LeakyIntegrator(2, time_dim=0),
-        )
+        neurons = SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif)
+        readout, leak = nn.Linear(OUTPUTS, 2, bias=False), LeakyIntegrator(2, time_dim=0)
+        super().__init__(neurons, dense(), readout=readout, leak=leak)
 
     def forward(self, x):
         return self.leak(self.readout(super().forward(x)))
@@ -168,8 +165,8 @@ FROZEN = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
 ERRING = {"net": Errors, "rule": eprop, "step": erring, "inputs": ("error",)}
 
 
-def nothing(net, rule):
-    """Prepares nothing."""
+def nothing(*_):
+    """Prepares and returns nothing."""
 
 
 # ---------------------------------------------------------------------- a program
@@ -350,13 +347,7 @@ class Lit(pl.LightningModule):
         more: other modules.
     """
 
-    def __init__(
-        self,
-        step=lambda module, x, i: None,
-        optimizers=lambda module: None,
-        automatic=False,
-        **more,
-    ):
+    def __init__(self, step=nothing, optimizers=nothing, automatic=False, **more):
         super().__init__()
         self.automatic_optimization = automatic
         self.step, self.made = step, optimizers

@@ -199,8 +199,6 @@ class Returning(optim.GenericAdaptiveOptimizer):
 
 
 class InPlaceOnly(optim.WeightDecay):
-    """Decays the parameter, and forgets the gradient."""
-
     def __call__(self, param, grad, group):
         param.mul_(0.5)
 
@@ -322,7 +320,6 @@ def test_steps_long_after_the_end_of_a_schedule_are_told_once(options):
     assert torch.equal(weight, before)
 
 
-# ---------------------------------------------------------------------- the command line
 class Model(BoringModel):
     configure_optimizers = pl.LightningModule.configure_optimizers  # the command line's
 

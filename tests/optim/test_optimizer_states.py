@@ -30,7 +30,6 @@ def refused(optimizer, state_dict, match):
     run(optimizer, optimizer.param_groups[0]["params"], 2)  # and it goes on
 
 
-# ---------------------------------------------------------------------- before the first step
 @turns("options", (*WAYS, {"weight_decay": WeightDecay(0.1, absolute=True)}))
 @turns("name", CASES)
 def test_a_look_at_an_optimizer_that_has_no_state_changes_nothing(name, options):
@@ -229,7 +228,6 @@ def test_an_empty_state_is_begun():
     assert [optimizer.state[p]["step"] for p in params] == [4, 1, 4, 4, 4]
 
 
-# ---------------------------------------------------------------------------- with torch's own
 @pytest.mark.parametrize("theirs", [torch.optim.Adam, torch.optim.AdamW])
 def test_a_checkpoint_of_torchs_goes_on(theirs):
     left, right = parameters(), parameters()

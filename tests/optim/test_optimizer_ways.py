@@ -10,7 +10,6 @@ from lightning_accum import optim
 from lightning_accum.sparse.tensor_lists import same_layout
 
 
-# ---------------------------------------------------------------------- layouts
 @pytest.mark.parametrize("name", cases.OWN)
 def test_a_module_may_be_converted_between_steps(name):
     def conversions(module):
@@ -69,7 +68,6 @@ def test_complex_parameters_and_an_optimizer_that_writes_through_data():
     cases.assert_raises_as_stale(params, Descent(params, {}, 0.1, (0.0, 0.0), 0.0).step)
 
 
-# ---------------------------------------------------------------------------- steps that break off
 @pytest.mark.parametrize("name", cases.CASES)
 def test_a_first_step_without_memory_can_be_taken_again(name, monkeypatch):
     params, others = cases.parameters(), cases.parameters()

@@ -41,7 +41,6 @@ class PowerLaw(la.Rule):
 
 
 def pair(case):
-    """The rates and time constants of a pair rule."""
     settings = case["settings"]
     rate = settings["lambda"] * settings.get("Wmax", 1.0)
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
@@ -155,8 +154,6 @@ def test_synapses_release_as_in_nest(name):
 
 
 class Fixed(Feedback):
-    """Feedback by given weights."""
-
     def __init__(self, weight):
         super().__init__()
         self.weight = weight

@@ -318,6 +318,3 @@ def test_the_keywords_of_bounds_go_to_those_that_take_them():
     assert acc.update(torch.zeros(1), share=0.5, other=1.0).item() == 0.5
     assert acc(torch.ones(1), share=0.5).item() == 2.5
     assert acc.update(torch.zeros(1)).item() == 3
-
-
-# ---------------------------------------------------------------------------- copies

@@ -59,7 +59,6 @@ class Naive:
             self.bounds[side] = bound
 
     def room(self, side):
-        """The factor of one part."""
         bound = self.bounds.get(side, self.bounds.get("full"))
         if bound in (None, doubled):
             return 1.0 if bound is None else 2.0
