@@ -116,19 +116,6 @@ def test_a_source_feeds_every_pipe_and_every_fork():
     assert batches.values == [10, 8]
 
 
-def test_functions_and_modules_are_stages():
-    kept = Kept()
-    linear = nn.Linear(3, 1).requires_grad_(False)
-
-    def total(pred):
-        return pred.sum(0)
-
-    pipe = (lambda item: item[1]) ** Pipe(total, linear) ** Mean() ** torch.squeeze ** Pipe(kept)
-    pipe.run(steps())
-    expected = torch.stack([linear(pred.sum(0)) for _, pred, _ in steps()]).mean()
-    assert_close(kept.values, [float(expected)])
-
-
 def test_split_before_an_accumulator_has_accumulators_of_its_own():
     acc, f1, losses = Kept(), Kept(), Kept()
     pipe = (

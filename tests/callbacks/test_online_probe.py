@@ -1,4 +1,5 @@
 import copy
+import functools
 from pathlib import Path
 
 import callback_helpers as cb
@@ -71,10 +72,6 @@ def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
     assert cb.clean(net)
 
 
-def state(run, net):
-    return [*net.state_dict().values()], run.global_step, torch.get_rng_state()
-
-
 def test_the_model_trains_bit_for_bit_as_without_it(tmp_path):
     found = []
     for probes in ([], [probe("linear"), probe("nearest")]):
@@ -82,7 +79,7 @@ def test_the_model_trains_bit_for_bit_as_without_it(tmp_path):
         run, net = cb.trainer(tmp_path, cb.callback(), *probes, max_epochs=2), cb.Validated()
         shuffled = DataLoader(cb.loader().dataset, batch_size=5, shuffle=True)
         run.fit(net, shuffled, other())
-        found.append(state(run, net))
+        found.append([*net.state_dict().values(), run.global_step, torch.get_rng_state()])
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
@@ -139,12 +136,9 @@ def test_what_is_refused(options, error, words, tmp_path):
     net = Other()
     net.spare, net.wide = torch.nn.Identity(), torch.nn.Identity()
     net.fc.weight.data.neg_()
-    with pytest.raises(error, match=words):  # noqa: PT012
-        run = cb.trainer(
-            tmp_path,
-            OnlineProbe(**{"layers": "lif", "num_classes": cb.OUTPUTS, "time_dim": 0, **options}),
-        )
-        run.fit(net, cb.loader())
+    given = {"layers": "lif", "num_classes": cb.OUTPUTS, "time_dim": 0}
+    with pytest.raises(error, match=words):
+        cb.trainer(tmp_path, OnlineProbe(**{**given, **options})).fit(net, cb.loader())
     assert cb.clean(net)
 
 
@@ -160,10 +154,8 @@ def saved(tmp_path_factory):
 
 def changed(state, *path, to):
     state = copy.deepcopy(state)
-    inner = state
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = to
+    *outer, last = path
+    functools.reduce(dict.__getitem__, outer, state)[last] = to
     return state
 
 

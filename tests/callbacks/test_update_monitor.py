@@ -343,46 +343,34 @@ def test_after_irregular_pauses_there_are_no_values_rather_than_old_ones(tmp_pat
     assert fit(Model(), tmp_path / "never", UpdateMonitor(), log_every_n_steps=0) == {}
 
 
-def test_of_several_steps_in_a_batch_the_last_counts(tmp_path):
-    def twice(module, x, batch_idx):
-        optimizer = module.optimizers()
-        for factor in (1.0, 3.0):
-            optimizer.zero_grad()
-            module.manual_backward(factor * module.dec.weight.sum())
-            optimizer.step()
-
-    model = Model(sgd, twice, manual=True)
-    found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=4)
-    expected = dict.fromkeys((3, 7), 1.5 * 10**0.5)
-    assert found["updates/dec.weight/update_norm"] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("in_step", [True, False])
-def test_only_what_the_optimizer_does_is_counted(in_step, tmp_path):
+class Scaled(Model):
     """Weights are scaled before, in and after the step; the optimizer adds 0.5 to each."""
 
-    class Scaled(Model):
-        def on_train_batch_start(self, batch, batch_idx):
-            self.enc.weight.data.mul_(2)
+    in_step = False
 
-        def training_step(self, x, batch_idx):
-            if in_step:  # in the optimizer's closure, as SwAV normalizes its prototypes
-                with torch.no_grad():
-                    self.enc.weight.copy_(self.enc.weight * 0.25)
-            return -self.enc.weight.sum()
+    def on_train_batch_start(self, batch, batch_idx):
+        self.enc.weight.data.mul_(2)
 
-        def on_train_batch_end(self, *_):
-            self.enc.weight.data.mul_(2)
+    def training_step(self, x, batch_idx):
+        if self.in_step:  # in the optimizer's closure, as SwAV normalizes its prototypes
+            with torch.no_grad():
+                self.enc.weight.copy_(self.enc.weight * 0.25)
+        return -self.enc.weight.sum()
 
-    found = fit(Scaled(sgd), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=1)
-    expected = dict.fromkeys(range(8), 0.5 * 15**0.5)
-    assert found["updates/enc.weight/update_norm"] == pytest.approx(expected)
+    def on_train_batch_end(self, *_):
+        self.enc.weight.data.mul_(2)
+
+
+class ScaledInStep(Scaled):
+    in_step = True
 
 
 class Perturbing(SGD):
     """Looks at gradients in two places, as sharpness-aware minimization does."""
 
-    away = 0.0
+    def __init__(self, params, away, **options):
+        super().__init__(params, **options)
+        self.away = away
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -397,21 +385,37 @@ class Perturbing(SGD):
         return loss
 
 
-@pytest.mark.parametrize(("away", "writes"), [
-    (7.0, False),  # it moves weights before the first call: the copy is older than that
-    (0.0, True),  # weights are written to in both calls: of those, the first alone is left out
-])  # fmt: skip
-def test_an_optimizer_that_moves_weights_for_a_while(away, writes, tmp_path, monkeypatch):
-    def step(module, x, batch_idx):
-        if writes:
-            with torch.no_grad():
-                module.enc.weight.copy_(module.enc.weight * 1.0)
-        return module.loss(x)
+def twice(module, x, batch_idx):
+    optimizer = module.optimizers()
+    for factor in (0.5, 1.0):
+        optimizer.zero_grad()
+        module.manual_backward(-factor * module.enc.weight.sum())
+        optimizer.step()
 
-    model = Model(lambda params: Perturbing(params, lr=0.5), step)
-    monkeypatch.setattr(Perturbing, "away", away)
-    found = fit(model, tmp_path, UpdateMonitor("parameter", "enc.weight"), batches=2)
-    expected = dict.fromkeys(range(2), 15**0.5)
+
+def writes(module, x, batch_idx):
+    with torch.no_grad():
+        module.enc.weight.copy_(module.enc.weight * 1.0)
+    return module.loss(x)
+
+
+def perturbed(away, step=None):
+    """It moves weights before the first call: the copy is older than that."""
+    return lambda: Model(lambda params: Perturbing(params, away, lr=0.5), step)
+
+
+@pytest.mark.parametrize(("make", "norm"), [
+    (lambda: Model(sgd, twice, manual=True), 0.5),  # of several steps in a batch the last counts
+    (lambda: Scaled(sgd), 0.5),
+    (lambda: ScaledInStep(sgd), 0.5),
+    (perturbed(7.0), 1.0),
+    # weights are written to in both calls: of those, the first alone is left out
+    (perturbed(0.0, writes), 1.0),
+])  # fmt: skip
+def test_only_what_the_optimizer_does_is_counted(make, norm, tmp_path):
+    monitor = UpdateMonitor("parameter", "enc.weight")
+    found = fit(make(), tmp_path, monitor, batches=2, log_every_n_steps=1)
+    expected = dict.fromkeys(range(2), norm * 15**0.5)
     assert found["updates/enc.weight/update_norm"] == pytest.approx(expected)
 
 
@@ -514,18 +518,6 @@ def hooks():
     return len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
 
 
-def test_a_monitor_that_is_dropped_in_a_fit_leaves_no_hook(tmp_path):
-    before = hooks()
-    run = trainer(tmp_path)
-    run.strategy.connect(Model())
-    monitor = UpdateMonitor("parameter")
-    monitor.on_train_start(run, Model())
-    assert hooks() == before + 2
-    del monitor
-    gc.collect()
-    assert hooks() == before
-
-
 def test_optimizers_that_are_set_up_anew_are_measured(tmp_path):
     class Anew(Model):
         def on_train_epoch_start(self):
@@ -572,12 +564,16 @@ def test_a_step_that_raised_is_forgotten(tmp_path, tables):
 
 
 def test_hooks_are_there_in_a_fit_alone_and_the_model_is_let_go(tmp_path):
-    before, monitor = hooks(), UpdateMonitor("parameter")
+    before, monitor, run = hooks(), UpdateMonitor("parameter"), trainer(tmp_path)
     for _ in range(3):
         probe = Probe("on_train_batch_start", lambda *_: hooks() - before)
         fit(Model(), tmp_path, monitor, probe, batches=1)
         assert probe.found == [2]
         assert hooks() == before
-    del probe  # Lightning gives it methods of the model
+    run.strategy.connect(Model())
+    monitor.on_train_start(run, Model())
+    assert hooks() == before + 2
+    del probe, monitor, run  # Lightning gives it methods of the model
     gc.collect()
+    assert hooks() == before  # one that is dropped in a fit leaves none
     assert not any(type(thing) is Model for thing in gc.get_objects())

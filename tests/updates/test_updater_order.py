@@ -66,14 +66,10 @@ class Naive:
         return room.clamp(min=0) ** (1 + (bound == "power"))
 
     def change(self):
-        pos, neg = (
-            torch.zeros_like(self.value) if each is None else each
-            for each in map(self.reduced, ("pos", "neg"))
-        )
+        parts, nothing = map(self.reduced, ("pos", "neg")), torch.zeros_like(self.value)
+        pos, neg = (nothing if each is None else each for each in parts)
         if self.bounds:  # what is negative in one part counts for the other
-            pos, neg = (
-                one.clamp(min=0) - other.clamp(max=0) for one, other in ((pos, neg), (neg, pos))
-            )
+            pos, neg = (a.clamp(min=0) - b.clamp(max=0) for a, b in ((pos, neg), (neg, pos)))
         if self.bounds.get("full") is taken:
             return pos
         return self.room("upper") * pos - self.room("lower") * neg
@@ -104,12 +100,7 @@ CALLS = {
     "delete": (1, NAMES, PARTS),
     "clear": (1, NAMES),
     "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
-    "bound": (
-        3,
-        NAMES,
-        ("full", "upper", "lower"),
-        ("multiplicative", "power", "own", None, None, None),
-    ),
+    "bound": (3, NAMES, tuple(LIMITS), ("multiplicative", "power", "own", None, None, None)),
 }
 
 
