@@ -125,6 +125,11 @@ def callback(rule=None, **options):
     return CellTrainerCallback(rule, **{"cells": cells, **run, **options})
 
 
+def in_order(first, one, other):
+    """Two callbacks, and which stands first."""
+    return [one, other] if first else [other, one]
+
+
 def trainer(tmp_path, *callbacks, **options):
     quiet = {
         "accelerator": "cpu", "default_root_dir": tmp_path, "enable_progress_bar": False,
