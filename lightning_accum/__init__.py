@@ -33,6 +33,7 @@ from lightning_accum.rules import (
     DelayAdjustedSTDP,
     DeltaRule,
     EProp,
+    FastWeights,
     Hebb,
     Homeostasis,
     InhibitorySTDP,
@@ -45,6 +46,7 @@ from lightning_accum.rules import (
     TripletSTDP,
     WeightDependentSTDP,
     WTAHebb,
+    change_of,
     learn_online,
 )
 from lightning_accum.updates import (
@@ -115,6 +117,7 @@ __all__ = [
     "DelayAdjustedSTDP",
     "DeltaRule",
     "EProp",
+    "FastWeights",
     "Hebb",
     "Homeostasis",
     "InhibitorySTDP",
@@ -138,6 +141,7 @@ __all__ = [
     "WTAHebb",
     "WeightDependentSTDP",
     "attach_updater",
+    "change_of",
     "get_updater",
     "learn_online",
     "show_versions",

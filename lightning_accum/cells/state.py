@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from lightning_accum import _checks as checks
 from lightning_accum import _state as kinds
 from lightning_accum.engine.accumulate import Backend
-from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.rule import Rule, check_numeric
 from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.reductions import ReductionFn, check_reduction
@@ -89,6 +89,7 @@ class CellState(kinds.CheckedState):
 
     def __init__(self, rule: Rule, options: Options) -> None:
         super().__init__()
+        check_numeric(rule)
         self.rule, self.options = rule, options
         # by parameter, the samples whose changes are pending: a process's weight in the mean of all
         self.samples: dict[str, int] = {}

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
+from torch import Tensor
 from typing_extensions import Self, dataclass_transform
 
 from lightning_accum._checks import check_choice, check_type, check_value, is_number, nearest
@@ -154,6 +155,17 @@ def time_constants_in(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in values.items() if _is(name, "tc") and value}
 
 
+def check_numeric(rule: Rule) -> None:
+    """Raises a ``TypeError`` if a rate or a time constant is a tensor, which no trainer takes."""
+    for name, value in vars(rule).items():
+        if isinstance(value, Tensor) and (_is(name, "lr") or _is(name, "tc")):
+            raise TypeError(
+                f"`{name}` of `{type(rule).__name__}` should be a number in a trainer. Found a"
+                f" tensor of shape {list(value.shape)}: give `float({name})`, or take `change_of`"
+                " or `FastWeights`, which differentiate it."
+            )
+
+
 def _is(name: str, kind: str) -> bool:
     return name == kind or name.startswith(f"{kind}_")
 
@@ -168,6 +180,8 @@ def _check_field(each: dataclasses.Field[Any], value: Any) -> None:
         check_type(fits, name, value, "a Neuromodulator that calls release, or None", how)
     if value is None and each.default is None:
         return
+    if isinstance(value, Tensor) and (_is(name, "tc") or _is(name, "lr")):
+        return  # of a rule that is differentiated; a trainer refuses it
     if _is(name, "tc"):
         fits = is_number(value) and 0 < value < math.inf
         check_value(fits, name, value, "a positive, finite number of ms")

@@ -65,14 +65,7 @@ class Term(Change):
     room: Room | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.rate, Tensor):
-            raise TypeError(
-                "Argument `rate` of a Term should be a number. Found a tensor of shape"
-                f" {list(self.rate.shape)}: for a reward, pass the terms without it to"
-                " `reward_modulated(window, terms)`; for another factor, multiply `post` by it, as"
-                " a tensor [T, B, ...] in which any dimension may be 1."
-            )
-        if type(self.rate) is not float:
+        if type(self.rate) is not float and not isinstance(self.rate, Tensor):
             check_numbers(rate=self.rate)
         for name, side in (("post", self.post), ("pre", self.pre)):
             if not isinstance(side, (Signal, Tensor)):
@@ -137,10 +130,9 @@ class CustomChange(Change):
         return {}
 
 
-def listed(found: object, rule: str) -> Sequence[Change]:
-    """Returns the result of a rule's ``terms`` as a sequence; a single change becomes one."""
-    if isinstance(found, Change):
-        return [found]
+def listed(found: object, rule: str, numbers: bool = True) -> Sequence[Change]:
+    """Returns the result of a rule's ``terms`` as a sequence; rates may have to be numbers."""
+    found = [found] if isinstance(found, Change) else found
     every = list(found) if isinstance(found, Iterable) and not isinstance(found, Tensor) else None
     others = [found] if every is None else [t for t in every if not isinstance(t, Change)]
     if every is None or others:
@@ -151,6 +143,13 @@ def listed(found: object, rule: str) -> Sequence[Change]:
             f"`{rule}.terms` should return Terms, such as `[Term(self.lr, window.post,"
             f" window.pre)]`. Found {what}: return the rate and both sides of every product, and"
             " the engine sums them; or return a CustomChange for a change that is not a product."
+        )
+    for rate in (each.rate for each in every if numbers and isinstance(each.rate, Tensor)):
+        raise TypeError(
+            f"Argument `rate` of a Term should be a number. Found a tensor of shape"
+            f" {list(rate.shape)}: for a reward, pass the terms without it to"
+            " `reward_modulated(window, terms)`; for another factor, multiply `post` by it, as"
+            " a tensor [T, B, ...] in which any dimension may be 1."
         )
     return every
 

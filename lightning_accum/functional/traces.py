@@ -30,6 +30,8 @@ def decay_factor(tc: float, dt: float = 1.0) -> float:
         >>> round(decay_factor(20.0), 4)
         0.9512
     """
+    if isinstance(tc, Tensor):  # of a rule that is differentiated
+        return torch.exp(-dt / tc)
     check_numbers(tc=tc)
     check_finite(dt=dt)
     check_value(tc > 0, "tc", tc, "a positive time constant in ms")

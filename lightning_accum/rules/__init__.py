@@ -9,7 +9,9 @@ from lightning_accum.rules.clopath import Clopath
 from lightning_accum.rules.covariance import Covariance
 from lightning_accum.rules.delay import DelayAdjustedKernelSTDP, DelayAdjustedSTDP
 from lightning_accum.rules.delta import DeltaRule
+from lightning_accum.rules.differentiable import change_of
 from lightning_accum.rules.eprop import EProp
+from lightning_accum.rules.fast_weights import FastWeights
 from lightning_accum.rules.feedback import (
     DirectFeedback,
     LearnedFeedback,
@@ -50,6 +52,7 @@ __all__ = [
     "DeltaRule",
     "DirectFeedback",
     "EProp",
+    "FastWeights",
     "Feedback",
     "Hebb",
     "Homeostasis",
@@ -67,6 +70,7 @@ __all__ = [
     "TripletSTDP",
     "WTAHebb",
     "WeightDependentSTDP",
+    "change_of",
     "fit_rates",
     "learn_online",
     "reward_modulated",

@@ -53,5 +53,5 @@ class BCM(Rule):
         """Returns potentiation above the threshold, and depression below it."""
         post = window.post.values()
         phi = post * (post - window.post.average(self.tc_threshold, power=2))
-        above, below = phi.clamp(min=0), phi.neg_().clamp_(min=0)
+        above, below = phi.clamp(min=0), phi.neg().clamp(min=0)
         return Term(self.lr, above, window.pre), Term(-self.lr, below, window.pre)

@@ -368,6 +368,10 @@ CASES = {
     "UpdateOptimizer": Case(
         optimized, step, lambda world: world.optimizer.attach([la.get_updater(world.model)])
     ),
+    "FastWeights": Case(
+        lambda: la.FastWeights(nn.Linear(3, 2), la.STDP(0.2, -0.1), nn.Tanh(), time_dim=0),
+        forward((4, 2, 3)),
+    ),
     "Linear": Case(lambda: lann.Linear(3, 2), forward((4, 3))),
     "Conv1d": Case(lambda: lann.Conv1d(3, 2, 2), forward((4, 3, 5))),
     "Conv2d": Case(lambda: lann.Conv2d(3, 2, 2), forward((4, 3, 3, 3))),
@@ -423,7 +427,7 @@ CASES = {
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {"LocalLearningWarning", "show_versions",
     "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "RateFit", "Reducer",
-    "Rule", "Term", "attach_updater", "fit_rates", "get_updater", "learn_online",
+    "Rule", "Term", "attach_updater", "change_of", "fit_rates", "get_updater", "learn_online",
     "reward_modulated", "why_step_by_step",
     "Log", "Pipe", "Scalar", "Select", "Split", "StreamAccumulator", "synchronize",
 }  # fmt: skip

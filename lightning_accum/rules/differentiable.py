@@ -1,0 +1,279 @@
+"""The change that a rule makes of a weight, as a function that torch differentiates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_accum._checks import check_tensors, check_type
+from lightning_accum.engine.neuromodulator import modulators_of
+from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
+from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.signal import NeedsData, Signal
+from lightning_accum.engine.terms import Change, Term, listed
+from lightning_accum.engine.window import Outline, Window
+from lightning_accum.functional.traces import TraceMode, decay_factor
+from lightning_accum.rules.reward_modulated import Modulated
+
+_MATRIX = SimpleNamespace(is_matrix=True)  # what a rule asks of a weight
+
+
+def change_of(
+    rule: Rule,
+    pre: Tensor,
+    post: Tensor,
+    weight: Tensor,
+    *,
+    dt: float = 1.0,
+    states: Mapping[str, Tensor] | None = None,
+    **inputs: Any,
+) -> Tensor:
+    r"""Returns the change that a rule makes of each sample's weight, with a graph.
+
+    .. math:: \Delta w[b] = \sum_k \text{rate}_k \, L_k\left(\sum_t \mathrm{post}_k[t, b] \otimes
+              \mathrm{pre}_k[t, b]\right)
+
+    Its mean over the samples is what a :class:`~lightning_accum.RuleTrainer` accumulates of a first
+    window of a ``Linear``, ``pos - neg``. It is differentiable in activity, weight, inputs and in
+    the rule's rates and time constants, which may be tensors here: scalars, or a rate for each
+    synapse, ``[out, in]``. It works under :mod:`torch.func`, unless the rule reads numbers in
+    Python.
+
+    Args:
+        rule: whose terms are products, at once or modulated by a reward.
+        pre: presynaptic activity, ``[T, B, in]``.
+        post: postsynaptic activity, ``[T, B, out]``.
+        weight: ``[out, in]``, which is constant in the window.
+        dt: step, in ms.
+        states: other signals that the rule records, ``[T, B, out]``, by name.
+        **inputs: what a trainer's call takes for the rule, such as a ``reward`` or an ``error``.
+
+    Returns:
+        ``[B, out, in]``.
+
+    Raises:
+        TypeError: if a change of the rule is not a product.
+        ValueError: if shapes do not fit.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum import Hebb, change_of
+        >>> lr = torch.tensor(0.5, requires_grad=True)
+        >>> pre, post = torch.ones(3, 1, 2), torch.ones(3, 1, 1)
+        >>> change = change_of(Hebb(lr), pre, post, torch.zeros(1, 2))
+        >>> change.tolist()
+        [[[1.5, 1.5]]]
+        >>> torch.autograd.grad(change.sum(), lr)
+        (tensor(6.),)
+    """
+    check_type(isinstance(rule, Rule), "rule", rule, "a rule, such as `STDP(0.01, -0.01)`")
+    check_tensors(pre=pre, post=post, weight=weight)
+    fits = pre.ndim == post.ndim == 3 and pre.shape[:2] == post.shape[:2]
+    if not fits or weight.shape != (post.shape[-1], pre.shape[-1]):
+        raise ValueError(
+            "Arguments `pre`, `post` and `weight` should be [T, B, in], [T, B, out] and [out, in]."
+            f" Found {list(pre.shape)}, {list(post.shape)} and {list(weight.shape)}: give all steps"
+            " of the same samples, as `x[None]` for one step."
+        )
+    return change_and_left(rule, {"pre": pre, "post": post, **(states or {})}, weight, dt, inputs)[
+        0
+    ]
+
+
+def change_and_left(
+    rule: Rule,
+    signals: Mapping[str, Tensor],
+    weight: Tensor,
+    dt: float,
+    inputs: Mapping[str, Any],
+    carried: Mapping[str, Tensor] | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Returns the change of each sample, and what passes to the next window, by name."""
+    memory = _Memory(carried or {}, {})
+    given, pre, post = Given(inputs), signals["pre"], signals["post"]
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    sources = {name: Graphed(each, dt, name, memory, dtype) for name, each in signals.items()}
+    levels = {}
+    for name, each in modulators_of(rule).items():
+        released = _released(given.every.get(name), post, name, dtype)
+        source = Graphed(released, dt, f"released {name}", memory, dtype)
+        trace = source.values(decay_factor(each.tc, dt), "cumulative")
+        levels[name] = each.baseline + each.gain * trace
+    prepared = None
+    if type(rule).prepare is not Rule.prepare:
+        recorded = {name: Recorded(each) for name, each in signals.items()}
+        prepared = rule.prepare(Recording(recorded, dt, -1, {}, given, True, levels))
+    window = Window(
+        pre=Signal(sources["pre"]), post=Signal(sources["post"]), sources=sources, name="weight",
+        dt=dt, param=weight, inputs=given, start=0, total=len(pre), vjp=_MATRIX, tensors={},
+        carried={}, levels=levels, prepared=prepared,
+    )  # fmt: skip
+    change = torch.zeros((), dtype=dtype, device=weight.device)
+    for part in listed(rule.terms(window), type(rule).__name__, numbers=False):
+        change = change + _summed(part, window, memory)
+    return change.expand(post.shape[1], *weight.shape[-2:]), memory.left
+
+
+def is_named(rule: Rule, dt: float) -> bool:
+    """Returns whether the terms of a rule read no numbers, so that no sample sees another."""
+    with suppress(NeedsData, Exception):  # an error is raised again with data
+        outline = Outline("weight", dt, -1, [*rule.states()])
+        return all(each.is_named for each in listed(rule.terms(outline), "", numbers=False))
+    return False
+
+
+class _Memory:
+    """What passes between windows: what the last one left, and what this one leaves."""
+
+    def __init__(self, carried: Mapping[str, Tensor], left: dict[str, Tensor]) -> None:
+        self.carried, self.left = carried, left
+
+
+class Graphed:
+    """Activity of one side whose traces have a graph; signals of terms are of it."""
+
+    def __init__(
+        self, activity: Tensor, dt: float, side: str, memory: _Memory, dtype: torch.dtype
+    ) -> None:
+        self.activity, self.dt, self.side, self.unit_dim = activity, dt, side, -1
+        self.shape, self.device = activity.shape, activity.device
+        self.dtype = torch.promote_types(activity.dtype, dtype)
+        self._memory = memory
+
+    def numbers(self) -> Tensor:
+        """Returns the activity in the dtype of the computation."""
+        return self.activity.to(self.dtype)
+
+    def values(self, decay: float | Tensor, mode: TraceMode) -> Tensor:
+        """Returns the trace over the window."""
+        return self._trace(self.numbers(), decay, mode)[0]
+
+    def before(self, decay: float | Tensor, mode: TraceMode) -> Tensor:
+        """Returns a trace just before each step, decayed up to it."""
+        values, first = self._trace(self.numbers(), decay, mode)
+        return decay * torch.cat((first.unsqueeze(0), values[:-1]))
+
+    def _trace(
+        self, numbers: Tensor, decay: float | Tensor, mode: TraceMode, what: str = ""
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the trace of numbers, and its value before the first step."""
+        of = f"{len(self._memory.left)}" if isinstance(decay, Tensor) else repr(decay)
+        key = f"{self.side} {what}{mode} trace {of}"
+        last = first = self._memory.carried.get(key, torch.zeros_like(numbers[0]))
+        values = []
+        for now in numbers.unbind(0):
+            kept = last if mode == "cumulative" else torch.where(now != 0, 0.0, last)
+            last = now + decay * kept
+            values.append(last)
+        self._memory.left[key] = last
+        return torch.stack(values), first
+
+    def ones(self) -> Graphed:
+        """Returns ones of this shape."""
+        return self.derived(f"{self.side} ones", torch.ones_like(self.numbers()))
+
+    def constant_input(self, vjp: Any, pre: Graphed) -> Graphed:
+        """Returns an input that is always one."""
+        return pre.ones()
+
+    def derived(self, name: str, values: Tensor) -> Graphed:
+        """Returns values that are computed of this, whose traces pass on together with its own."""
+        return Graphed(values, self.dt, name, self._memory, self.dtype)
+
+    def age(self) -> Tensor:
+        """Raises a ``TypeError``: time since a spike has no derivative."""
+        raise _not_products("ages of spikes")
+
+    def average(self, decay: float | Tensor, power: int) -> Tensor:
+        """Returns the running average over samples and all earlier steps, of every neuron."""
+        mean = (self.numbers() ** power).mean(1, keepdim=True)
+        what = f"average of power {power}, "
+        total, _ = self._trace(mean, decay, "cumulative", f"{what}sum, ")
+        ones = torch.ones_like(mean[..., :1])
+        return total / self._trace(ones, decay, "cumulative", f"{what}weight, ")[0]
+
+
+def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+    """Returns what a call released of a neuromodulator, ``[T, B]``."""
+    steps, batch = post.shape[:2]
+    zeros = torch.zeros_like(post[..., 0], dtype=dtype)
+    if given is None:
+        return zeros
+    value = torch.as_tensor(given_value(name, given, steps, batch), dtype=dtype)
+    return value if value.ndim == 2 else torch.cat((zeros[1:], (zeros[0] + value).unsqueeze(0)))
+
+
+def _summed(change: Change, window: Window, memory: _Memory) -> Tensor:
+    """Returns the sum over time of a change, ``[B, out, in]``."""
+    if isinstance(change, Modulated):
+        return _modulated(change, window, memory)
+    if not isinstance(change, Term):
+        raise _not_products(f"`{type(change).__name__}`")
+    return _product(change, window)
+
+
+def _not_products(found: str) -> TypeError:
+    return TypeError(
+        "The changes of a rule should be products of activity and its traces to be differentiated."
+        f" Found {found}: write it as terms of these, or take a `RuleTrainer`."
+    )
+
+
+def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor:
+    """Returns the product of a term, whose steps and samples a factor multiplies."""
+    post, pre = (
+        each.values() if isinstance(each, Signal) else each for each in (term.post, term.pre)
+    )
+    dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
+    if isinstance(factor, Tensor):
+        post = post * factor.unsqueeze(-1)
+    product = torch.einsum("tbo,tbi->boi", post.to(dtype), pre.to(dtype))
+    if term.transform is not None:
+        product = torch.func.vmap(term.transform)(product)
+    if term.room is not None:
+        up, down = (term.room.bounded(window.param, product, upper) for upper in (True, False))
+        product = torch.where(torch.as_tensor(term.rate) > 0, up, down)
+    return term.rate * product
+
+
+def _modulated(change: Modulated, window: Window, memory: _Memory) -> Tensor:
+    """Returns the change of terms times a reward, at once or by their eligibility."""
+    reward, tc, terms = _reward(change, window), change.tc, change.terms
+    if tc is None:
+        return sum((_product(term, window, reward) for term in terms), torch.zeros(()))
+    decay, steps = decay_factor(tc, window.dt), range(len(reward))
+    key = f"eligibility {len(memory.left)}"
+    before = memory.carried.get(key)
+    # the reward to come at each step, and what is left of a step's change at the end
+    to_come = list(reward.unbind(0))
+    for t in reversed(steps[:-1]):
+        to_come[t] = to_come[t] + decay * to_come[t + 1]
+    ago = torch.arange(len(reward) - 1, -1, -1, dtype=reward.dtype, device=reward.device)
+    left = (decay**ago).unsqueeze(-1).expand_as(reward) / tc
+    total = sum(
+        (_product(term, window, torch.stack(to_come) * (window.dt / tc)) for term in terms),
+        torch.zeros(()),
+    )
+    memory.left[key] = sum((_product(term, window, left) for term in terms), torch.zeros(()))
+    if before is not None:
+        total = total + (to_come[0] * decay * window.dt)[:, None, None] * before
+        memory.left[key] = memory.left[key] + decay ** len(reward) * before
+    return total
+
+
+def _reward(change: Modulated, window: Window) -> Tensor:
+    """Returns the reward of every step and sample, ``[T, B]``."""
+    reward, name = change.reward, change.modulator
+    if name is not None or (reward is None and "reward" in window.levels):
+        reward = window.modulator(name or "reward")
+    elif reward is None:
+        reward = window.inputs.get("reward")
+    steps, batch = window.total, window.post.shape[1]
+    found = given_value("reward", reward, steps, batch)
+    of = torch.as_tensor(found, dtype=window.post.dtype, device=window.post.source.device)
+    return of.expand(steps, batch)

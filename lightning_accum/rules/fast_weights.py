@@ -1,0 +1,227 @@
+"""A connection whose weight has a fast part for each sample, which a rule changes in every step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lightning_accum import _checks as checks
+from lightning_accum._state import StateModule
+from lightning_accum.engine.rule import Rule
+from lightning_accum.nn._arguments import check_times
+from lightning_accum.rules.differentiable import change_and_left, is_named
+
+
+@final
+class FastWeights(StateModule):
+    r"""A ``Linear`` whose weight has a part for each sample that a rule changes, with a graph.
+
+    .. math::
+        y_t = \phi\left(\left(W + \alpha \circ F_t\right) x_t + b\right), \qquad
+        F_{t+1} = \lambda F_t + \Delta(x_t, y_t)
+
+    with :math:`\Delta` the change of the rule for one step, and :math:`F_0 = 0` for each sample.
+    Backpropagation passes through the changes, so an optimizer learns the slow weights :math:`W`
+    and, if they are given as ``nn.Parameter``, :math:`\alpha`, :math:`\lambda` and the rates and
+    time constants of the rule: a number, or one for each synapse, ``[out, in]``.
+
+    The fast weights and the rule's traces are kept from call to call until :meth:`reset`; a batch
+    of another size starts at zero. Their graph is kept too, until :meth:`reset`, :meth:`detach` or
+    a backward pass, which frees it. They take ``B * out * in`` numbers, and training keeps those of
+    each step unless ``checkpoint_every`` is given.
+
+    Args:
+        connection: the slow weights; its parameters are trained as usual.
+        rule: whose changes are products, at once or modulated by a reward. ``window.param`` is the
+            whole weight of a sample, :math:`W + \alpha \circ F`.
+        activation: :math:`\phi`, a module without a state; the identity when ``None``.
+        alpha: :math:`\alpha`, the share of the fast part; a parameter is learned.
+        decay: :math:`\lambda`, what is left of the fast part after a step; a parameter is learned.
+        dt: step, in ms.
+        time_dim: ``None`` for one step per call, 0 for a sequence with time first.
+        checkpoint_every: how many steps of a sequence are computed again in the backward pass,
+            instead of keeping what it needs of each; all is kept when ``None``.
+
+    Raises:
+        TypeError: if the connection is not a ``Linear``, or the rule not a rule.
+        ValueError: if a shape does not fit.
+
+    Example:
+        >>> import torch
+        >>> from lightning_accum import FastWeights, Hebb
+        >>> fast = FastWeights(torch.nn.Linear(2, 1, bias=False), Hebb(1.0), time_dim=0)
+        >>> _ = torch.nn.init.ones_(fast.connection.weight)
+        >>> fast(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]])).flatten()
+        tensor([1., 2., 1.], grad_fn=<...>)
+
+    Source:
+        Miconi, Clune & Stanley 2018, "Differentiable plasticity: training plastic neural networks
+        with backpropagation", arXiv:1804.02464.
+    """
+
+    alpha: float | Tensor
+    decay: float | Tensor
+    _shown = ("rule", "dt", "time_dim", "checkpoint_every")
+
+    def __init__(
+        self,
+        connection: nn.Linear,
+        rule: Rule,
+        activation: nn.Module | None = None,
+        *,
+        alpha: float | Tensor = 1.0,
+        decay: float | Tensor = 1.0,
+        dt: float = 1.0,
+        time_dim: Literal[0] | None = None,
+        checkpoint_every: int | None = None,
+    ) -> None:
+        super().__init__()
+        fits = isinstance(connection, nn.Linear)
+        checks.check_type(fits, "connection", connection, "a torch.nn.Linear")
+        should = "a rule, such as `Hebb(0.1)`"
+        checks.check_type(isinstance(rule, Rule), "rule", rule, should, "pass a value, no trainer")
+        check_times(0.0, dt, time_dim)
+        if checkpoint_every is not None:
+            checks.check_integers(checkpoint_every=checkpoint_every)
+            should = "a positive number of steps, or None"
+            checks.check_value(checkpoint_every > 0, "checkpoint_every", checkpoint_every, should)
+        self.connection, self.activation, self.rule = connection, activation, rule
+        self.dt, self.time_dim, self.checkpoint_every = dt, time_dim, checkpoint_every
+        tensors = {"alpha": alpha, "decay": decay}
+        tensors |= {k: v for k, v in vars(rule).items() if isinstance(v, Tensor)}
+        for name, value in tensors.items():
+            self._set(name, value)
+        self._learned = [name for name in vars(rule) if name in tensors]
+        self.reset()
+
+    def _set(self, name: str, value: float | Tensor) -> None:
+        """Sets a number, or a tensor for all synapses or for each, as parameter or buffer."""
+        if not isinstance(value, Tensor):
+            checks.check_finite(**{name: value})
+            setattr(self, name, value)
+            return
+        shape, each = value.shape, self.connection.weight.shape
+        if shape not in (torch.Size([]), each):
+            raise ValueError(
+                f"Argument `{name}` should be a number, or a tensor of shape [] or {list(each)},"
+                f" one for each synapse. Found shape {list(shape)}: make it for this connection."
+            )
+        if isinstance(value, nn.Parameter):
+            self.register_parameter(name, value)
+        else:
+            self.register_buffer(name, value)
+
+    def reset(self) -> None:
+        """Forgets the fast weights and traces: the next call starts at zero."""
+        self._state, self._graph = {}, None
+
+    def forward(self, x: Tensor, current: Tensor | None = None, **inputs: Any) -> Tensor:
+        """Transmits a batch, and changes the fast weights after each step.
+
+        Args:
+            x: input, ``[B, in]``, or ``[T, B, in]`` with ``time_dim=0``.
+            current: what is added before the activation, such as the external input of neurons that
+                ``x`` is the earlier output of, ``[B, out]`` or ``[T, B, out]``.
+            **inputs: what the rule is called with, such as a ``reward`` ``[B]`` or an ``error``
+                ``[B, out]``, or with time first, as ``x``; a number counts for all.
+
+        Returns:
+            ``[B, out]``, or ``[T, B, out]``.
+
+        Raises:
+            ValueError: if a shape does not fit.
+        """
+        checks.check_tensors(x=x)
+        lead, size = ("B",) if self.time_dim is None else ("T", "B"), self.connection.in_features
+        if x.ndim != len(lead) + 1 or x.shape[-1] != size:
+            raise ValueError(
+                f"Argument `x` should be [{', '.join(lead)}, {size}]. Found shape {list(x.shape)}:"
+                f" {'pass `time_dim=0` for a sequence' if x.ndim == 3 else 'give all dimensions'}."
+            )
+        every = inputs if current is None else {"current": current, **inputs}
+        for name, value in every.items():
+            if (
+                isinstance(value, Tensor)
+                and value.ndim
+                and value.shape[: len(lead)] != x.shape[:-1]
+            ):
+                raise ValueError(
+                    f"Argument `{name}` should begin with the dimensions [{', '.join(lead)}] of"
+                    f" `x`, {list(x.shape[:-1])}. Found shape {list(value.shape)}: give a value to"
+                    " each."
+                )
+        given = {k: v for k, v in every.items() if isinstance(v, Tensor) and v.ndim}
+        others = {k: v for k, v in inputs.items() if k not in given}
+        if self.time_dim is None:
+            x, given = x[None], {k: v[None] for k, v in given.items()}
+        state, found = self._before(x), []
+        length = self.checkpoint_every or max(1, len(x))
+        for at in range(0, len(x), length):
+            piece = x[at : at + length], {k: v[at : at + length] for k, v in given.items()}
+            if self.checkpoint_every is None or not torch.is_grad_enabled():
+                y, state = self._run(*piece, others, state)
+            else:
+                y, state = checkpoint(self._run, *piece, others, state, use_reentrant=False)
+            found.append(y)
+        y = torch.cat(found) if found else self.connection(x)
+        y = self._keep(y, **state)
+        return y if self.time_dim == 0 else y[0]
+
+    def _before(self, x: Tensor) -> dict[str, Tensor]:
+        """Returns the state before the first step, in which an input ``[T, B, in]`` finds it."""
+        state = {name: value for name, value in self._state.items() if value is not None}
+        if "fast" in state and len(state["fast"]) == x.shape[1]:
+            if self._graph is not None and self._graph.is_freed():
+                self.detach()
+            return state
+        self.reset()
+        weight = self.connection.weight
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        return {"fast": weight.new_zeros(x.shape[1], *weight.shape, dtype=dtype)}
+
+    def _run(
+        self,
+        steps: Tensor,
+        given: Mapping[str, Tensor],
+        others: Mapping[str, Any],
+        state: dict[str, Tensor],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the outputs of some steps, and the state after them."""
+        rule: Any = self.rule
+        if self._learned:
+            rule = dataclasses.replace(rule, **{k: getattr(self, k) for k in self._learned})
+
+        def changed(signals: Any, weight: Tensor, own: Mapping[str, Tensor], carried: Any) -> Any:
+            return change_and_left(rule, signals, weight, self.dt, {**others, **own}, carried)
+
+        # what a rule reads of a sample, or averages over samples, belongs to that sample
+        every = changed if is_named(rule, self.dt) else _by_sample(changed)
+        found, weight = [], self.connection.weight
+        for t, x in enumerate(steps.unbind(0)):
+            share = self.alpha * state["fast"]
+            y = self.connection(x) + torch.einsum("boi,bi->bo", share, x.to(share.dtype))
+            y = y if self.activation is None else self.activation(y)
+            own = {k: v[t].unsqueeze(0) for k, v in given.items() if k != "current"}
+            signals = {"pre": x.unsqueeze(0), "post": y.unsqueeze(0)}
+            y = y + given["current"][t] if "current" in given else y
+            carried = {name: value for name, value in state.items() if name != "fast"}
+            change, left = every(signals, weight + share, own, carried)
+            state = {"fast": self.decay * state["fast"] + change, **left}
+            found.append(y)
+        return torch.stack(found), state
+
+
+def _by_sample(changed: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of all samples that calls another for each, as if it were the only one."""
+
+    def one(signals: Any, weight: Tensor, own: Any, carried: Any) -> Any:
+        steps = ({k: v.unsqueeze(1) for k, v in each.items()} for each in (signals, own))
+        change, left = changed(next(steps), weight, next(steps), carried)
+        return change[0], left
+
+    return torch.func.vmap(one, in_dims=(1, 0, 1, 0))

@@ -1,0 +1,234 @@
+"""The change of a rule, and weights that it changes in each step, have exact derivatives."""
+
+import dataclasses
+from functools import partial
+
+import pytest
+import torch
+from references import RULES, reference
+from torch import nn
+
+import lightning_accum as la
+from lightning_accum import FastWeights, change_of
+
+T, B, IN, OUT = 6, 2, 3, 4
+CASES = [
+    (name, mode) for name, case in RULES.items() for mode in case.modes if name != "KernelSTDP"
+]
+LEARNED = [name for name, mode in CASES if mode == "cumulative"]
+
+
+def drawn(*shape, seed=0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def spikes(size, seed=0):
+    return (drawn(T, B, size, seed=seed) < 0.4).double()
+
+
+def given(name):
+    return {"reward": drawn(T, B, seed=5) - 0.5} if RULES[name].rewarded else {}
+
+
+class Delta(la.Rule):
+    """Moves the output towards a target."""
+
+    spikes = False
+    lr: float = 1.0
+
+    def terms(self, window):
+        error = window.inputs["target"][window.steps] - window.post.values()
+        return la.Term(self.lr, error, window.pre)
+
+
+class Stored(la.Rule):
+    """Stores pairs of keys and values."""
+
+    spikes = False
+    lr: float = 1.0
+
+    def terms(self, window):
+        return la.Term(self.lr, window.inputs["value"][window.steps], window.pre)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_the_change_is_that_of_a_naive_loop(name, mode):
+    case, linear = RULES[name], nn.Linear(IN, OUT, bias=False).double()
+    trainer = case.make(**({"trace_mode": mode} if len(case.modes) > 1 else {}))
+    activity = spikes if case.spikes else partial(drawn, T, B)
+    pre, post, rewards = activity(IN, seed=1), activity(OUT, seed=2), drawn(T, B, seed=5) - 0.5
+    pos, neg = reference(case, linear, "weight", pre, post, mode, rewards, T)
+    found = change_of(trainer.rule, pre, post, linear.weight, **given(name))
+    torch.testing.assert_close(found, (pos - neg).sum(0), rtol=1e-12, atol=1e-12)
+    assert found.any()
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_it_is_differentiable_in_all_that_it_takes(name):
+    rule = RULES[name].make().rule
+    fields = {
+        key: torch.tensor(value).double()
+        for key, value in vars(rule).items()
+        if isinstance(value, float) and key.startswith(("lr", "tc"))
+    }
+    tensors = [drawn(T, B, IN, seed=1), drawn(T, B, OUT, seed=2), drawn(OUT, IN, seed=3)]
+    inputs = given(name)
+    if name == "WeightDependentSTDP":  # within its limits
+        tensors[2] = tensors[2] * 0.8
+
+    def change(pre, post, weight, *values):
+        rates = dict(zip(fields, values, strict=False))
+        rewards = dict(zip(inputs, values[len(rates) :], strict=True))
+        return change_of(dataclasses.replace(rule, **rates), pre, post, weight, **rewards)
+
+    every = [each.requires_grad_() for each in (*tensors, *fields.values(), *inputs.values())]
+    assert torch.autograd.gradcheck(change, every)
+
+
+def test_many_rules_of_one_form_are_one_call():
+    pre, post, weight = spikes(IN, 1), spikes(OUT, 2), drawn(OUT, IN)
+
+    def change(lr, tc):
+        return change_of(la.STDP(lr, -0.5 * lr, tc_pre=tc), pre, post, weight)
+
+    rates, times = drawn(9, seed=3), 5.0 + drawn(9, seed=4)
+    found = torch.func.vmap(change)(rates, times)
+    expected = [change(float(lr), float(tc)) for lr, tc in zip(rates, times, strict=True)]
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-12, atol=1e-12)
+    slope = torch.func.grad(lambda lr: change(lr, 5.0).square().sum())(rates[0])
+    torch.testing.assert_close(slope * rates[0], 2 * change(float(rates[0]), 5.0).square().sum())
+
+
+def test_synapses_have_rates_of_their_own():
+    pre, post, rates = spikes(IN, 1), spikes(OUT, 2), drawn(OUT, IN)
+    one = change_of(la.Hebb(1.0), pre, post, rates)
+    torch.testing.assert_close(change_of(la.Hebb(rates), pre, post, rates), rates * one)
+
+
+def recurrent(rule, **options):
+    torch.manual_seed(0)
+    return FastWeights(nn.Linear(IN, OUT).double(), rule, nn.Tanh(), time_dim=0, **options)
+
+
+def parameter(*shape):
+    return nn.Parameter(0.1 + drawn(*shape, seed=7))
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_fast_weights_are_a_loop_of_changes(name):
+    case = RULES[name]
+    rule, inputs = case.make().rule, given(name)
+    fast = recurrent(rule, alpha=parameter(OUT, IN), decay=0.9)
+    pre, W = drawn(T, B, IN, seed=1), fast.connection.weight
+    found = fast(pre, **inputs)
+    for b in range(B):
+        F, weights = torch.zeros_like(W), []
+        for t in range(T):
+            weights.append(W + fast.alpha * F)
+            y = torch.tanh(weights[t] @ pre[t, b] + fast.connection.bias)
+            torch.testing.assert_close(found[t, b], y, rtol=1e-12, atol=1e-12)
+            # the change of a step is what the window up to it adds; its weight is that of the step
+            until = [
+                change_of(
+                    rule, pre[:n, b : b + 1], found[:n, b : b + 1], weights[t],
+                    **{key: value[:n, b : b + 1] for key, value in inputs.items()},
+                )
+                if n else 0.0
+                for n in (t, t + 1)
+            ]  # fmt: skip
+            F = 0.9 * F + (until[1] - until[0])[0]
+
+
+@pytest.mark.parametrize(
+    "rule", [la.Hebb(parameter()), la.STDP(0.2, parameter(), parameter()), la.Oja(0.3)]
+)
+def test_they_are_differentiable_in_all_parameters_step_by_step_and_in_pieces(rule):
+    rule = dataclasses.replace(rule)
+    options = {"alpha": parameter(OUT, IN), "decay": parameter()}
+    whole = recurrent(rule, **options)
+    pieces, steps = (
+        FastWeights(whole.connection, rule, nn.Tanh(), **options, **more)
+        for more in ({"time_dim": 0, "checkpoint_every": 4}, {})
+    )
+    x = drawn(T, B, IN, seed=1)
+    names, params = zip(*whole.named_parameters(), strict=True)
+
+    def run(*values):
+        whole.reset()
+        return torch.func.functional_call(whole, dict(zip(names, values, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(run, params)
+    found = [
+        torch.autograd.grad(module.square().sum(), params)
+        for module in (run(*params), pieces(x), torch.stack([steps(now) for now in x]))
+    ]
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-12)
+
+
+def test_linear_attention_is_the_rule_that_stores_pairs():
+    keys, values, queries = drawn(T, B, IN), drawn(T, B, OUT, seed=1), drawn(T, B, IN, seed=2)
+    fast = FastWeights(nn.Linear(IN, OUT, bias=False).double(), Stored(), time_dim=None)
+    nn.init.zeros_(fast.connection.weight)
+    for t in range(T):
+        fast(keys[t], value=values[t])
+        state = copy_of(fast)
+        weights = torch.einsum("sbi,bi->sb", keys[: t + 1], queries[t])
+        expected = torch.einsum("sb,sbo->bo", weights, values[: t + 1])
+        found = fast(queries[t], value=torch.zeros(B, OUT).double())
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        fast.load_state_dict(state)
+
+
+def copy_of(module):
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def test_the_delta_rule_is_the_recurrence_of_deltanet():
+    keys, targets, beta = drawn(T, B, IN), drawn(T, B, OUT, seed=1), torch.tensor(0.7).double()
+    fast = FastWeights(nn.Linear(IN, OUT, bias=False).double(), Delta(beta), time_dim=0)
+    nn.init.zeros_(fast.connection.weight)
+    found, memory = fast(keys, target=targets), torch.zeros(B, OUT, IN).double()
+    for t in range(T):
+        key = keys[t].unsqueeze(1)
+        torch.testing.assert_close(found[t], (memory * key).sum(2), rtol=1e-12, atol=1e-12)
+        eye = torch.eye(IN).double() - beta * key.mT @ key
+        memory = memory @ eye + beta * targets[t].unsqueeze(2) * key
+
+
+def test_a_state_goes_on_elsewhere_and_a_batch_of_another_size_at_rest():
+    x = drawn(T, B, IN)
+    one, other = (recurrent(la.TripletSTDP(0.1, 0.2, -0.1, -0.2)) for _ in range(2))
+    one(x)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other(x), one(x))
+    fresh = recurrent(la.TripletSTDP(0.1, 0.2, -0.1, -0.2))
+    assert torch.equal(one(x[:, :1]), fresh(x[:, :1]))
+    one.reset()
+    fresh.reset()
+    assert torch.equal(one(x[:0]), fresh(x[:0]))
+
+
+LINEAR, X = nn.Linear(IN, OUT), torch.ones(T, B, IN)
+REFUSED = [
+    (lambda: change_of(3, X, X, X), TypeError, "`rule` should be a rule, such as"),
+    (lambda: change_of(la.Hebb(1.0), X[0], X, X), ValueError, r"\[T, B, in\].*Found \[2, 3\]"),
+    (lambda: change_of(la.KernelSTDP(lambda x: x), X, X, torch.ones(3, 3)), TypeError,
+     "should be products of activity and its traces.*Found ages of spikes"),
+    (lambda: FastWeights(nn.Conv1d(1, 1, 1), la.Hebb(1.0)), TypeError, "`connection` should be a"),
+    (lambda: FastWeights(LINEAR, la.RuleTrainer(la.Hebb(1.0))), TypeError, "`rule` should be a"),
+    (lambda: FastWeights(LINEAR, la.Hebb(1.0), alpha=torch.ones(3)), ValueError,
+     r"`alpha` should be a number, or a tensor of shape \[\] or \[4, 3\].*Found shape \[3\]"),
+    (lambda: FastWeights(LINEAR, la.Hebb(1.0), checkpoint_every=0), ValueError, "checkpoint_every"),
+    (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X), ValueError, r"\[B, 3\].*pass `time_dim=0`"),
+    (lambda: FastWeights(LINEAR, la.MSTDP(0.1, 0.1))(X[0], reward=torch.ones(3)), ValueError,
+     r"`reward` should begin with the dimensions \[B\] of `x`, \[2\]. Found shape \[3\]"),
+    (lambda: la.RuleTrainer(la.Hebb(torch.tensor(0.1))).register_cell("a", la.Cell(LINEAR, LINEAR)),
+     TypeError, "`lr` of `Hebb` should be a number in a trainer. Found a tensor"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+def test_what_makes_no_sense_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
