@@ -247,7 +247,8 @@ def bind_anew(world):
 # ---------------------------------------------------------------------------- modules
 def forward(shape, most=2.0):
     def run(module, i):
-        dtype = next((t.dtype for t in module.state_dict().values() if isinstance(t, Tensor)), None)
+        state = module.state_dict().items()
+        dtype = next((each.dtype for key, each in state if "_extra_state" not in key), None)
         return module(most * rand(i, *shape).to(dtype))
 
     return run
