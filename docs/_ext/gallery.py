@@ -46,6 +46,7 @@ SECTIONS = {
         "digits_ottt": "A deep network by OTTT",
     },
     "Learn alongside backpropagation": {
+        "pattern_completion": "Complete patterns by fast weights",
         "hybrid_backprop": "STDP under a backprop head",
         "manual_optimization": "Manual optimization",
     },
