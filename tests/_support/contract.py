@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from streams import CASES as STREAMS
 from streams import Product
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import accumulators, functional, metrics, observe, rules
