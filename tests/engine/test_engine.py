@@ -66,6 +66,24 @@ def test_a_rules_own_tensors_are_only_read(path):
     assert torch.equal(second, copies[1])
 
 
+@turns("mode", ["cumulative", "nearest"])
+@turns("kind", [torch.float32, torch.bfloat16])
+def test_applied_at_every_step_by_one_product(mode, kind):
+    pre, post = raster(30, 4, 60, density=0.2), raster(30, 4, 50, density=0.2, seed=1)
+    fc, neuron = nn.Linear(60, 50, bias=False), nn.Identity()
+    nn.init.zeros_(fc.weight)
+    rule = RuleTrainer(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode))
+    updater = rule.register_cell("cell", Cell(fc, neuron)).cell.updater
+    for x, y in zip(pre.to(kind), post.to(kind), strict=True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
+            fc(x), neuron(y)
+            rule()
+        assert updater.weight.deferred
+        rule.update()
+    expected = learned(RuleTrainer(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode)), pre, post)
+    torch.testing.assert_close(fc.weight.detach().double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_rates_of_zero_learn_nothing():
     assert learned(RuleTrainer(STDP(0.0, 0.0)), raster(4, 2, 3), raster(4, 2, 2)) is None
 

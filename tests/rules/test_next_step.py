@@ -94,7 +94,6 @@ def test_what_is_pending_stays_as_it_is_while_steps_go_on():
     net.learn(batch=1)
     net.learn(1, batch=1, every=2)
     pending = net.rule.updater_of("cell0").weight
-    assert pending.deferred
     before = copy.deepcopy((pending.pos, pending.neg))
     ((fc, neuron),) = net.layers
     for fired in (True, False):
