@@ -11,7 +11,7 @@ from lightning_accum.nn import LIF, Linear
 
 
 @pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
-def test_a_state_restores_all_but_hyperparameters():
+def test_a_state_restores_all_but_hyperparameters_and_each_verb_drops_its_own():
     layer, spikes = Serial(Linear(4, 3, bias=False), LIF(3, time_dim=0)), torch.ones(20, 2, 4)
     nn.init.ones_(layer.connection.weight)
     updater = attach_updater(layer.connection, "weight")
@@ -34,4 +34,9 @@ def test_a_state_restores_all_but_hyperparameters():
     assert fresh.state_of("enc").carried.keys() == rule.state_of("enc").carried.keys() != set()
     assert fresh.state_of("enc").rule.tc_pre == 20.0
     assert torch.equal(into.weight.pos, updater.weight.pos)
+    into.clear()
+    assert into.weight.empty
     assert into.weight.limits == (0.0, 1.0)
+    rule.clear()
+    assert rule.recorded_steps("enc") == len(rule.state_of("enc").carried) == 0
+    assert not updater.weight.empty

@@ -181,6 +181,8 @@ def test_records_by_hand():
     monitor(torch.ones(1))
     assert monitor.peek().item() == 1.0
     assert list(monitor.parameters()) == []
+    monitor.reducer(torch.zeros(1, requires_grad=True))
+    assert not monitor.peek().requires_grad
 
 
 def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():
