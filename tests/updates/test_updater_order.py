@@ -93,15 +93,11 @@ SCALES = (1.0, 0.5, -2.0, {"weight": 0.5, "bias": 2.0}, {"bias": 3.0})
 # How often a call is made, and what each argument is one of.
 CALLS = {
     "outer": (8, PARTS, ([1], [1], [2], [1, 2], [5], []), (False, True)),
-    "apply": (6, SCALES, (True, True, True, False)),
-    "read": (3, NAMES),
-    "add": (2, NAMES, PARTS, ((), (1,), None)),
-    "copy": (2, COPIES),
-    "delete": (1, NAMES, PARTS),
-    "clear": (1, NAMES),
-    "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
+    "apply": (6, SCALES, (True, True, True, False)), "read": (3, NAMES),
+    "add": (2, NAMES, PARTS, ((), (1,), None)), "copy": (2, COPIES), "delete": (1, NAMES, PARTS),
+    "clear": (1, NAMES), "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
     "bound": (3, NAMES, tuple(LIMITS), ("multiplicative", "power", "own", None, None, None)),
-}
+}  # fmt: skip
 
 
 class Run:
