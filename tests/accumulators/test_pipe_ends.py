@@ -191,7 +191,8 @@ def filled(kind, items=10):
     if kind == "source":
         flow ** acc.Mean() ** print
     if kind in ("split", "two means"):
-        (second := acc.Max() if kind == "split" else acc.Mean()).update(0.0)
+        second = acc.Max() if kind == "split" else acc.Mean()
+        second.update(0.0)
         flow = acc.Split(second**print, acc.Mean() ** print) ** print
     for i in range(items):
         flow(float(i))

@@ -257,7 +257,8 @@ def test_pictures_that_cannot_be(options, learners, words, tmp_path):
 
 # ---------------------------------------------------------------------------- the images
 def test_mosaic_by_hand_and_fields_on_one_scale():
-    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, h := 0.5)
+    h = 0.5
+    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, h)
     assert found.tolist() == [[0, h, 1, h, 2], [h, h, h, h, h], [3, h, 4, h, h]]
     assert mosaic(torch.ones(1, 2, 3), 1, 0.5).tolist() == [[1.0] * 3] * 2
     fields = fields_of(torch.tensor([[0.0, 1, 2, 3], [4, 4, 4, 4]]), None, 9)

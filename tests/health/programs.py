@@ -289,7 +289,6 @@ class After(pl.Callback):
 
 
 def quiet_trainer(*callbacks, **options):
-    """Returns a Trainer that writes nothing."""
     return trainer(None, *callbacks, **{"num_sanity_val_steps": 0, **options})
 
 
@@ -347,7 +346,6 @@ def local(module):
 
 
 def second(inputs=INPUTS, low=0.0, high=0.35):
-    """Returns the modules of another layer."""
     fc = uniform(nn.Linear(inputs, 4, bias=False), low, high)
     return {"fc2": fc, "lif2": LIF(4, time_dim=0)}
 
@@ -398,7 +396,6 @@ class Deep(Net):
 
 
 def delayed(**options):
-    """Returns a layer whose delays are trained."""
     net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, time_dim=0, **options))
     net.fc.weight.requires_grad_(False).fill_(0.3)
     return net
@@ -418,7 +415,6 @@ def restores(event):
 
 
 def fit(module, *callbacks, data=None, **trainer):
-    """Fits a module, and returns the Trainer."""
     made = quiet_trainer(*callbacks, **{"max_epochs": 2, **trainer})
     made.fit(module, loader(data))
     return made
@@ -433,7 +429,6 @@ def loader(data=None):
 
 
 def learner(rule=None, cells=None, **options):
-    """Returns a callback that trains the layer."""
     return CellTrainerCallback(rule or stdp(), ENC if cells is None else cells, **options)
 
 
@@ -496,8 +491,6 @@ class Said(NamedTuple):
 
 
 class Lines(logging.Handler):
-    """Keeps the lines of summaries."""
-
     def __init__(self):
         super().__init__(logging.INFO)
         self.lines = []

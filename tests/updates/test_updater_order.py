@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from contract import middle
 from torch import nn
 from turns import turns
 from values import by_file, by_pickle
@@ -14,10 +15,6 @@ from values import by_file, by_pickle
 from lightning_accum import Updater
 
 SHAPES = {"weight": (6, 8), "bias": (6,)}  # products of up to three rows are smaller, and wait
-
-
-def middle(stacked, dim):
-    return stacked.median(dim).values
 
 
 def last(stacked, dim):
