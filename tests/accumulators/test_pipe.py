@@ -220,12 +220,10 @@ def test_the_parts_of_a_pipe_move_with_it_and_an_empty_iteration_ends_in_nan():
 Names = SimpleNamespace
 MULTICLASS = Names(Accuracy=partial(MulticlassAccuracy, num_classes=3, average="micro"))
 tt = Names(
-    accumulators=accumulators,
-    Select=accumulators.Select,
-    Split=accumulators.Split,
+    accumulators=accumulators, Select=accumulators.Select, Split=accumulators.Split,
     callbacks=Names(Log=accumulators.Log, tensorboard=Names(Scalar=accumulators.Scalar)),
     metrics=Names(classification=Names(multiclass=MULTICLASS)),
-)
+)  # fmt: skip
 
 EXAMPLE = """
 (

@@ -128,11 +128,9 @@ LOGS = [
     lambda: acc.Mean() ** acc.Split(acc.Max() ** acc.Log("loss")),
 ]
 LOST = {
-    "Mean()": acc.Mean(),
-    "Select(value=0)": acc.Select(value=0),
-    "SumMetric()": SumMetric(),
+    "Mean()": acc.Mean(), "Select(value=0)": acc.Select(value=0), "SumMetric()": SumMetric(),
     "Max()": acc.Mean() ** acc.Max(),
-}
+}  # fmt: skip
 SAID = [
     *((build, r"`Log('loss')` should be bound to a LightningModule. Found none") for build in LOGS),
     *((lambda last=last: beside(last), f"Found `{name}`, so that nothing is logged: put a `Log`")
@@ -193,7 +191,8 @@ def filled(kind, items=10):
     if kind == "source":
         flow ** acc.Mean() ** print
     if kind in ("split", "two means"):
-        (second := acc.Max() if kind == "split" else acc.Mean()).update(0.0)
+        second = acc.Max() if kind == "split" else acc.Mean()
+        second.update(0.0)
         flow = acc.Split(second**print, acc.Mean() ** print) ** print
     for i in range(items):
         flow(float(i))

@@ -139,7 +139,8 @@ class Dies(Net):
     (8, 8, 1, None),
 ])  # fmt: skip
 def test_neurons_that_fall_silent(alive, batches, epochs, words, said, tmp_path):
-    (net := Dies()).alive = alive
+    net = Dies()
+    net.alive = alive
     trainer(tmp_path, callback(), max_epochs=epochs).fit(net, loader(batches))
     lines = said()
     assert rows(lines)[0][-1] == ("100%" if epochs == 2 else "0%")  # in the last epoch

@@ -223,9 +223,6 @@ def test_a_stage_that_fails(name, at, tmp_path):
     fits_again(tmp_path, net, use)
 
 
-# ---------------------------------------------------------------------------- line by line
-
-
 @pytest.fixture
 def _no_collector():
     """Keeps the garbage collector, whose exceptions nobody sees, from running lines of ours."""

@@ -71,14 +71,11 @@ HOSTILE += [
 
 # What is told by a warning is told.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*should be at least a step",
-    "ignore:The weight decay of .* should multiply",
-    "ignore:Argument `lr` of `Noam` should be a factor",
-    "ignore:A source should have a pipe",
+    "ignore:.*should be at least a step", "ignore:The weight decay of .* should multiply",
+    "ignore:Argument `lr` of `Noam` should be a factor", "ignore:A source should have a pipe",
     "ignore:.*should be called with what its terms read",
-    "ignore:Initializing zero-element tensors",
-    "ignore:.Variance.*should have more than",
-)
+    "ignore:Initializing zero-element tensors", "ignore:.Variance.*should have more than",
+)  # fmt: skip
 
 
 KEPT = deque(maxlen=9)
@@ -266,11 +263,8 @@ TORCHS = (
 def refused(call, names, strict, thin=False):
     """Whether a call is refused in words, or what it gives; any other error gets through.
 
-    Args:
-        call: the call.
-        names: the arguments at fault, of which the message has to name one.
-        strict: whether a wrong type has to be named too; else Python may say it.
-        thin: whether the arguments go to torch as they are, so that torch may say it.
+    The message has to name one of the arguments at fault. Unless it is ``strict``, Python may say
+    that a type is wrong; where arguments go to torch as they are (``thin``), torch may say it.
     """
     try:
         return False, call()

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from contract import middle
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from turns import turns
@@ -14,10 +15,6 @@ from values import by_pickle
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum._packing import unpack
 from lightning_accum.updates.part import Part
-
-
-def middle(stacked, dim):
-    return stacked.median(dim).values
 
 
 def rand(*shape, seed):

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from contract import middle
 from torch import nn
 from turns import turns
 from values import by_file, by_pickle
@@ -14,10 +15,6 @@ from values import by_file, by_pickle
 from lightning_accum import Updater
 
 SHAPES = {"weight": (6, 8), "bias": (6,)}  # products of up to three rows are smaller, and wait
-
-
-def middle(stacked, dim):
-    return stacked.median(dim).values
 
 
 def last(stacked, dim):
@@ -93,15 +90,11 @@ SCALES = (1.0, 0.5, -2.0, {"weight": 0.5, "bias": 2.0}, {"bias": 3.0})
 # How often a call is made, and what each argument is one of.
 CALLS = {
     "outer": (8, PARTS, ([1], [1], [2], [1, 2], [5], []), (False, True)),
-    "apply": (6, SCALES, (True, True, True, False)),
-    "read": (3, NAMES),
-    "add": (2, NAMES, PARTS, ((), (1,), None)),
-    "copy": (2, COPIES),
-    "delete": (1, NAMES, PARTS),
-    "clear": (1, NAMES),
-    "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
+    "apply": (6, SCALES, (True, True, True, False)), "read": (3, NAMES),
+    "add": (2, NAMES, PARTS, ((), (1,), None)), "copy": (2, COPIES), "delete": (1, NAMES, PARTS),
+    "clear": (1, NAMES), "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
     "bound": (3, NAMES, tuple(LIMITS), ("multiplicative", "power", "own", None, None, None)),
-}
+}  # fmt: skip
 
 
 class Run:
