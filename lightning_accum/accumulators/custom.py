@@ -1,9 +1,9 @@
 """Accumulators written with three verbs: ``forward`` adds, ``calculate`` computes, ``reset``."""
 
+import functools
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
-from lightning_accum.accumulators.pipe_stage import Parameters, parameters
 
 _VERBS = ("forward", "calculate", "reset")
 # The verbs of a subclass have names that torchmetrics uses otherwise, so they move.
@@ -25,7 +24,7 @@ def has_verbs(thing: Any) -> bool:
 
 
 class CustomAccumulator(StreamAccumulator):
-    """The base of accumulators of your own.
+    """The base of accumulators that are written with three verbs.
 
     A subclass defines ``forward(data)``, which adds to ``self.data`` and returns nothing,
     ``calculate()``, which returns the result, and ``reset()``. ``self.data`` holds tensors, or
@@ -80,19 +79,17 @@ class CustomAccumulator(StreamAccumulator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # torchmetrics passes keywords by the signature of `update`, which takes any.
-        self._update_signature = inspect.signature(self._own_forward)
         self._keep(getattr(self, "data", torch.tensor(0)))
-
-    @cached_property
-    def takes(self) -> Parameters | None:
-        """The parameters of ``forward``."""
-        return parameters(type(self)._own_forward)
 
     def _keep(self, data: Any) -> None:
         """Makes ``data`` a state, with its present value."""
         self.add_state("data", torch.tensor(0))
         self.data = copied(data)
+
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
+        # torchmetrics passes keywords by the signature of `update`, which takes any.
+        self._update_signature = inspect.signature(self._own_forward)
+        return functools.wraps(self._own_forward)(super()._wrap_update(update))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Adds a value."""

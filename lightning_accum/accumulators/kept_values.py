@@ -9,8 +9,7 @@ from torch import Tensor
 from lightning_accum._checks import check_value
 from lightning_accum._state import ANYTHING, Kind, check_that, list_of
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
-from lightning_accum.accumulators.elementwise import NUMBERS, check_shape, double, wide
-from lightning_accum.accumulators.moments import by_parts
+from lightning_accum.accumulators.elementwise import NUMBERS, by_parts, check_shape, double, wide
 
 
 class Keeping(StreamAccumulator):

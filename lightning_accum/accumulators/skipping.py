@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords
 from lightning_accum._state import COUNT, Kind
 from lightning_accum.accumulators.base import State, StreamAccumulator
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
-from lightning_accum.accumulators.pipe_stage import Parameters, as_stage
 
 
 class Except(StreamAccumulator):
@@ -50,7 +48,6 @@ class Except(StreamAccumulator):
         (tensor(2., dtype=torch.float64), tensor(60., dtype=torch.float64))
     """
 
-    owns_states = False
     accumulator: Metric
     position: int
 
@@ -61,7 +58,7 @@ class Except(StreamAccumulator):
         end: int | Tensor | None = None,
         period: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(sync_on_compute=False)  # the accumulator is synchronised
         usable = isinstance(accumulator, Metric) or has_verbs(accumulator)
         fits = usable and not isinstance(accumulator, type)
         should = "an accumulator, such as `Mean()`, or a torchmetrics metric"
@@ -135,10 +132,11 @@ class Except(StreamAccumulator):
         own = self.accumulator
         return own.result_so_far() if isinstance(own, StreamAccumulator) else local_result(own)
 
-    @cached_property
-    def takes(self) -> Parameters | None:
-        """The parameters of the accumulator."""
-        return as_stage(self.accumulator).takes
+    @property
+    def receiver(self) -> Metric:
+        """The metric that receives the values."""
+        own = self.accumulator
+        return own.receiver if isinstance(own, StreamAccumulator) else own
 
 
 def _integer(name: str, value: Any) -> int:

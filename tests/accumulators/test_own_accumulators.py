@@ -1,5 +1,6 @@
 """Accumulators of one's own, other packages' metrics, values of any kind, and exceptions."""
 
+import copy
 import itertools
 from datetime import timedelta
 from decimal import Decimal
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streams import Product
 from torch import nn
-from torchmetrics import SumMetric
+from torchmetrics import MetricCollection, SumMetric
 from torchmetrics.classification import BinaryAccuracy
 from turns import turns
 
@@ -40,6 +41,12 @@ def test_a_pipe_takes_accumulators_of_ones_own():
     # One that comes later counts iterations.
     late = acc.Sum() ** Plain()
     assert [late.run([1, 2]), late.run([10])] == [3, 13]
+
+
+def test_a_collection_passes_only_its_keywords_to_a_copy_too():
+    product = copy.deepcopy(Product())
+    MetricCollection([product, SumMetric()], compute_groups=False).update(value=3.0, data=2.0)
+    assert product.calculate() == 2.0
 
 
 def test_a_state_dict_holds_what_an_object_has_seen():

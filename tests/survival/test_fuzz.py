@@ -483,7 +483,7 @@ def test_constructors(name, data):
 # What only torch, torchmetrics and rules themselves call, with what they have.
 INNER = {
     *("accumulate_written", "add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
-    *("check_params", "check_state_dict", "complete", "compute_over", "constraints_of", "delta"),
+    *("check_params", "check_state_dict", "complete", "constraints_of", "delta"),
     *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state", "kernel_of"),
     *("load_state_dict", "loop_constants", "observe", "pairs", "past", "plot", "prepare", "rate"),
     *("reads", "ready_state", "receive", "recorded_steps", "reduction_of", "required"),
