@@ -93,16 +93,16 @@ class Function(Stage, nn.Module):
 
     def __init__(self, function: Any) -> None:
         super().__init__()
-        self.function: Any = function
+        self.function = function
         self.only_computes = isinstance(function, Metric | MetricCollection)
         self.accumulates = isinstance(function, StreamAccumulator)
 
     @cached_property
     def takes(self) -> Parameters | None:
         """The parameters of the function, of a module's ``forward``, or a metric's ``update``."""
-        function = self.function
+        function: Any = self.function
         if isinstance(function, Metric):
-            function = function.receiver.update if self.accumulates else function.update
+            function = getattr(function, "receiver", function).update
         return _parameters(function.forward if isinstance(function, nn.Module) else function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

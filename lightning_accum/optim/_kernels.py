@@ -190,12 +190,20 @@ class StepGroup:
         for name, column in zip(self.names, self.moments, strict=True):
             column.append(state[name])
 
-    def part(self, which: list[int]) -> StepGroup:
-        """Returns the step group of some of the parameters."""
-        part = StepGroup(self.backend, self.staged, self.device, self.names)
-        for i in which:
-            part.add(self.index[i], self.params[i], self.states[i])
-        return part
+    def by_count(self, grads: list[Tensor]) -> Iterator[tuple[StepGroup, list[Tensor]]]:
+        """Yields the parameters that have taken equally many steps, and their gradients."""
+        counts = [state["step"] for state in self.states]
+        if counts.count(counts[0]) == len(counts):
+            yield self, grads
+            return
+        for count in set(counts):
+            part = StepGroup(self.backend, self.staged, self.device, self.names)
+            which = [i for i, own in enumerate(counts) if own == count]
+            for i in which:
+                part.add(self.index[i], self.params[i], self.states[i])
+            own = [grads[i] for i in which]
+            part.find(own)
+            yield part, own
 
     @cached_property
     def is_flat(self) -> bool:
