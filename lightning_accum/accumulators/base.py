@@ -65,9 +65,6 @@ class StreamAccumulator(Joinable, PersistentMetric):
         (tensor(1), tensor(3))
     """
 
-    nan_if_empty = False
-    """Whether the result is nan before any value, which brings a warning."""
-
     # Of torchmetrics: whether `forward` needs all states. Its wrapper `Running` shows this value
     # when it refuses a metric whose states it cannot divide.
     full_state_update: Any = (
@@ -168,14 +165,12 @@ class StreamAccumulator(Joinable, PersistentMetric):
         """Returns the states of one stream that consists of two in order, neither of them empty."""
         raise NotImplementedError
 
-    def _undefined(self) -> str | None:
-        """Returns why the result is nan whatever the values, ``None`` if it is not."""
-        if self._update_count or not self.nan_if_empty:
+    def _undefined(self, result: Any) -> str | None:
+        """Returns why a result is nan whatever the values, ``None`` if it is not."""
+        if self._update_count or not isinstance(result, Tensor) or not result.isnan().all():
             return None
-        return (
-            f"`{type(self).__name__}.compute` was called before any value was added: the result is"
-            " nan."
-        )
+        name = type(self).__name__
+        return f"`{name}.compute` was called before any value was added: the result is nan."
 
     def result_so_far(self) -> Any:
         """Returns the result of this process, without caching it."""
@@ -231,7 +226,7 @@ class StreamAccumulator(Joinable, PersistentMetric):
 
     def _adopt(self, value: Any) -> Any:
         """Caches a result of all processes, and warns if there were too few values for one."""
-        if text := self._undefined():
+        if text := self._undefined(value):
             rank_zero_warn(text)
         self._computed = value
         return value

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_shape
 from lightning_accum._metric import has_double, representable
 from lightning_accum._state import TENSOR, Kind, check_that
 from lightning_accum.accumulators.base import State, StreamAccumulator
@@ -58,14 +59,13 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
     return representable(tensor, device).to(device)
 
 
-def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
+def check_like(owner: str, value: Tensor, before: Tensor) -> None:
     """Raises a ``ValueError`` if a value has another shape than the values before."""
-    if value.shape != before.shape:
-        raise ValueError(
-            f"Argument `value` should have shape {tuple(before.shape)}, as before. Found"
-            f" `value.shape = {tuple(value.shape)}`: keep one `{owner}` for each shape, reset it,"
-            " or reduce ragged batches to one value each."
-        )
+    fits, should = value.shape == before.shape, f"shape {tuple(before.shape)}, as before"
+    mend = (
+        f"keep one `{owner}` for each shape, reset it, or reduce ragged batches to one value each"
+    )
+    check_shape(fits, "value", value, should, mend)
 
 
 def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tensor, Tensor]:
@@ -119,7 +119,6 @@ class ElementWise(StreamAccumulator):
     # is the dtype of the result before any value, which the dtypes of values widen.
 
     like: Tensor
-    nan_if_empty = True
     # The dtype of integers and booleans; by default they become floats of double precision.
     integers: torch.dtype | None = None
     # Names of the states that are never complex.
@@ -148,7 +147,7 @@ class ElementWise(StreamAccumulator):
     def _check_shape(self, value: Tensor, before: Tensor) -> None:
         """Raises if a value has another shape than the values before."""
         if value.shape != before.shape and self._update_count:
-            check_shape(type(self).__name__, value, before)
+            check_like(type(self).__name__, value, before)
 
     def _merged(self, parts: Sequence[State]) -> State:
         shaped = (part[self._shaped] for part in parts if part["updates"])

@@ -310,7 +310,7 @@ class Source(Pipe):
         self.stages[0].take(item)
 
     def check(self) -> None:
-        """Warns if there is no pipe, and of results that the pipes would lose."""
+        """Warns if no pipe is attached, and of results that the pipes would lose."""
         super().check()
         if not self.stages[0].branches:
             rank_zero_warn(

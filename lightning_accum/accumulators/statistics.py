@@ -89,9 +89,9 @@ class Variance(ElementWise):
         variance = squares / max(self._update_count - self.correction, 0)
         return variance.to(self.like.real.dtype)
 
-    def _undefined(self) -> str | None:
+    def _undefined(self, result: Any) -> str | None:
         if not self._update_count or self._update_count > self.correction:
-            return super()._undefined()
+            return super()._undefined(result)
         return (
             f"`Variance(correction={self.correction})` should have more than {self.correction}"
             f" values. Found {self._update_count}, of shape {tuple(self.squares.shape)}, so that"

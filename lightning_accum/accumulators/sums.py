@@ -119,7 +119,6 @@ class Sum(_Summing):
     """
 
     integers = torch.int64
-    nan_if_empty = False
 
     def __init__(self, **kwargs: Any) -> None:
         zero = torch.tensor(0)

@@ -214,16 +214,19 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
                 than the optimizer's.
         """
         group = flattened(param_group, type(self.weight_decay))
-        for name, default in self.defaults.items():
-            # A scheduler writes into a rate that is a tensor, so each group has its own tensor.
-            own = default.clone() if isinstance(default, Tensor) else default
-            group.setdefault(name, own)
-        self.validate(group)
-        group["betas"] = tuple(group["betas"])
+        self._complete(group, self.defaults)
         if isinstance(group["lr"], Tensor):
             group["lr"] = group["lr"].reshape(())
         super().add_param_group(group)
         self._plan = None
+
+    def _complete(self, group: Group, defaults: Mapping[str, Any]) -> None:
+        """Adds missing options to a group, and checks all."""
+        for name, default in defaults.items():
+            # A scheduler writes into a rate that is a tensor, so each group has its own tensor.
+            group.setdefault(name, default.clone() if isinstance(default, Tensor) else default)
+        self.validate(group)
+        group["betas"] = tuple(group["betas"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a copy of a state; checkpoints of torch's Adam and AdamW load too.
@@ -251,10 +254,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         for group in state["param_groups"]:
             if "decoupled_weight_decay" in group:  # torch's name
                 group["weight_decouple"] = group.pop("decoupled_weight_decay")
-            for name, default in defaults.items():
-                group.setdefault(name, default)
-            self.validate(group)
-            group["betas"] = tuple(group["betas"])
+            self._complete(group, defaults)
         unseal(state["state"])
         super().__setstate__(state)
         self._plan = None

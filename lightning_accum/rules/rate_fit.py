@@ -17,8 +17,8 @@ from lightning_accum.engine.rule import Rule, rates_in
 from lightning_accum.updates import Accumulator
 
 _ROUNDS, _STEP, _DONE = 60, 1e-4, 1e-7  # of the search for times: at most, difference, precision
-_SCAN = (0.25, 0.5, 2.0, 4.0)  # of each time constant, where the search begins
-_ALIKE = 1e-7  # the smallest singular value of columns of length one that are told apart
+_SCAN = (0.25, 0.5, 2.0, 4.0)  # of each time constant, from which the search begins
+_ALIKE = 1e-7  # the smallest singular value of columns of length one that differ
 
 
 @final
@@ -53,7 +53,7 @@ def fit_rates(
     r"""Finds the rates with which a rule explains changes of weights best, by least squares.
 
     A change is linear in the rates, :math:`\Delta w = \sum_k \eta_k \, g_k(s, \tau)`, where each
-    :math:`g_k` is what the rule makes of the activity with one rate alone. So the rates are a
+    :math:`g_k` is what the rule makes of the activity with only one rate. So the rates are a
     linear regression; time constants :math:`\tau` are found by Gauss-Newton steps around it, after
     a scan from a quarter to four times where they begin. Standard errors are those of independent
     errors of equal size.
@@ -170,7 +170,7 @@ class _Problem:
             )
         if states := self.rule.states():
             raise ValueError(
-                f"Argument `rule` should learn from activity alone. Found `{self.title}`,"
+                f"Argument `rule` should learn only from activity. Found `{self.title}`,"
                 f" which records {quoted(states)} of its neuron."
             )
 
@@ -222,7 +222,7 @@ class _Problem:
         return rates, errors, torch.stack([*columns.unbind(1), *slopes], 1)
 
     def columns(self, times: Mapping[str, float], fill: float = 0.0) -> Tensor:
-        """Returns the changes by each rate alone, of one unit, ``[n, k]``."""
+        """Returns the change by only one rate of one unit, for each rate, ``[n, k]``."""
         found = []
         for name, rate in self.rates.items():
             others = dict.fromkeys(self.rates, 0.0)

@@ -595,7 +595,7 @@ def test_calls_take_good_arguments_and_no_number_or_list_for_a_tensor(name):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (optim.updates_as_gradients, "`updaters` should hold Updaters"),
+        (optim.updates_as_gradients, "`updaters` should be a list of Updaters"),
         (la.CellSpec("0", "1").find, r"`model` should be a torch\.nn\.Module"),
         (la.Clamp(0.0), "`param` should be a tensor"),
         (la.Normalize(), "`param` should be a tensor"),
