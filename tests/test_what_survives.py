@@ -7,13 +7,14 @@ import torch
 from torch import nn
 
 from lightning_accum import STDP, Clamp, RuleTrainer, Serial, attach_updater, get_updater
+from lightning_accum._packing import unpack
 from lightning_accum.nn import AdaptiveLIF, Linear
 
 SPIKES = (torch.rand(20, 2, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
 
 
 def carried(rule):
-    return rule.state_dict()["_states.enc._extra_state"]["carried"]
+    return unpack(rule.state_dict()["_states.enc._extra_state"], "")["carried"]
 
 
 def recorded(rule):

@@ -12,6 +12,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import Running
 
+from lightning_accum._packing import unpack
 from lightning_accum.accumulators import EMA, Except, Max, Mean, Scalar, Sum, Window
 
 names = pytest.mark.parametrize("name", CASES)
@@ -170,7 +171,7 @@ def test_a_state_that_lacks_a_part_is_refused(name):
     metric = case.make()
     case.run(metric, 0)
     state = metric.state_dict()
-    saved = state.get("_extra_state", state)
+    saved = unpack(state["_extra_state"], "") if "_extra_state" in state else state
     for key in saved:
         part = {k: v for k, v in saved.items() if k != key}
         part = {"_extra_state": part} if saved is not state else part
@@ -181,7 +182,7 @@ def test_a_state_that_lacks_a_part_is_refused(name):
 def test_a_refusal_names_the_metric_within_its_model():
     model = nn.ModuleDict({"loss": Mean(), "all": Except(Window(2), begin=1, period=3)})
     saved = filled("Mean").state_dict()
-    saved["_extra_state"]["updates"] = -3
+    saved["_extra_state"] = {**unpack(saved["_extra_state"], ""), "updates": -3}
     state = {f"loss.{key}": value for key, value in saved.items()}
     with pytest.raises(
         RuntimeError, match=r"state of `loss` should hold a non-neg.* as `updates`. Found `-3`"
@@ -198,7 +199,7 @@ def test_a_refusal_names_the_metric_within_its_model():
 def test_the_step_of_a_writer_is_a_count(step):
     scalar = Scalar(None, "loss")
     with pytest.raises(
-        ValueError, match=r"`step` of `Scalar\('loss'\)` should be a non-negative integer"
+        RuntimeError, match=r"`Scalar\('loss'\)` should hold a non-negative integer as `step`"
     ):
         scalar.load_state_dict({"_extra_state": {"step": step}})
     assert scalar.step == 0

@@ -192,7 +192,7 @@ def test_steps_since_the_reset_are_counted_in_copies_too(copied):
 def test_steps_go_on_in_place_and_saved_states_stay():
     lif = LIF(SIZE).double()
     lif(currents(3, SIZE))
-    memory, state = lif._state["voltage"], lif.state_dict()["_extra_state"]
+    memory, state = lif._state["voltage"], lif.get_extra_state()
     kept = state["voltage"].clone()
     lif(currents(3, SIZE, seed=1))
     assert lif._state["voltage"] is memory

@@ -12,6 +12,7 @@ from turns import turns
 from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
+from lightning_accum._packing import unpack
 from lightning_accum.updates.part import Part
 
 
@@ -79,7 +80,7 @@ PRODUCTS = "should hold a list, each two matrices"
 
 def products(acc, wrong):
     """Loads a state that holds something else than a product."""
-    state = holding(20, 20, product=True)["_extra_state"]
+    state = unpack(holding(20, 20, product=True)["_extra_state"], "")
     assert len(state["pos"]["deferred"]) == 1
     state["pos"]["deferred"] = [wrong]
     acc.set_extra_state(state)
