@@ -41,12 +41,6 @@ def local_result(metric: Any) -> Any:
         metric._to_sync, metric._computed = to_sync, None
 
 
-def compute_locally(metric: Any) -> None:
-    """Has ``compute`` of a metric return the result of this process only, from now on."""
-    # torchmetrics reads its public attribute when a metric is made, and copies it.
-    metric.sync_on_compute = metric._to_sync = False
-
-
 def known_keywords(metric: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns those keywords that ``update`` of a torchmetrics metric takes."""
     # A `MetricCollection` filters the keywords of its metrics by the same method.

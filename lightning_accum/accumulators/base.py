@@ -248,7 +248,7 @@ class StreamAccumulator(Joinable, PersistentMetric):
                 return copied(self._computed)
             with self.sync_context(
                 dist_sync_fn=self.dist_sync_fn,
-                should_sync=self._to_sync,
+                should_sync=self._to_sync and self.sync_on_compute,
                 should_unsync=self._should_unsync,
             ):
                 value = self._adopt(compute())

@@ -19,7 +19,6 @@ from torchmetrics.utilities import rank_zero_warn
 from typing_extensions import Self
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat.torchmetrics import compute_locally
 from lightning_accum.accumulators.base import Joinable, StreamAccumulator, synchronize
 from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
 from lightning_accum.accumulators.pipe_stage import Ending, Function, Stage
@@ -373,7 +372,7 @@ def _settle(stages: Iterable[nn.Module]) -> None:
     """Makes accumulators local, since they get results of all processes."""
     for module in chain.from_iterable(stage.modules() for stage in stages):
         if isinstance(module, StreamAccumulator):
-            compute_locally(module)
+            module.sync_on_compute = False
         elif isinstance(module, Pipe):
             module._settled = True
 

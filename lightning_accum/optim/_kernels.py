@@ -98,12 +98,6 @@ def _listed_pass(columns: lists.Columns, k: Coefficients, belief: bool) -> None:
         _add_(params, means, alpha=-k.size / k.floor)
 
 
-def kernel_step(params: list[Tensor], places: lists.Places, k: Coefficients, belief: bool) -> bool:
-    """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one."""
-    count_versions(params)  # The kernel does not tell autograd.
-    return lists.step_moments(params[0].dtype, places, k, belief)
-
-
 def _parts(columns: lists.Columns, most: float) -> Iterator[lists.Columns]:
     """Yields tensors of up to so many elements together, and others in pieces."""
     rows = [*zip(*columns, strict=True)]
@@ -237,6 +231,13 @@ class StepGroup:
         if self.backend == "fused" and self.device.type == "cpu" and not self.found:
             check_sizes(columns)
         return columns
+
+    def step_by_kernel(self, k: Coefficients, belief: bool) -> bool:
+        """Steps by the compiled kernel, in one pass over memory; returns whether it can."""
+        if not self.found:
+            return False
+        count_versions(self.params)  # The kernel does not tell autograd.
+        return lists.step_moments(self.params[0].dtype, self.places, k, belief)
 
     def step_by_torch(
         self,

@@ -140,11 +140,10 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         super().validate(group)
         check_options(group, *MomentOptimizer.plan_options, "degenerate_to_sgd", "rectify")
         check_rectifies(group)
-        for other in ("differentiable", "foreach"):
-            for name in ("fused", "foreach") if group[other] else ():
-                if name != other:
-                    value = group.get(name)
-                    check_value(not value, name, value, f"left out where `{other} = True`")
+        pairs = ("differentiable", "fused"), ("differentiable", "foreach"), ("foreach", "fused")
+        for other, name in pairs:
+            value = group[other] and group.get(name)
+            check_value(not value, name, value, f"left out where `{other} = True`")
 
     def _moment_names(self, group: Group) -> tuple[str, ...]:
         """Returns the names of the moments in a state, which are torch's."""
@@ -286,11 +285,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         k = self._coefficients(group, terms, rate, step)
         # A backend that was asked for is used.
         asked = group.get("fused") or group["foreach"] is not None
-        if (
-            asked
-            or not members.found
-            or not kernels.kernel_step(members.params, members.places, k, self._belief)
-        ):
+        if asked or not members.step_by_kernel(k, self._belief):
             members.step_by_torch(group, grads, k, self._belief, rate, step)
         for state in members.states:
             state["step"] = step
