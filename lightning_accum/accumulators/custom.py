@@ -18,11 +18,6 @@ _VERBS = ("forward", "calculate", "reset")
 _OWN = {verb: f"_own_{verb}" for verb in _VERBS}
 
 
-def has_verbs(thing: Any) -> bool:
-    """Returns whether an object has all three verbs."""
-    return all(callable(getattr(thing, verb, None)) for verb in _VERBS)
-
-
 class CustomAccumulator(StreamAccumulator):
     """The base of accumulators that are written with three verbs.
 
@@ -79,12 +74,9 @@ class CustomAccumulator(StreamAccumulator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._keep(getattr(self, "data", torch.tensor(0)))
-
-    def _keep(self, data: Any) -> None:
-        """Makes ``data`` a state, with its present value."""
+        begins = copied(getattr(self, "data", torch.tensor(0)))
         self.add_state("data", torch.tensor(0))
-        self.data = copied(data)
+        self.data = begins
 
     def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
         # torchmetrics passes keywords by the signature of `update`, which takes any.
@@ -152,31 +144,3 @@ class CustomAccumulator(StreamAccumulator):
             " `sync_on_compute=False` to `super().__init__`, and every process computes its own"
             " result."
         )
-
-
-class VerbAdapter(CustomAccumulator):
-    """An object with the three verbs, of any class, as an accumulator."""
-
-    def __init__(self, accumulator: Any) -> None:
-        StreamAccumulator.__init__(self)
-        self.accumulator = accumulator
-        self._keep(self.data)
-
-    @property
-    def data(self) -> Any:
-        """The ``data`` of the object."""
-        return getattr(self.accumulator, "data", None)
-
-    @data.setter
-    def data(self, value: Any) -> None:
-        if hasattr(self.accumulator, "data"):
-            self.accumulator.data = value
-
-    def _own_forward(self, *args: Any, **kwargs: Any) -> None:
-        self.accumulator.forward(*args, **kwargs)
-
-    def _own_calculate(self) -> Any:
-        return self.accumulator.calculate()
-
-    def _own_reset(self) -> None:
-        self.accumulator.reset()

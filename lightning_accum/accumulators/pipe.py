@@ -20,7 +20,6 @@ from typing_extensions import Self
 
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import Joinable, StreamAccumulator, synchronize
-from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
 from lightning_accum.accumulators.pipe_stage import Ending, Function, Stage
 from lightning_accum.accumulators.sinks import Log
 
@@ -350,8 +349,6 @@ def _flatten(stage: Any) -> Iterator[Any]:
             return
     if isinstance(stage, Pipe) and not isinstance(stage, Source):
         yield from stage.stages
-    elif has_verbs(stage) and not isinstance(stage, Metric):
-        yield Function(VerbAdapter(stage))
     elif callable(stage) and not isinstance(stage, Pipe):
         yield stage if isinstance(stage, Stage) else Function(stage)
     else:

@@ -12,7 +12,6 @@ from lightning_accum._checks import check_type, check_value
 from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords, local_result
 from lightning_accum._state import COUNT, Kind
 from lightning_accum.accumulators.base import State, StreamAccumulator
-from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
 
 
 class Except(StreamAccumulator):
@@ -59,12 +58,9 @@ class Except(StreamAccumulator):
         period: int | None = None,
     ) -> None:
         super().__init__(sync_on_compute=False)  # the accumulator is synchronised
-        usable = isinstance(accumulator, Metric) or has_verbs(accumulator)
-        fits = usable and not isinstance(accumulator, type)
         should = "an accumulator, such as `Mean()`, or a torchmetrics metric"
-        check_type(fits, "accumulator", accumulator, should)
-        own = accumulator if isinstance(accumulator, Metric) else VerbAdapter(accumulator)
-        self.accumulator = own
+        check_type(isinstance(accumulator, Metric), "accumulator", accumulator, should)
+        self.accumulator = accumulator
         self.ranges = _ranges(begin, end)
         default = 1 + max(last for _, last in self.ranges)
         self.period = default if period is None else _integer("period", period)

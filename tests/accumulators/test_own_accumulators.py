@@ -20,8 +20,8 @@ from lightning_accum import accumulators as acc
 from lightning_accum.accumulators import Except, List, Mean, Sum
 
 
-class Plain:
-    """The same verbs, of no class of this package."""
+class Plain(acc.CustomAccumulator):
+    """The same verbs, without a constructor."""
 
     data = 0
 
