@@ -76,7 +76,7 @@ def _form_of(state: Any, parts: list[Tensor]) -> Any:
     if type(state) in (list, tuple):
         return {name: [_form_of(each, parts) for each in state]}
     if type(state) is dict:
-        return {name: [[str.__str__(k), _form_of(v, parts)] for k, v in state.items()]}
+        return {name: [[str.__str__(k), _form_of(state[k], parts)] for k in sorted(state)]}
     if name in _NUMBERS:
         tensor = torch.tensor(state, dtype=_NUMBERS[name])
     else:

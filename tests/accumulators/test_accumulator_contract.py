@@ -88,12 +88,9 @@ MERGED = ["Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"]
 
 @pytest.mark.parametrize("name", MERGED)
 def test_a_gather_of_ones_own_is_used(name):
-    other = filled(name, VALUES[4:])
-    states = []
-    other.sync(
-        distributed_available=lambda: True,
-        dist_sync_fn=lambda row, group: states.append(row) or [row],
-    )
+    other, states = filled(name, VALUES[4:]), []
+    keep = lambda row, group: states.append(row) or [row]  # noqa: E731
+    other.sync(distributed_available=lambda: True, dist_sync_fn=keep)
     accumulator = CASES[name].make()
     accumulator.dist_sync_fn = lambda row, group: [row, states[0]]
     accumulator.distributed_available_fn = lambda: True
@@ -136,14 +133,15 @@ def test_a_collection_hands_weights_to_those_that_take_them():
     assert found.compute() == {"mean": 2.0, "max": 5.0, "late": 5.0}
 
 
-def test_arithmetic_of_metrics_works():
-    mean = Mean()
+def test_arithmetic_of_metrics_works_and_set_dtype_widens_the_states():
+    mean, wide = Mean(), Mean().set_dtype(torch.float64)
     sum_of_squares = Mean() ** 2 + 2 ** Mean()
-    for metric in (mean, sum_of_squares):
-        metric.update(1.0)
-        metric.update(5.0)
+    for metric in (mean, sum_of_squares, wide):
+        metric.update(torch.tensor(1.0))
+        metric.update(torch.tensor(5.0))
     assert sum_of_squares.compute() == 9.0 + 8.0
     assert (mean * torch.tensor(2.0)).compute() == 6.0
+    assert wide.compute().dtype == torch.float64
 
 
 def test_a_result_is_plotted():
@@ -153,12 +151,6 @@ def test_a_result_is_plotted():
     assert figure is axes.figure
     assert axes.lines[0].get_ydata().tolist() == [2.0]
     pyplot.close("all")
-
-
-def test_set_dtype_widens_the_states():
-    mean = Mean().set_dtype(torch.float64)
-    mean.update(torch.tensor(1.0))
-    assert mean.compute().dtype == torch.float64
 
 
 # ---------------------------------------------------------------------------- states from elsewhere
@@ -184,22 +176,20 @@ def test_a_refusal_names_the_metric_within_its_model():
     saved = filled("Mean").state_dict()
     saved["_extra_state"] = {**unpack(saved["_extra_state"], ""), "updates": -3}
     state = {f"loss.{key}": value for key, value in saved.items()}
-    with pytest.raises(
-        RuntimeError, match=r"state of `loss` should hold a non-neg.* as `updates`. Found `-3`"
+    other = {"all._extra_state": {"position": 3, "updates": 0}}
+    for wrong, words in (
+        (state, r"state of `loss` should hold a non-neg.* as `updates`. Found `-3`"),
+        (other, r"`all` should hold a position below the period of 3.*Found `3`"),
     ):
-        model.load_state_dict(state, strict=False)
-    with pytest.raises(
-        RuntimeError, match=r"`all` should hold a position below the period of 3.*Found `3`"
-    ):
-        model.load_state_dict({"all._extra_state": {"position": 3, "updates": 0}}, strict=False)
+        with pytest.raises(RuntimeError, match=words):
+            model.load_state_dict(wrong, strict=False)
     assert (model["loss"].update_count, model["all"].position) == (0, 0)
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, None, "1", True])
 def test_the_step_of_a_writer_is_a_count(step):
     scalar = Scalar(None, "loss")
-    with pytest.raises(
-        RuntimeError, match=r"`Scalar\('loss'\)` should hold a non-negative integer as `step`"
-    ):
+    words = r"`Scalar\('loss'\)` should hold a non-negative integer as `step`"
+    with pytest.raises(RuntimeError, match=words):
         scalar.load_state_dict({"_extra_state": {"step": step}})
     assert scalar.step == 0

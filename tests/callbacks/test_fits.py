@@ -83,8 +83,6 @@ FITS |= {
 
 # ---------------------------------------------------------------------- batches
 class Stream(IterableDataset[Any]):
-    """Does not tell its length."""
-
     def __iter__(self):
         yield from zip(cb.spikes(3 * cb.BATCH), range(3 * cb.BATCH), strict=True)
 
@@ -94,8 +92,6 @@ def stop_after_six(run, _):
 
 
 class Sometimes(cb.Net):
-    """Does not run its layer in the second batch."""
-
     def training_step(self, batch, batch_idx):
         if batch_idx != 1:
             self(batch[0])
@@ -160,8 +156,6 @@ FITS |= {
 
 # ---------------------------------------------------------------------- modes and other calls
 class EvalInStep(cb.Validated):
-    """Looks at the batch in evaluation mode within a training step."""
-
     def training_step(self, batch, batch_idx):
         self.eval()
         self(batch[0] * 0)
@@ -177,8 +171,6 @@ class StaysInTraining(cb.Validated):
 
 
 class TrainsByHand(cb.Validated):
-    """Overrides both of Lightning's hooks."""
-
     def on_validation_model_eval(self):
         self.eval()
 
@@ -227,8 +219,6 @@ class Rests(cb.Validated):
 
 
 def draws(hook):
-    """A module that runs in one of its hooks too."""
-
     def draw(self, *_):
         self(OTHER)
 
@@ -236,7 +226,6 @@ def draws(hook):
 
 
 def drawing(hook):
-    """Another callback that runs the module."""
     return lambda: [cb.Probe(hook, lambda _, module: module(OTHER))]
 
 
@@ -317,8 +306,6 @@ class Checkpointed(AutomaticHead):
 
 
 class Rewarded(cb.Noting):
-    """Scales its change by a reward."""
-
     def terms(self, window):
         reward = float(window.inputs["reward"])
         return [Term(t.rate * reward, t.post, t.pre) for t in super().terms(window)]
@@ -385,8 +372,6 @@ class Replaced(cb.Net):
 
 
 class ReplacedOwn(Replaced):
-    """Steps an UpdateOptimizer of its own."""
-
     def configure_optimizers(self):
         return UpdateOptimizer(self.fc.parameters(), lr=0.5)
 

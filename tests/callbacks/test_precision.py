@@ -4,10 +4,10 @@ import copy
 from contextlib import nullcontext
 
 import callback_helpers as cb
-import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
+from test_fabric import Stepping
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
 from torch import nn
 from torch.utils.data import DataLoader
@@ -22,8 +22,6 @@ MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 class Single(cb.Net):
-    """In single precision, whatever comes in."""
-
     def __init__(self):
         super().__init__()
         self.float()
@@ -180,44 +178,18 @@ def test_inference_mode_before_training(way, tmp_path):
     assert cb.close(net.fc.weight, expected)
 
 
-class Hidden(pl.LightningModule):
-    """One hidden layer and a readout under backprop."""
-
-    def __init__(self, as_gradients):
+class Hidden(AutomaticHead):
+    def __init__(self):
         super().__init__()
-        self.automatic_optimization = not as_gradients
-        self.fc, self.readout = nn.Linear(4, 3), nn.Linear(3, 2)
-        self.lif = SurrogateLIF(3, gradient="none" if as_gradients else "step", time_dim=0)
-
-    def training_step(self, batch, index):
-        self.lif.reset()
-        loss = self.readout(self.lif(self.fc(batch.transpose(0, 1)))).square().mean()
-        if self.automatic_optimization:
-            return loss
-        self.optimizers().zero_grad()
-        self.manual_backward(loss)
-        (learner,) = self.trainer.callbacks[:1]
-        learner.updates_as_gradients()
-        return None
-
-    def configure_optimizers(self):
-        parameters = self.readout.parameters() if self.automatic_optimization else self.parameters()
-        return torch.optim.SGD(parameters, 0.1)
+        self.fc.requires_grad_(True)
+        self.lif = SurrogateLIF(cb.OUTPUTS, gradient="step", time_dim=0)
 
 
-@pytest.mark.parametrize(
-    ("as_gradients", "error", "message"),
-    [
-        (False, ValueError, "`precision`.*`OTTT`.*'bf16-mixed'"),
-        (True, RuntimeError, "without a gradient scaler.*'bf16-mixed'"),
-    ],
-)
-def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
-    rule = la.STDP(0.1, -0.1) if as_gradients else la.OTTT(0.1)
-    learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")}, time_dim=0)
-    scaled = pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
-    data = (torch.rand(8, 5, 4) < 0.5).float()
+@pytest.mark.parametrize(("model", "rule", "error", "message"), [
+    (Hidden, la.OTTT(0.1), ValueError, "`precision`.*`OTTT`.*'bf16-mixed'"),
+    (Stepping, None, RuntimeError, "without a gradient scaler.*'bf16-mixed'"),
+])  # fmt: skip
+def test_a_scaler_is_refused(model, rule, error, message, tmp_path):
+    scaled = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     with pytest.raises(error, match=message):
-        cb.trainer(tmp_path, learns, plugins=[scaled]).fit(
-            Hidden(as_gradients), DataLoader(data, batch_size=4)
-        )
+        cb.trainer(tmp_path, cb.callback(rule), plugins=[scaled]).fit(model(), cb.loader(2))

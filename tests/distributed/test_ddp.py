@@ -21,24 +21,16 @@ PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
 # rounded otherwise becomes another spike some hundred steps later.
 OWN_WAYS = ("BCM", "Covariance", "200 steps")
 RULES = {
-    "STDP": la.STDP(**PAIR),
-    "STDP, nearest": la.STDP(**PAIR, trace_mode="nearest"),
-    "TripletSTDP": la.TripletSTDP(0.3, 0.2, -0.2, -0.1),
-    "MSTDP": la.MSTDP(**PAIR),
+    "STDP": la.STDP(**PAIR), "STDP, nearest": la.STDP(**PAIR, trace_mode="nearest"),
+    "TripletSTDP": la.TripletSTDP(0.3, 0.2, -0.2, -0.1), "MSTDP": la.MSTDP(**PAIR),
     "MSTDPET": la.MSTDPET(**PAIR),
     "MSTDPET, released": la.MSTDPET(**PAIR, reward=la.Neuromodulator(9.0, 0.5)),
     "KernelSTDP": la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1)),
-    "DelayAdjustedSTDP": la.DelayAdjustedSTDP(0.3, -0.2),
-    "Homeostasis": la.Homeostasis(0.1, 200.0),
-    "Hebb": la.Hebb(0.05),
-    "AntiHebb": la.AntiHebb(0.05),
-    "Covariance": la.Covariance(0.05),
-    "Oja": la.Oja(0.05),
-    "Sanger": la.Sanger(0.05),
-    "BCM": la.BCM(0.05),
-    "WTAHebb": la.WTAHebb(0.05),
-    "SoftHebb": la.SoftHebb(0.05),
-}
+    "DelayAdjustedSTDP": la.DelayAdjustedSTDP(0.3, -0.2), "Homeostasis": la.Homeostasis(0.1, 200.0),
+    "Hebb": la.Hebb(0.05), "AntiHebb": la.AntiHebb(0.05), "Covariance": la.Covariance(0.05),
+    "Oja": la.Oja(0.05), "Sanger": la.Sanger(0.05), "BCM": la.BCM(0.05),
+    "WTAHebb": la.WTAHebb(0.05), "SoftHebb": la.SoftHebb(0.05),
+}  # fmt: skip
 OWN = {  # as somebody else would write them
     name: own(**{field: vars(rule)[field] for field in own.__dataclass_fields__})
     for name, rule in RULES.items()

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from trainers import trainer_of
 
 import lightning_accum as la
-from lightning_accum import MSTDP, STDP, Cell, CellSpec, RuleTrainer, attach_updater
+from lightning_accum import MSTDP, STDP, Cell, CellSpec, Clamp, RuleTrainer, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF, DelayedLinear, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
@@ -40,7 +40,6 @@ def uniform(connection, low=0.0, high=0.35):
 
 
 def dense(low=0.0, high=0.35, kind=nn.Linear):
-    """Returns a connection of the layer."""
     return uniform(kind(INPUTS, OUTPUTS, bias=False), low, high)
 
 
@@ -66,7 +65,6 @@ class Net(nn.Module):
 
 
 def lif(kind=LIF, **options):
-    """Makes a layer of neurons with these options."""
     return lambda: Net(kind(OUTPUTS, **{"time_dim": 0, **options}))
 
 
@@ -94,13 +92,11 @@ def flow(net, x, i):
 
 
 def by_steps(net, x, i):
-    """Runs a batch step by step."""
     for each in x.transpose(0, 1):
         net.lif(net.fc(each))
 
 
 def stepwise(net, x, i):
-    """Runs a batch from rest, step by step."""
     net.rest()
     by_steps(net, x, i)
 
@@ -111,7 +107,6 @@ def of(kind, *args, **options):
 
 
 def stdp(net=None):
-    """Returns STDP of sequences."""
     return RuleTrainer(STDP(0.01, -0.008), time_dim=0)
 
 
@@ -119,21 +114,35 @@ pairs = partial(of, STDP)
 mstdp = of(MSTDP, 0.01, -0.008)
 
 
-def rewarded(value, run=whole):
-    """Runs a batch, and returns a reward."""
-    return lambda net, x, i: (run(net, x, i), {"reward": value(i)})[1]
+def rewarded(value, rule=mstdp, run=whole):
+    """A rule that runs a batch, and gets a reward."""
+
+    def step(net, x, i):
+        run(net, x, i)
+        return {"reward": value(i)}
+
+    return {"rule": rule, "step": step, "inputs": ("reward",)}
+
+
+def rates(batches=12, batch=BATCH):
+    """Batches of rates ``[B, inputs]``."""
+    return lambda: list(torch.rand(batches, batch, INPUTS))
+
+
+def of_rates(kind, *args, data=None):
+    """A rule of rates, which needs no time."""
+
+    def step(net, x, i):
+        net.lif(net.fc(x))
+
+    return {"rule": of(kind, *args, time_dim=None), "step": step, "data": data or rates()}
 
 
 class Errors(Net):
-    """Surrogate neurons and a readout."""
-
     def __init__(self, threshold=1.0, **lif):
-        super().__init__(
-            SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif),
-            dense(),
-            readout=nn.Linear(OUTPUTS, 2, bias=False),
-            leak=LeakyIntegrator(2, time_dim=0),
-        )
+        neurons = SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif)
+        readout, leak = nn.Linear(OUTPUTS, 2, bias=False), LeakyIntegrator(2, time_dim=0)
+        super().__init__(neurons, dense(), readout=readout, leak=leak)
 
     def forward(self, x):
         return self.leak(self.readout(super().forward(x)))
@@ -152,8 +161,12 @@ def eprop(net, **options):
     return trainer_of(la.EProp, 0.05, feedback, tc_readout=20.0, time_dim=0, **options)
 
 
-def nothing(net, rule):
-    """Prepares nothing."""
+FROZEN = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
+ERRING = {"net": Errors, "rule": eprop, "step": erring, "inputs": ("error",)}
+
+
+def nothing(*_):
+    """Prepares and returns nothing."""
 
 
 # ---------------------------------------------------------------------- a program
@@ -213,14 +226,12 @@ class Program:
     learners: Callable[[], list[pl.Callback]] = list
 
     def at(self, event, net, rule, i):
-        """Does what happens at an event."""
         if event in self.on:
             self.on[event](net, rule, i)
 
 
 # ---------------------------------------------------------------------- hosts
 def loop(p, net, rule, batch, evaluate, update):
-    """A loop of the user's own."""
     optimizer = p.optimizer(net) if p.optimizer else None
     i = 0
     for _ in range(p.epochs):
@@ -245,7 +256,6 @@ def loop(p, net, rule, batch, evaluate, update):
 
 
 def by_hand(p):
-    """A rule that the loop calls."""
     net = p.net()
     rule = p.rule(net)
     p.prepare(net, rule)
@@ -256,7 +266,6 @@ def by_hand(p):
 
 
 def fabric(p):
-    """A FabricCellTrainer."""
     net = p.net()
     rule = p.rule(net)
     p.prepare(net, rule)
@@ -267,8 +276,6 @@ def fabric(p):
 
 
 class Module(pl.LightningModule):
-    """Runs a program's step."""
-
     def __init__(self, p):
         super().__init__()
         self.net, self.p = p.net(), p
@@ -307,7 +314,6 @@ def quiet_trainer(*callbacks, **options):
 
 
 def callback(p):
-    """A fit with a CellTrainerCallback."""
     module = Module(p)
     rule = module.rule[0]
     p.prepare(module.net, rule)
@@ -341,13 +347,7 @@ class Lit(pl.LightningModule):
         more: other modules.
     """
 
-    def __init__(
-        self,
-        step=lambda module, x, i: None,
-        optimizers=lambda module: None,
-        automatic=False,
-        **more,
-    ):
+    def __init__(self, step=nothing, optimizers=nothing, automatic=False, **more):
         super().__init__()
         self.automatic_optimization = automatic
         self.step, self.made = step, optimizers
@@ -413,9 +413,10 @@ def constrained(*constraints):
     return prepare
 
 
-class Deep(Net):
-    """Two layers."""
+BOXED = {"prepare": constrained(Clamp(0.0, 1.0))}
 
+
+class Deep(Net):
     def __init__(self):
         super().__init__(**second(OUTPUTS, 0.2, 0.9))
 
@@ -518,7 +519,6 @@ class Said(NamedTuple):
 
     @property
     def texts(self):
-        """The texts of the warnings."""
         return [str(each.message) for each in self.warnings]
 
 

@@ -91,12 +91,10 @@ def switched(neurons):
 COPIES = [copy.deepcopy, by_pickle, loaded]
 CHANGES = [lambda neurons: neurons.reset(), higher, inhibited, switched]
 MEMORY = {
-    "plain": Tensor.clone,
-    "transposed": lambda x: x.mT.contiguous().mT,
+    "plain": Tensor.clone, "transposed": lambda x: x.mT.contiguous().mT,
     "strided": lambda x: x.repeat_interleave(2, -1)[..., ::2],
-    "requires grad": lambda x: x.clone().requires_grad_(),
-    "parameter": torch.nn.Parameter,
-}
+    "requires grad": lambda x: x.clone().requires_grad_(), "parameter": torch.nn.Parameter,
+}  # fmt: skip
 # What happens before each piece of the input, its steps and samples, and how it lies in memory.
 PIECES = st.lists(
     st.tuples(

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from compiled import spikes
 from turns import turns
 from values import by_pickle
 
@@ -16,16 +17,12 @@ from lightning_accum import STDP, Cell, EProp, RuleTrainer, get_updater
 from lightning_accum.nn import LIF, Linear, SurrogateLIF
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.recorder import SpikeCheck
-from lightning_accum.observe.reducer import Latest
 from lightning_accum.sparse.events import Events, publish_events
 from lightning_accum.sparse.kernel_library import has_kernel
 
 COPIES = [
-    copy.deepcopy,
-    by_pickle,
-    lambda x: loaded(x),
-    lambda x: copy.deepcopy(x).to("cpu"),
-]
+    copy.deepcopy, by_pickle, lambda x: loaded(x), lambda x: copy.deepcopy(x).to("cpu"),
+]  # fmt: skip
 
 
 def loaded(recorder):
@@ -178,12 +175,8 @@ def test_rasters_whose_events_are_found_may_change_and_are_not_copied(density, p
     for reused in (True, False):
         fc, lif = Linear(300, 40, bias=False), LIF(40, time_dim=0)
         torch.nn.init.constant_(fc.weight, 0.5)
-        rule, cell, same = (
-            RuleTrainer(STDP(0.1, -0.05), time_dim=0),
-            Cell(fc, lif),
-            rasters[0][0].clone(),
-        )
-        other = RuleTrainer(STDP(0.2, -0.1), time_dim=0)
+        rule, other = (RuleTrainer(STDP(lr, -lr / 2), time_dim=0) for lr in (0.1, 0.2))
+        cell, same = Cell(fc, lif), rasters[0][0].clone()
         for each in (rule, other):
             each.register_cell("c", cell)
         kept = [monitor.reducer for _, monitor in rule.named_monitors_of("c")]
@@ -293,15 +286,11 @@ def used(x):
     publish_events(x, Events(x.flatten(0, -2)))
 
 
-def raster(seed=0):
-    return torch.rand(5, 2, 3, generator=torch.Generator().manual_seed(seed)) < 0.5
-
-
 @turns("when", ["at once", "before", "changed, then used", "used, then changed", "inference"])
 def test_events_that_are_found_when_a_sequence_is_used_are_known(when):
     recorder = WindowRecorder(spikes=True, time_dim=0)
     with torch.inference_mode(when == "inference"):
-        x = raster()
+        x = spikes(5, 2, 3)
         if when == "before":
             used(x)  # nobody waits: the next call may see other spikes in the same memory
         recorder(x)
@@ -318,7 +307,7 @@ def test_events_that_are_found_when_a_sequence_is_used_are_known(when):
     assert torch.equal(recorder.events().rows, Events(recorder.window().flatten(0, 1)).rows)
     for copied in COPIES:  # which have no part in what is found
         assert copied(recorder).events() is None
-    other = raster(1)
+    other = spikes(5, 2, 3, seed=1)
     recorder(other)
     used(other)  # those of one sequence are not those of two
     assert recorder.events() is None
@@ -340,14 +329,3 @@ def test_sequences_as_before_are_checked_and_searched_in_one_pass():
     assert recorder.events() is None
     recorder(1 - x)
     assert torch.equal(recorder.window(), x == 0)
-
-
-def test_the_latest_is_a_copy_without_a_graph_made_in_inference_mode_or_not():
-    latest = Latest()
-    for value in (1.0, 0.0):
-        with torch.inference_mode(value == 1.0):
-            latest(torch.tensor([value], requires_grad=True))
-    assert latest.peek().tolist() == [0.0]
-    assert not latest.peek().requires_grad
-    latest.clear()
-    assert latest.peek() is latest.dump() is None

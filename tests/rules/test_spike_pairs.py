@@ -9,21 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasters import layer, raster, show
 from torch import nn
-from trainers import trainer_of
 
-from lightning_accum import (
-    Cell,
-    DelayAdjustedKernelSTDP,
-    DelayAdjustedSTDP,
-    KernelSTDP,
-    RuleTrainer,
-    get_updater,
-)
+from lightning_accum import Cell, RuleTrainer, get_updater
 from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.vjp import Synapses
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
-from lightning_accum.rules import kernel
+from lightning_accum.rules import DelayAdjustedKernelSTDP, DelayAdjustedSTDP, KernelSTDP, kernel
 from lightning_accum.rules.kernel import SpikePairs
 from lightning_accum.sparse.spike_pairs import pair_events
 
@@ -38,18 +30,12 @@ KERNELS = {
 @needs_kernel
 @settings(max_examples=60, derandomize=True)
 @given(
-    dtype=st.sampled_from([torch.float32, torch.float64]),
-    steps=st.integers(1, 40),
-    batch=st.integers(0, 3),
-    inputs=st.sampled_from([1, 16, 33, 70]),
-    outputs=st.sampled_from([1, 15, 32, 35]),
-    density=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
-    dt=st.sampled_from([0.1, 1.0]),
-    name=st.sampled_from(list(KERNELS)),
-    delayed=st.sampled_from(["no", "whole", "any"]),
-    carried=st.booleans(),
-    seed=st.integers(0, 99),
-)
+    dtype=st.sampled_from([torch.float32, torch.float64]), steps=st.integers(1, 40),
+    batch=st.integers(0, 3), inputs=st.sampled_from([1, 16, 33, 70]),
+    outputs=st.sampled_from([1, 15, 32, 35]), density=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    dt=st.sampled_from([0.1, 1.0]), name=st.sampled_from(list(KERNELS)),
+    delayed=st.sampled_from(["no", "whole", "any"]), carried=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
 def test_the_compiled_kernel_equals_the_plain_form(
     dtype, steps, batch, inputs, outputs, density, dt, name, delayed, carried, seed
 ):
@@ -147,24 +133,20 @@ def naive(pre, post, delay):
 
 @settings(max_examples=25, derandomize=True)
 @given(
-    steps=st.integers(1, 6),
-    batch=st.integers(1, 3),
-    reduce=st.sampled_from(["mean", "sum", "amax"]),
-    param=st.sampled_from(["weight", "delay"]),
-    by_step=st.booleans(),
-    by_kernel=st.booleans(),
-    seed=st.integers(0, 99),
-)
+    steps=st.integers(1, 6), batch=st.integers(1, 3),
+    reduce=st.sampled_from(["mean", "sum", "amax"]), param=st.sampled_from(["weight", "delay"]),
+    by_step=st.booleans(), by_kernel=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
 def test_against_a_loop(steps, batch, reduce, param, by_step, by_kernel, seed):
     pre, post = raster(steps, batch, 3, seed=seed), raster(steps, batch, 2, seed=seed + 1)
     model = layer(3, 2)
     torch.manual_seed(seed)
     model.connection.delay = nn.Parameter(4 * torch.rand(2, 3).double())
     options = {"params": [param], "batch_reduction": reduce}
-    rule = trainer_of(DelayAdjustedSTDP, 0.3, -0.2, tc_post=8.0, tc_pre=12.0, **options)
+    rule = DelayAdjustedSTDP(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
     if by_kernel:
-        kernel = ExponentialKernel(0.3, -0.2, tc_post=8.0, tc_pre=12.0)
-        rule = trainer_of(DelayAdjustedKernelSTDP, kernel, **options)
+        rule = DelayAdjustedKernelSTDP(KERNELS["exponential"])
+    rule = RuleTrainer(rule, **options)
     rule.register_cell("cell", model.cell)
     calls = steps if by_step else 1
     for x, y in zip(pre.chunk(calls), post.chunk(calls), strict=True):
@@ -207,15 +189,13 @@ def test_against_inferno(param):
     fc = nn.Linear(4, 1, bias=False)
     fc.register_buffer("delay", delay)
     rates, tcs = ((-0.1, 0.1), (15.0, 20.0)) if delays else ((0.1, -0.1), (20.0, 15.0))
-    rule = RuleTrainer(
-        DelayAdjustedSTDP(*rates, tc_post=tcs[0], tc_pre=tcs[1]), params=[param], time_dim=0
-    )
+    values = dict(zip(("lr_post", "lr_pre", "tc_post", "tc_pre"), rates + tcs, strict=True))
+    rule = RuleTrainer(DelayAdjustedSTDP(**values), params=[param], time_dim=0)
     unit = rule.register_cell("cell", Cell(fc, nn.Identity()))
     unit.monitors["pre"](pre), unit.monitors["post"](post)
     rule()
     found = getattr(get_updater(fc), param).update(getattr(fc, param))
     torch.testing.assert_close(found, getattr(connection, param).detach() - before)
     if delays:  # shortened where the spike arrived 7 and 2 ms before the neuron's
-        torch.testing.assert_close(
-            found[0, :3], torch.tensor([-0.0705, -0.0905, 0.0936]), atol=1e-4, rtol=0
-        )
+        shifts = torch.tensor([-0.0705, -0.0905, 0.0936])
+        torch.testing.assert_close(found[0, :3], shifts, atol=1e-4, rtol=0)

@@ -63,10 +63,7 @@ class Model(pl.LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.head.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
-        }
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
 
 class Saver(pl.Callback):
@@ -105,14 +102,9 @@ def fit(folder, how):
         enable_checkpointing=how != "KILL",
         num_sanity_val_steps=0,
     )
-    saved = sorted(folder.glob("*.ckpt"))
-    model = Model()
-    run.fit(
-        model,
-        Resumable(data, batch_size=BATCH),
-        DataLoader(data, batch_size=BATCH),
-        ckpt_path=saved[-1] if saved else None,
-    )
+    *_, newest = None, *sorted(folder.glob("*.ckpt"))
+    loaders = Resumable(data, batch_size=BATCH), DataLoader(data, batch_size=BATCH)
+    run.fit(Model(), *loaders, ckpt_path=newest)
     run.save_checkpoint(folder / "end")
 
 

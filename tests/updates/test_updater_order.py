@@ -4,6 +4,7 @@ import copy
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -58,7 +59,6 @@ class Naive:
             self.bounds[side] = bound
 
     def room(self, side):
-        """The factor of one part."""
         bound = self.bounds.get(side, self.bounds.get("full"))
         if bound in (None, doubled):
             return 1.0 if bound is None else 2.0
@@ -66,14 +66,10 @@ class Naive:
         return room.clamp(min=0) ** (1 + (bound == "power"))
 
     def change(self):
-        pos, neg = (
-            torch.zeros_like(self.value) if each is None else each
-            for each in map(self.reduced, ("pos", "neg"))
-        )
+        parts, nothing = map(self.reduced, ("pos", "neg")), torch.zeros_like(self.value)
+        pos, neg = (nothing if each is None else each for each in parts)
         if self.bounds:  # what is negative in one part counts for the other
-            pos, neg = (
-                one.clamp(min=0) - other.clamp(max=0) for one, other in ((pos, neg), (neg, pos))
-            )
+            pos, neg = (a.clamp(min=0) - b.clamp(max=0) for a, b in ((pos, neg), (neg, pos)))
         if self.bounds.get("full") is taken:
             return pos
         return self.room("upper") * pos - self.room("lower") * neg
@@ -104,12 +100,7 @@ CALLS = {
     "delete": (1, NAMES, PARTS),
     "clear": (1, NAMES),
     "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
-    "bound": (
-        3,
-        NAMES,
-        ("full", "upper", "lower"),
-        ("multiplicative", "power", "own", None, None, None),
-    ),
+    "bound": (3, NAMES, tuple(LIMITS), ("multiplicative", "power", "own", None, None, None)),
 }
 
 
@@ -144,7 +135,7 @@ class Run:
     def outer(self, part, rows, boolean):
         posts, pres = [self.rand(n, 6) for n in rows], [self.rand(n, 8) for n in rows]
         pres = [pre > 0.4 for pre in pres] if boolean else pres
-        rates, acc = [0.1 * (i + 1) for i in range(len(rows))], self.updater.weight
+        rates, acc = [np.float64(0.1 * (i + 1)) for i in range(len(rows))], self.updater.weight
         acc.accumulate_outer(posts, pres, rates, negative=part == "neg")
         if rows:
             products = zip(posts, pres, rates, strict=True)
