@@ -20,6 +20,7 @@ from lightning_accum.sparse.tensor_lists import same_layout
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 State = dict[str, Any]
 Group = dict[str, Any]
+Found = tuple[list[Tensor], list[Tensor]]  # parameters that have a gradient, and their gradients
 
 
 class GenericAdaptiveOptimizer(torch.optim.Optimizer):
@@ -158,7 +159,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         # A state that was loaded, moved or dropped is another dict.
         if len(batches) == len(groups) and _same(states, self.state.values()):
             each = zip(batches, groups, found, strict=True)
-            if all(batch.fits(self, group, *own) for batch, group, own in each):
+            if all(batch.fits(self, group, own) for batch, group, own in each):
                 return batches, [grads for _, grads in found]
         for params, grads in found:
             _check_gradients(self, params, grads)
@@ -266,7 +267,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 _grad = attrgetter("grad")
 
 
-def _with_gradients(params: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def _with_gradients(params: list[Tensor]) -> Found:
     """Returns the parameters that have a gradient, and their gradients."""
     grads = [grad for grad in map(_grad, params) if grad is not None]
     if len(grads) < len(params):
@@ -296,14 +297,9 @@ class Batch:
         self._strides: list[tuple[int, ...]] | None = None
         self.step_groups = optimizer.step_groups(group, self)
 
-    def fits(
-        self,
-        optimizer: GenericAdaptiveOptimizer,
-        group: Group,
-        params: list[Tensor],
-        grads: list[Tensor],
-    ) -> bool:
+    def fits(self, optimizer: GenericAdaptiveOptimizer, group: Group, found: Found) -> bool:
         """Returns whether parameters with gradients, their layout, and options are unchanged."""
+        params, grads = found
         return (
             _same(self.params, params)
             and self._options == _options(optimizer, group, self.params)
