@@ -197,9 +197,8 @@ def check_taken(
 def check_matrix(name: str, value: object) -> None:
     """Raises a ``TypeError`` or a ``ValueError`` if an argument is not a matrix."""
     check_tensors(**{name: value})
-    if isinstance(value, Tensor):
-        mend = "flatten time and batch into one"
-        check_shape(value.ndim == 2, name, value, "two dimensions", mend)
+    if isinstance(value, Tensor) and value.ndim != 2:
+        check_shape(False, name, value, "two dimensions", "flatten time and batch into one")
 
 
 def check_mapping(name: str, value: object, example: str = "") -> None:

@@ -5,7 +5,7 @@ from dataclasses import field
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.rules.reward_modulated import reward_modulated
-from lightning_accum.rules.stdp import PairRule
+from lightning_accum.rules.stdp import PairRule, pairs
 
 
 class MSTDP(PairRule):
@@ -46,7 +46,7 @@ class MSTDP(PairRule):
 
     def terms(self, window: Window) -> list[Change]:
         """Returns both terms of pair STDP, times the reward."""
-        return reward_modulated(window, self.pairs(window))
+        return reward_modulated(window, pairs(self, window))
 
 
 class MSTDPET(PairRule):
@@ -90,4 +90,4 @@ class MSTDPET(PairRule):
 
     def terms(self, window: Window) -> list[Change]:
         """Returns both terms of pair STDP, times the discounted future reward."""
-        return reward_modulated(window, self.pairs(window), tc=self.tc_eligibility)
+        return reward_modulated(window, pairs(self, window), tc=self.tc_eligibility)

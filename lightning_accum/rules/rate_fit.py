@@ -137,7 +137,7 @@ class _Problem:
         self.weight, self.inputs = given.pop("weight", None), given
         trainer = rule if isinstance(rule, RuleTrainer) else RuleTrainer(rule)
         self.rule, self.options, self.title = trainer.rule, trainer.options, trainer.title
-        rates, known = rates_in(vars(self.rule)), time_constants_in(vars(self.rule))
+        rates = rates_in(vars(self.rule))
         self.rates = {name: float(rate) for name, rate in rates.items() if rate}  # type: ignore[arg-type]
         if not self.rates:
             raise ValueError(
@@ -149,15 +149,20 @@ class _Problem:
                 f" which records {quoted(states)} of its neuron."
             )
 
-        for name in tune:
+        self.tune = tune
+        self._check()
+
+    @property
+    def logs(self) -> Tensor:
+        """The logarithms of the time constants with which the search begins."""
+        known = time_constants_in(vars(self.rule))
+        for name in self.tune:
             if name not in known:
                 raise ValueError(
                     f"Argument `tune` should name time constants of `{self.title}`, which are"
                     f" {[*known]}. Found `{name}`{nearest(name, known)}"
                 )
-        self.tune = tune
-        self.logs = torch.tensor([known[name] for name in tune], dtype=torch.float64).log()
-        self._check()
+        return torch.tensor([known[name] for name in self.tune], dtype=torch.float64).log()
 
     def _check(self) -> None:
         """Raises a ``ValueError`` if rates cannot be found from these changes."""

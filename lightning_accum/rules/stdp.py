@@ -26,13 +26,14 @@ class PairRule(Rule):
     tc_pre: float = 20.0
     trace_mode: TraceMode = field(default="cumulative", kw_only=True)
 
-    def pairs(self, window: Window) -> tuple[Term, Term]:
-        """Returns a term for the spikes of each side, times the trace of the other side."""
-        pre, post, mode = window.pre, window.post, self.trace_mode
-        return (
-            Term(self.lr_post, post, pre.trace(self.tc_pre, mode)),
-            Term(self.lr_pre, post.trace(self.tc_post, mode), pre),
-        )
+
+def pairs(rule: PairRule, window: Window) -> tuple[Term, Term]:
+    """Returns a term for the spikes of each side, times the trace of the other side."""
+    pre, post, mode = window.pre, window.post, rule.trace_mode
+    return (
+        Term(rule.lr_post, post, pre.trace(rule.tc_pre, mode)),
+        Term(rule.lr_pre, post.trace(rule.tc_post, mode), pre),
+    )
 
 
 class STDP(PairRule):
@@ -93,7 +94,7 @@ class STDP(PairRule):
 
     def terms(self, window: Window) -> tuple[Change, ...]:
         """Returns a term for the spikes of each side."""
-        return self.pairs(window) if self.pairing == "symmetric" else (_SinglePairs(window, self),)
+        return pairs(self, window) if self.pairing == "symmetric" else (_SinglePairs(window, self),)
 
 
 class _SinglePairs(CustomChange):

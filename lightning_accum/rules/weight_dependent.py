@@ -5,7 +5,7 @@ from dataclasses import replace
 from lightning_accum._checks import check_finite, check_value
 from lightning_accum.engine import Term, Window
 from lightning_accum.functional.bounds import Room
-from lightning_accum.rules.stdp import PairRule
+from lightning_accum.rules.stdp import PairRule, pairs
 
 
 class WeightDependentSTDP(PairRule):
@@ -68,4 +68,4 @@ class WeightDependentSTDP(PairRule):
         width = self.w_max - self.w_min
         sides = (self.w_max, self.power_pos), (self.w_min, self.power_neg)
         up, down = (Room(limit, width, power, 1.0) if power else None for limit, power in sides)
-        return [replace(each, room=up if each.rate > 0 else down) for each in self.pairs(window)]
+        return [replace(each, room=up if each.rate > 0 else down) for each in pairs(self, window)]
