@@ -94,12 +94,7 @@ class StreamAccumulator(Joinable, PersistentMetric):
         self._update_count = value
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds a value, as ``update`` does, and returns the result so far.
-
-        Returns:
-            The result of all values since the last reset; of this process only unless
-            ``dist_sync_on_step=True``.
-        """
+        """Adds a value and returns the result so far; ``dist_sync_on_step`` combines processes."""
         if is_synchronised(self):
             raise TorchMetricsUserError(
                 f"`{type(self).__name__}` should be un-synchronised when a value is added. Found it"

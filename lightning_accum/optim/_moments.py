@@ -14,6 +14,7 @@ from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.optim import _kernels as kernels
 from lightning_accum.optim._options import (
+    PLANNED,
     AdamOptions,
     MomentOptions,
     check_options,
@@ -86,10 +87,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     _rectifies: ClassVar[bool] = False
     _is_adam: ClassVar[bool] = True  # whether torch's fused kernel of Adam computes this step
     _warned_of_flips = False
-    plan_options = (
-        *GenericAdaptiveOptimizer.plan_options,
-        *("foreach", "fused", "amsgrad", "optimized_update"),
-    )
 
     def __init__(
         self,
@@ -138,7 +135,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check_options(group, *MomentOptimizer.plan_options, "degenerate_to_sgd", "rectify")
+        check_options(group, *PLANNED, "degenerate_to_sgd", "rectify", "warmup")
         check_rectifies(group)
         pairs = ("differentiable", "fused"), ("differentiable", "foreach"), ("foreach", "fused")
         for other, name in pairs:

@@ -39,6 +39,10 @@ class AdamOptions(MomentOptions, total=False):
     fused: bool | None
 
 
+# Options whose change requires a new plan of the step.
+PLANNED = ("capturable", "differentiable", "foreach", "fused", "amsgrad", "optimized_update")
+
+
 def _is_rate(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.numel() == 1 and bool((value >= 0).all())

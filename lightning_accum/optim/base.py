@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_accum._checks import check_mapping
 from lightning_accum.distributed.shards import any_process, local
 from lightning_accum.optim._kernels import count_versions
-from lightning_accum.optim._options import check_options
+from lightning_accum.optim._options import PLANNED, check_options
 from lightning_accum.optim._states import as_real, seal, unseal, warn_of_no_maximum
 from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened, is_remote
 from lightning_accum.sparse.tensor_lists import same_layout
@@ -67,9 +67,6 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         >>> weight.tolist()
         [0.75, 1.25]
     """
-
-    #: Options of a group whose change requires a new plan of the step.
-    plan_options: tuple[str, ...] = ("capturable", "differentiable")
 
     def __init__(
         self,
@@ -349,7 +346,7 @@ def _options(
         *((first.dtype, first.device) for first in params[:1]),
         isinstance(group["lr"], Tensor),
         type(optimizer.weight_decay),
-        *(group.get(name) for name in optimizer.plan_options),
+        *map(group.get, PLANNED),
     )
 
 

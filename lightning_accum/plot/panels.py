@@ -6,13 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from lightning_accum._checks import (
-    check_finite,
-    check_integers,
-    check_shape,
-    check_tensors,
-    check_value,
-)
+from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
 
 
 def pyplot(caller: str) -> Any:
@@ -31,8 +25,11 @@ def one_sample(name: str, values: Tensor, sample: int) -> Tensor:
     """Returns what a sample of ``[T, B, ...]``, or a single one, did: ``[T, N]`` on the CPU."""
     check_tensors(**{name: values})
     check_integers(sample=sample)
-    fits = values.ndim >= 2 and values.numel() > 0
-    check_shape(fits, name, values, "shape [T, N], or [T, B, ...]")
+    if values.ndim < 2 or not values.numel():
+        raise ValueError(
+            f"Argument `{name}` should have shape [T, N], or [T, B, ...]. Found"
+            f" `{name}.shape = {tuple(values.shape)}`."
+        )
     if values.ndim > 2:
         size = values.shape[1]
         fits, should = -size <= sample < size, f"one of the {size} samples in `{name}`"

@@ -21,11 +21,7 @@ class GradientRule(PotentialRule):
     """Base of rules that learn from the gradient within a step; OTTT describes the arguments."""
 
     def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron.
-
-        Raises:
-            ValueError: if the neuron does not suit, or passes gradients through time.
-        """
+        """Returns the rule with the neuron's constants; it may not pass gradients through time."""
         found = super().of_cell(name, cell)
         gradient = getattr(cell.neuron, "gradient", "step")
         if gradient in ("none", "time"):

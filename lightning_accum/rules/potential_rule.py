@@ -34,11 +34,7 @@ class ThirdFactorRule(Rule, kw_only=True):
     graded = True
 
     def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron.
-
-        Raises:
-            ValueError: if the neuron has another constant than the rule, or none.
-        """
+        """Returns the rule with the constants of the cell's neuron, which should not be others."""
         known = {
             each.name: each.metadata for each in fields_of(self) if "of_neuron" in each.metadata
         }
@@ -86,11 +82,7 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
             check_source("threshold", self.threshold)
 
     def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron.
-
-        Raises:
-            ValueError: if the neuron has other constants than the rule, or varies its threshold.
-        """
+        """Returns the rule with the neuron's constants, and its threshold if that is one."""
         found = super().of_cell(name, cell)
         constant: Any = getattr(cell.neuron, "constant_threshold", None)
         own = self.threshold
