@@ -435,7 +435,7 @@ def test_constructors(name, data):
 # What only torch, torchmetrics and rules themselves call, with what they have.
 INNER = {
     *("accumulate_written", "add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
-    *("check_params", "check_state_dict", "complete", "compute_over", "constraints_of", "delta"),
+    *("check_params", "check_state_dict", "complete", "constraints_of", "delta"),
     *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state", "kernel_of"),
     *("load_state_dict", "loop_constants", "observe", "pairs", "past", "plot", "prepare", "rate"),
     *("reads", "ready_state", "receive", "recorded_steps", "reduction_of", "required"),
@@ -543,7 +543,7 @@ def test_calls_take_good_arguments_and_no_number_or_list_for_a_tensor(name):
 
 @pytest.mark.parametrize("bad", [1.5, [nn.Linear(2, 2)], None])
 @pytest.mark.parametrize(("call", "words"), [
-    (optim.updates_as_gradients, "`updaters` should hold Updaters"),
+    (optim.updates_as_gradients, "`updaters` should be a list of Updaters"),
     (la.CellSpec("0", "1").find, r"`model` should be a torch\.nn\.Module"),
     (la.Clamp(0.0), "`param` should be a tensor"),
     (la.Normalize(), "`param` should be a tensor"),
