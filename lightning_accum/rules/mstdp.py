@@ -4,11 +4,13 @@ from dataclasses import field
 
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.neuromodulator import Neuromodulator
+from lightning_accum.engine.rule import Rule
+from lightning_accum.functional.traces import TraceMode
 from lightning_accum.rules.reward_modulated import reward_modulated
-from lightning_accum.rules.stdp import PairRule, pairs
+from lightning_accum.rules.stdp import pairs
 
 
-class MSTDP(PairRule):
+class MSTDP(Rule):
     r"""Pair STDP, modulated by the reward of the same step.
 
     .. math::
@@ -42,6 +44,11 @@ class MSTDP(PairRule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 
     def terms(self, window: Window) -> list[Change]:
@@ -49,7 +56,7 @@ class MSTDP(PairRule):
         return reward_modulated(window, pairs(self, window))
 
 
-class MSTDPET(PairRule):
+class MSTDPET(Rule):
     r"""Pair STDP whose changes wait for the reward in an eligibility trace.
 
     .. math::
@@ -85,6 +92,11 @@ class MSTDPET(PairRule):
         Florian 2007, as for :class:`MSTDP`, eqs. 13-14 (MSTDPET).
     """
 
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     tc_eligibility: float = 25.0
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 
