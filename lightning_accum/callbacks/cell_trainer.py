@@ -212,7 +212,8 @@ class CellTrainerCallback(Callback):
             return
         fit.report.note_activity()
         inputs = self._inputs(outputs) if self.input_keys else {}
-        fit.combine(every)
+        if fit.report.measuring:
+            fit.combine(every)  # again, for what the module has applied in between is recorded anew
         self.host.finish_batch(**inputs)
         fit.recording.end_batch()
         if self.plan.batch_ended(trainer.is_last_batch, every) and fit.appliers.by == "callback":

@@ -69,6 +69,18 @@ def test_the_table(said, tmp_path):
     assert len(lines) == 2
 
 
+@pytest.mark.parametrize("health", [False, {"moved": False}])
+def test_the_table_does_not_need_the_checks(health, said, tmp_path):
+    lines = []
+    for options in ({}, {"health": health}):
+        use = callback(STDP(**{**RULE, "lr_post": 2.0}), **options)
+        trainer(tmp_path, use).fit(Net(), loader(1))
+        lines.append(said())
+    assert rows(lines[1]) == rows(lines[0])
+    assert {*lines[1]} <= {*lines[0]}
+    assert any(line.startswith("An update changes `enc.weight`") for line in lines[1])
+
+
 def test_silent_neurons_are_counted_in_all_batches_of_the_last_epoch(said, tmp_path):
     net, counts = Net(), []
     with torch.no_grad():
