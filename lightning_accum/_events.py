@@ -14,7 +14,6 @@ By = Literal["hand", "callback", "module", "loop"]
 End = Literal["epoch", "fit", "failed", "released", "eval", "deleted"]
 """What ended: an epoch; a fit, by return or an exception; a Fabric loop; one by hand, or exit."""
 
-
 Values: TypeAlias = "Mapping[str, Tensor | float]"
 """Measurements by name: numbers that the kernel has summed, or tensors without dimensions."""
 

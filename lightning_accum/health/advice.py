@@ -94,26 +94,24 @@ def busy(c: CellFacts) -> Iterator[str]:
     """Finds inputs or neurons that spike in most steps, so that spike times tell little."""
     if not c.looks or sum(each.post_of for each in c.looks) < _ENOUGH:
         return
-    pre, post = c.share("pre") or 0.0, c.share("post") or 0.0
-    if c.spikes[0] and pre > _BUSY:
+    of_input, of_neurons = c.share("pre") or 0.0, c.share("post") or 0.0
+    so = "of the steps, so that spike times tell little"
+    if c.spikes[0] and of_input > _BUSY:
         yield (
-            f"The input of `{c.name}` spikes in {pre:.0%} of the steps, so that spike times tell"
-            " little: lower its rate, or encode values that stay the same for many steps as spikes"
-            " (`PoissonEncoder`)."
+            f"The input of `{c.name}` spikes in {of_input:.0%} {so}: lower its rate, or encode"
+            " values that stay the same for many steps as spikes (`PoissonEncoder`)."
         )
-    if c.spikes[1] and post > _BUSY:
+    if c.spikes[1] and of_neurons > _BUSY:
         yield (
-            f"The neurons of `{c.name}` spike in {post:.0%} of the steps, so that spike times tell"
-            " little: raise their threshold, or lower the rate of the input or the weights."
+            f"The neurons of `{c.name}` spike in {of_neurons:.0%} {so}: raise their threshold, or"
+            " lower the rate of the input or the weights."
         )
 
 
 def negative(c: CellFacts, x: Context) -> Iterator[str]:
     """Finds negative outputs under a rule that assumes none."""
-    if (
-        getattr(rule_of(x.trainer), "rectified", False)
-        and (below := c.share("below") or 0.0) >= _NEGATIVE
-    ):
+    below = c.share("below") or 0.0
+    if below >= _NEGATIVE and getattr(rule_of(x.trainer), "rectified", False):
         yield (
             f"{below:.0%} of the outputs of `{c.name}` are negative, and the rule assumes none: end"
             " the layer with a function such as `nn.ReLU()` or `nn.Sigmoid()`."
@@ -168,10 +166,8 @@ def inputs(c: CellFacts) -> Iterator[str]:
     for name in c.inputs.keys() & _SIGNALS.keys():
         count, low, high = c.extremes(name)
         if low == high and count >= _FEW:
-            found = (
-                f"Each value of `{name}` was {low:g}, in all {count} windows that were looked at"
-            )
-            yield f"{found}: {_SIGNALS[name]}."
+            found = f"was {low:g}, in all {count} windows that were looked at"
+            yield f"Each value of `{name}` {found}: {_SIGNALS[name]}."
         elif low >= 0 and low != high and count >= _MANY:
             found = f"No value of `{name}` was below 0, in {count} windows that were looked at"
             yield f"{found}: {_NEVER_NEGATIVE[name]}."
@@ -230,11 +226,8 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     first = p.first.sample
     share = float((first != first.clamp(low, high)).float().mean())
     if share >= _OUTSIDE:
-        limits = " and ".join(
-            f"{what} {limit:g}"
-            for what, limit in (("at least", low), ("at most", high))
-            if limit is not None
-        )
+        known = {"at least": low, "at most": high}
+        limits = " and ".join(f"{k} {v:g}" for k, v in known.items() if v is not None)
         yield (
             f"{share:.0%} of the weights of `{c.name}.{p.name}` began beyond the limits of its"
             f" updater, {limits}, so that the first update moved them there: begin with weights"

@@ -10,7 +10,6 @@ from torch import Tensor
 from lightning_accum._checks import quoted
 from lightning_accum._events import Values
 from lightning_accum.health import advice
-from lightning_accum.sparse.kernel_library import why_not
 
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
 _SUMMED = ("pos_norm", "neg_norm", "update_norm", "lost", "wanted")
@@ -83,9 +82,3 @@ def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ([text.ljust(n) for text, n in zip(row, widths, strict=True)] for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
-
-
-def without_kernel() -> list[str]:
-    """Returns a line on the compiled kernel if there is none."""
-    text = "Sums over spikes ran in plain torch instead of the compiled kernel:"
-    return [] if (reason := why_not()) is None else [f"{text} {reason}."]

@@ -83,19 +83,19 @@ class Untrained:
         found = self._model.named_modules()
         return [path for path, each in found if getattr(each, "gradient", None) == "none"]
 
-    def found(self) -> tuple[str, list[str]]:
+    def found(self) -> tuple[str, str]:
         """Returns a warning that such parameters should be trained, or a line of advice; waits."""
         left, moves = self._left()
         walls, which = self._walls(), _named(left)
         if not left:
-            return "", []
+            return "", ""
         if self._rule:
             return (
                 f"Each parameter of a network that learns from an error, by `{self._rule}`, should"
                 f" be trained by a cell or an optimizer. Found neither for {which}: name it in a"
                 ' cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass it to'
                 " an optimizer, or call `requires_grad_(False)` on it if it should not be trained."
-            ), []
+            ), ""
         if moves and walls and self._may_be_above(walls, left):
             return (
                 f"Each parameter of an optimizer should change when it steps. Found {which} as"
@@ -103,13 +103,12 @@ class Untrained:
                 f' {_named(walls)}. Make these as `SurrogateLIF(..., gradient="step")` or `"time"`,'
                 " train the parameters by a cell, or leave them out of the optimizer, with"
                 " `requires_grad_(False)`."
-            ), []
-        line = (
+            ), ""
+        return "", (
             f"Neither a rule nor an optimizer changed {which}: name it in a cell, pass it to"
             " an optimizer of a loss that depends on it, or call `requires_grad_(False)` on it if"
             " it should not be trained."
         )
-        return "", [line]
 
     def _may_be_above(self, walls: Sequence[str], left: Sequence[str]) -> bool:
         """Returns whether neurons may come after some parameters, as the last does in the model."""

@@ -28,9 +28,10 @@ from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts,
 from lightning_accum.health.probes import LastingState, Probe, Wiring
 from lightning_accum.health.rules import rule_of
 from lightning_accum.health.setup import layout, setup, twin, unit
-from lightning_accum.health.summary import Summary, without_kernel
+from lightning_accum.health.summary import Summary
 from lightning_accum.health.trained import Untrained, twice_trained
 from lightning_accum.optim.update import times_stale
+from lightning_accum.sparse.kernel_library import why_not
 
 _LOOP = 100  # windows of a Fabric loop, after which it looks
 _LONG, _SOON = 1000, 200  # windows, or values, and steps in which neurons should have fired
@@ -133,10 +134,9 @@ class Health(Events):
         if model is not None and off is not None:
             for name, _ in trainer.named_cells:
                 self._add(name)
-            wrong = "" if schedule is None else unit(*schedule)
             before = [*hosts].index(host) if hosts else 0
             trainers = [trainer, *(each.trainer for each in others)]
-            self._begin(model, trainers, before, optimized, wrong)
+            self._begin(model, trainers, before, optimized, schedule)
 
     # ------------------------------------------------------------------ beginning
     def _add(self, name: str) -> None:
@@ -144,22 +144,19 @@ class Health(Events):
         trainer = self._trainer()
         if trainer is None:
             return
-        state = trainer.cell_states.get(name)
-        facts = CellFacts(name, {} if state is None else state.settings)
-        monitor = trainer.get_monitor(name, "post")
-        facts.max_delay = getattr(trainer.registry.cell(name).connection, "max_delay", None)
+        state, monitor = trainer.cell_states.get(name), trainer.get_monitor(name, "post")
+        connection, updater = trainer.registry.cell(name).connection, trainer.registry.updater(name)
+        facts = self.cells[name] = CellFacts(name, {} if state is None else state.settings)
+        facts.max_delay = getattr(connection, "max_delay", None)
         facts.recorder = None if monitor is None else monitor.reducer
-        self.cells[name] = facts
-        updater = trainer.registry.updater(name)
-        if updater is not None and self.by != "hand" and updater.events is SILENT:
+        if updater is None:
+            return
+        if self.by != "hand" and updater.events is SILENT:
             updater.events = self  # of a cell that is registered during the fit
-        for param in () if updater is None else trainer.params_of(name):
-            if updater is not None and param in updater.names:
-                key = id(updater), param
-                new = ParamFacts(param, updater, getattr(updater, param))
-                p = self._params.setdefault(key, new)
-                p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)
-                facts.params[param] = p
+        for param in (each for each in trainer.params_of(name) if each in updater.names):
+            new = ParamFacts(param, updater, getattr(updater, param))
+            p = facts.params[param] = self._params.setdefault((id(updater), param), new)
+            p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)
 
     @_guarded
     def _begin(
@@ -168,12 +165,12 @@ class Health(Events):
         trainers: Sequence[CellTrainer],  # its own, and the others
         before: int,  # so many of the others have begun before
         optimized: Collection[int] | None,
-        wrong_unit: str,
+        schedule: tuple[Any, str, int, int, int] | None,
     ) -> None:
         """Checks what is known before the first batch, and begins to watch the modules."""
         trainer, *others = trainers
-        if wrong_unit:
-            self._say("lr_scheduler", "setup", wrong_unit)
+        if schedule is not None and (text := unit(*schedule)):
+            self._say("lr_scheduler", "setup", text)
         for cell, text in setup(trainer, model, others[:before]):
             self._say(cell, "setup", text)
         known = trainer, lambda: int(self._clock.batches), self._say
@@ -360,7 +357,8 @@ class Health(Events):
         for name, c in self.cells.items():
             if name not in self.said:
                 yield from advice(c, self._context(name, ended=True))
-        yield from () if self._untrained is None else self._untrained.found()[1]
+        if self._untrained is not None and (line := self._untrained.found()[1]):
+            yield line
 
     def lines(
         self, updates: Mapping[tuple[str, str], int] | None = None, exports: bool = False
@@ -372,7 +370,10 @@ class Health(Events):
         rates = {} if rule is None else rates_in(vars(rule))
         of = {cell: state.settings for cell, state in states.items()}
         found = self._summary.lines(updates or {}, of, rates, self.said, self._advice)
-        return found if updates is None or not found else [*found, *without_kernel()]
+        if found and updates is not None and (reason := why_not()) is not None:
+            text = "Sums over spikes ran in plain torch instead of the compiled kernel:"
+            found.append(f"{text} {reason}.")
+        return found
 
     # ------------------------------------------------------------------ findings
     def _find(
