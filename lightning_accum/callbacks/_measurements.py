@@ -79,23 +79,18 @@ class Before(NamedTuple):
 def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
     """Returns copies of the parameters that are about to be updated."""
     # Those that no cell trains are left out, unless something else has accumulated changes of them.
-    found, params_of = [], host.trainer.params_of
-    trained = {
-        (key, param)
-        for key, (_, cells) in host.trainer.updaters.items()
-        for cell in cells
-        for param in params_of(cell)
-    }
-    for cell, updater in host.updaters.items():
+    found = []
+    for updater, cells in host.trainer.updaters.values():
+        trained = {param for cell in cells for param in host.trainer.params_of(cell)}
         for name in updater.names:
             target, pending = updater.target(name), getattr(updater, name)
-            learns = (id(updater), name) in trained or not pending.empty
+            learns = name in trained or not pending.empty
             if learns and (ids is None or id(target) in ids):
                 value = whole(target.detach()).clone()
                 # A bound is the user's, and may write to the parts.
                 bounded = pending.bounded
                 parts = (pending.pos, pending.neg) if bounded else pending.known_parts()
-                found.append(Before(cell, name, target, value, parts, updater.limits(name)))
+                found.append(Before(cells[0], name, target, value, parts, updater.limits(name)))
     return found
 
 
