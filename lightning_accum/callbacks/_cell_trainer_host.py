@@ -58,10 +58,8 @@ class CellHost:
             )
         self.cells = cells_for(trainer, cells)
         len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
-        self.trainer = trainer
+        self.trainer, self.carry, self.nonfinite = trainer, carry, nonfinite
         self.bound = False
-        self.carry = carry
-        self.nonfinite = nonfinite
         self.events: Events = SILENT
         self._health, self._make = health, type(self).watching(health)
         self.batches = self.updates = 0  # since it was bound

@@ -297,19 +297,14 @@ class CellTrainerCallback(Callback):
     def _watch(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Has the cells observed, and what is measured summed up."""
         fit, hosts = self._running, [each.host for each in learners_in(trainer)]
-        optimized = {
-            id(param)
-            for optimizer in trainer.optimizers
-            if not isinstance(optimizer, UpdateOptimizer)
-            for group in optimizer.param_groups
-            for param in group["params"]
-        }
+        others = (each for each in trainer.optimizers if not isinstance(each, UpdateOptimizer))
+        groups = (group for each in others for group in each.param_groups)
         fit.events = self.host.watch(
             pl_module,
             fit.appliers.by,
             hosts,
             batch_size=getattr(trainer.train_dataloader, "batch_size", None),
-            optimized=optimized,
+            optimized={id(param) for group in groups for param in group["params"]},
             schedule=self.plan.schedule_in(trainer),
         )
         if self.summary:
