@@ -61,7 +61,7 @@ class CellHost:
         self.trainer, self.carry, self.nonfinite = trainer, carry, nonfinite
         self.bound = False
         self.events: Events = SILENT
-        self._health, self._make = health, type(self).watching(health)
+        self._make = type(self).watching(health)
         self.batches = self.updates = 0  # since it was bound
         self.alone = True  # whether this was the only process when it was bound
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
@@ -220,10 +220,7 @@ class CellHost:
         self, model: nn.Module, by: By, hosts: Sequence[CellHost] = (), **of_fit: Any
     ) -> Events:
         """Has the cells observed until they are released; returns what has a report in the end."""
-        events = self._make(self.trainer, by, self, model, hosts, **of_fit)
-        if self._health is not False:
-            self._listen(events)
-        return events
+        return self._make(self.trainer, by, self, self._listen, model, hosts, **of_fit)
 
     def _listen(self, events: Events) -> None:
         """Sets what is told of windows and updates."""

@@ -108,7 +108,8 @@ class Health(Events):
         self,
         trainer: CellTrainer,
         by: By = "hand",
-        host: Any = None,  # a CellHost
+        host: Any = None,  # a CellHost, with what has it tell of windows and updates
+        listen: Callable[[Events], None] | None = None,
         model: nn.Module | None = None,  # whose training by a host begins now
         hosts: Sequence[Any] = (),  # all of a fit, in the order in which they begin
         batch_size: int | None = None,  # of the loader's batches, if it is known
@@ -131,9 +132,10 @@ class Health(Events):
         self._probes: list[Probe] = []
         self._untrained: Untrained | None = None
         self._summary, self._advice = Summary(), list[str]()  # of a fit that has ended
-        if model is not None and off is not None:
+        if model is not None and listen is not None and off is not None:
             for name, _ in trainer.named_cells:
                 self._add(name)
+            listen(self)  # before there are hooks, which an interrupt should not leave behind
             before = [*hosts].index(host) if hosts else 0
             trainers = [trainer, *(each.trainer for each in others)]
             self._begin(model, trainers, before, optimized, schedule)
