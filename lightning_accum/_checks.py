@@ -212,17 +212,6 @@ def quoted(names: Iterable[object], between: str = " and ") -> str:
     return between.join(f"`{name}`" for name in names)
 
 
-def number(count: int, what: str) -> str:
-    """Returns a count with its noun in the singular or plural."""
-    plural = what + ("es" if what.endswith("tch") else "s")
-    return f"{count} {what if count == 1 else plural}"
-
-
-def first(*rows: tuple[object, str]) -> str | None:
-    """Returns the text of the first row whose condition holds."""
-    return next((text for holds, text in rows if holds), None)
-
-
 def names_in(name: str, value: Any) -> tuple[str, ...]:
     """Returns names as a tuple; a single name may be a string."""
     try:

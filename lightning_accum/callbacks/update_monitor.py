@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
-from lightning_accum._checks import check_choice, first, number, quoted
+from lightning_accum._checks import check_choice, quoted
 from lightning_accum._compat.lightning import batches_that_stepped
 from lightning_accum._compat.torch import version
 from lightning_accum.callbacks import _logging as logs
 from lightning_accum.functional.update_statistics import Change, change_statistics, measure_change
+from lightning_accum.health.facts import first, number
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.optim import UpdateOptimizer
 

@@ -6,10 +6,10 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import first, name_of, number, quoted
+from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.neuromodulator import Neuromodulator
-from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts
+from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts, first, number
 from lightning_accum.health.rules import weak_kernel, why_zero
 
 TURN = 100  # calls that found other cells

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import number
 from lightning_accum._events import By
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
@@ -377,3 +376,14 @@ class Context:
 def sample_of(value: Tensor) -> Tensor:
     """Returns all values of a tensor, or an evenly spaced sample of many, as a view if possible."""
     return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
+
+
+def number(count: int, what: str) -> str:
+    """Returns a count with its noun in the singular or plural."""
+    plural = what + ("es" if what.endswith("tch") else "s")
+    return f"{count} {what if count == 1 else plural}"
+
+
+def first(*rows: tuple[object, str]) -> str | None:
+    """Returns the text of the first row whose condition holds."""
+    return next((text for holds, text in rows if holds), None)
