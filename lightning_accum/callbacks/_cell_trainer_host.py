@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import quoted
-from lightning_accum._events import SILENT, Events
+from lightning_accum._events import SILENT, By, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
@@ -22,9 +22,6 @@ from lightning_accum.cells.trainer import CellTrainer, Undo
 from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import exchange, is_first, processes
 from lightning_accum.engine.rule import Rule
-from lightning_accum.health.facts import By
-from lightning_accum.health.watch import Health
-from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater, attach_updater, get_updater
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.atomic_changes import NonFinite, check_policy
@@ -39,12 +36,16 @@ class CellHost:
     gets one for as long as the cells are bound.
     """
 
+    watching: ClassVar[Callable[[bool | Mapping[str, bool]], Callable[..., Events]]]
+    """Returns what makes an observer of a run, by the argument ``health``."""
+
     def __init__(
         self,
         what: Rule | CellTrainer,
         cells: dict[str, CellSpec] | None = None,
         carry: bool = False,
         nonfinite: NonFinite | None = None,
+        health: bool | Mapping[str, bool] = True,
         **options: Unpack[RunOptions],
     ) -> None:
         trainer = trainer_of(what, {**options})
@@ -57,11 +58,10 @@ class CellHost:
             )
         self.cells = cells_for(trainer, cells)
         len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
-        self.trainer = trainer
+        self.trainer, self.carry, self.nonfinite = trainer, carry, nonfinite
         self.bound = False
-        self.carry = carry
-        self.nonfinite = nonfinite
         self.events: Events = SILENT
+        self._make = type(self).watching(health)
         self.batches = self.updates = 0  # since it was bound
         self.alone = True  # whether this was the only process when it was bound
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
@@ -159,21 +159,24 @@ class CellHost:
             return
         trainer = self.trainer
         assert isinstance(trainer, RuleTrainer)
-        registry = trainer.registry
-        found = {name: spec.find(model) for name, spec in self.cells.items()}
-        connections = {id(cell.connection): cell.connection for cell in found.values()}
-        self._without = [each for each in connections.values() if get_updater(each) is None]
-        for updater in self._released.values():  # they keep their constraints and bounds
-            if any(updater.known_parent is each for each in self._without):
-                set_updater(updater.parent, updater)
+        found, known = {n: spec.find(model) for n, spec in self.cells.items()}, trainer.registry
+        self._give_back([cell.connection for cell in found.values()])
         for name, cell in found.items():
-            if name in registry and not registry[name].loose and registry[name].get() != cell:
+            if name in known and not known[name].loose and known[name].get() != cell:
                 trainer.del_cell(name)  # it belongs to another model, which may be gone
         for name, cell in found.items():
-            if name not in registry or registry[name].loose:
+            if name not in known or known[name].loose:
                 self._register_cell(trainer, name, cell, self.cells[name])
             elif get_updater(cell.connection) is None:  # another host attached and removed it
                 attach_updater(cell.connection, *trainer.params_of(name))
+
+    def _give_back(self, connections: Sequence[nn.Module]) -> None:
+        """Gives connections without an updater the one that they had before it was released."""
+        without = {id(each): each for each in connections if get_updater(each) is None}
+        self._without = [*without.values()]
+        for updater in self._released.values():  # they keep their constraints and bounds
+            if id(updater.known_parent) in without:
+                set_updater(updater.parent, updater)
 
     def _register_cell(self, trainer: RuleTrainer, name: str, cell: Cell, spec: CellSpec) -> None:
         """Registers a cell with its parameters, or leaves no trace of it."""
@@ -214,22 +217,10 @@ class CellHost:
                 )
 
     def watch(
-        self,
-        model: nn.Module,
-        by: By,
-        off: Collection[str] = (),
-        hosts: Sequence[CellHost] = (),
-        batch_size: int | None = None,
-        optimized: Collection[int] | None = None,
-    ) -> Health:
-        """Has the cells' health listened to, until they are released."""
-        others = [each for each in hosts if each is not self]
-        beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
-        health = Health(self.trainer, by, self.carry, self, off, beside, batch_size)
-        self._listen(health)
-        before = [*hosts].index(self) if hosts else 0
-        health.begin(model, [each.trainer for each in others], before, optimized)
-        return health
+        self, model: nn.Module, by: By, hosts: Sequence[CellHost] = (), **of_fit: Any
+    ) -> Events:
+        """Has the cells observed until they are released; returns what has a report in the end."""
+        return self._make(self.trainer, by, self, self._listen, model, hosts, **of_fit)
 
     def _listen(self, events: Events) -> None:
         """Sets what is told of windows and updates."""
@@ -287,11 +278,6 @@ class CellHost:
             self.trainer.forget_samples()
         else:
             exchange(shares_of(self.trainer, ids))
-
-    def export_as_gradients(self) -> None:
-        """Exports the pending changes of all processes as gradients; each has to call this."""
-        self.exchange()
-        updates_as_gradients(*self.updaters.values())
 
     # ------------------------------------------------------------------ survival
     def state_dict(self) -> dict[str, Any]:

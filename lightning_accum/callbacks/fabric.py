@@ -11,7 +11,7 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_factor, knows_arguments
-from lightning_accum._events import End
+from lightning_accum._events import End, Events
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
@@ -19,7 +19,7 @@ from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.engine.rule import OPTIONS, Rule
-from lightning_accum.health.watch import Health, switched_off
+from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.atomic_changes import NonFinite
 
 
@@ -74,8 +74,7 @@ class FabricCellTrainer:
         health: bool | Mapping[str, bool] = True,
         **options: Unpack[RunOptions],
     ) -> None:
-        self.host = CellHost(cell_trainer, cells, carry, nonfinite, **options)
-        self._off = switched_off(health)
+        self.host = CellHost(cell_trainer, cells, carry, nonfinite, health, **options)
         self._recorded = self._compared = False  # a batch; the cells of all processes
         self._end: weakref.finalize[Any, Any] | None = None
 
@@ -99,9 +98,7 @@ class FabricCellTrainer:
         self._compared = self._recorded = False
         if self._end is not None:
             self._end.detach()
-        if self._off is not None:
-            health = self.host.watch(inner, "loop", self._off)
-            self._end = weakref.finalize(self, _tell, health)
+        self._end = weakref.finalize(self, _tell, self.host.watch(inner, "loop"))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -168,7 +165,8 @@ class FabricCellTrainer:
         self._check_exchange("updates_as_gradients", inputs)
         if self._recorded:
             self.accumulate(**inputs)
-        self.host.export_as_gradients()
+        self.host.exchange()
+        updates_as_gradients(*self.host.updaters.values())
 
     def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
         self._check_bound()
@@ -220,8 +218,8 @@ class FabricCellTrainer:
         self.host.load_state_dict(state_dict)
 
 
-def _tell(health: Health, how: End = "deleted") -> None:
-    """Ends the health of a loop, and logs advice."""
-    health.ended(how)
-    if lines := health.lines:
-        rank_zero_only(logger.info)("\n".join(["Local learning:", *lines]))
+def _tell(events: Events, how: End = "deleted") -> None:
+    """Ends what observes a loop, and logs its report."""
+    events.ended(how)
+    if lines := events.lines():
+        rank_zero_only(logger.info)("\n".join(lines))
