@@ -21,40 +21,37 @@ def loop_terms(
     """Returns terms for a loop, multiplied by a sample's share of a batch; ``None`` if none is."""
     if not changes or share is None:
         return None
-    first, rewards = changes[0], dict[str, Any]()
-    if isinstance(first, Modulated):
-        tc, terms = first.tc, list(first.terms)
-        if len(changes) > 1 or first.modulator is not None:
-            return None
-        if tc is None:
-            rewards = {"reward": 1.0}
-        else:
-            own = decay_factor(tc, dt)
-            rewards = {"reward": share * dt, "tc_eligibility": tc, "eligibility": own}
-    else:
-        tc, terms = None, [each for each in changes if isinstance(each, Term)]
-        if len(terms) < len(changes):
-            return None
-    # at a rate of 0 nothing is learned, but eligibility has its traces
-    terms = [each for each in terms if each.rate or tc is not None]
+    scaled, rewards = _scaled(changes, share, dt)
     traces: dict[str, list[LoopTrace]] = {"pre": [], "post": []}
-    found = []
-    for term in terms:
-        rate = share * term.rate if tc is None else term.rate / tc
-        placed = None if term.transform is not None else _placed(term, rate, traces)
-        if placed is None:
-            return None
-        found.append(placed)
-    rooms = [{each.room for each in terms if (each.rate > 0) == up} for up in (True, False)]
-    if not any(each.rate for each in terms) or max(map(len, rooms)) > 1:
+    placed = [_placed(change, rate, traces) for rate, change in scaled]
+    found = tuple(each for each in placed if each is not None)
+    if len(found) < len(scaled) or not any(rate for rate, _ in scaled):
+        return None
+    rooms = [{term.room for rate, term in scaled if (rate > 0) == up} for up in (True, False)]
+    if max(map(len, rooms)) > 1:
         return None
     rise, fall = (next(iter(room), None) for room in rooms)
-    sides = tuple(traces["pre"]), tuple(traces["post"])
-    return LoopTerms(*sides, tuple(found), rise, fall, **rewards)
+    return LoopTerms(tuple(traces["pre"]), tuple(traces["post"]), found, rise, fall, **rewards)
 
 
-def _placed(term: Term, rate: float, traces: dict[str, list[LoopTrace]]) -> LoopTerm | None:
+def _scaled(
+    changes: Sequence[Change], share: float, dt: float
+) -> tuple[list[tuple[float, Any]], dict[str, float]]:
+    """Returns changes, each with its rate in the loop, and what a reward multiplies them by."""
+    first = changes[0]
+    if len(changes) > 1 or not isinstance(first, Modulated) or first.modulator is not None:
+        return [(share * each.rate, each) for each in changes if each.rate], {}
+    if (tc := first.tc) is None:
+        return [(share * each.rate, each) for each in first.terms if each.rate], {"reward": 1.0}
+    # at a rate of 0 nothing is learned, but eligibility has its traces
+    numbers = {"reward": share * dt, "tc_eligibility": tc, "eligibility": decay_factor(tc, dt)}
+    return [(each.rate / tc, each) for each in first.terms], numbers
+
+
+def _placed(term: Change, rate: float, traces: dict[str, list[LoopTrace]]) -> LoopTerm | None:
     """Returns a term by the places of its traces, which are added; ``None`` if it has no spike."""
+    if not isinstance(term, Term) or term.transform is not None:
+        return None
     for side, own, other in ("post", term.post, term.pre), ("pre", term.pre, term.post):
         if not (isinstance(own, Signal) and isinstance(other, Signal)):
             continue
