@@ -18,7 +18,7 @@ from lightning_accum._checks import check_finite, check_tensors, check_type, che
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import CheckedState
 from lightning_accum.nn._arguments import check_sizes
-from lightning_accum.sparse.events import Events, publish_events
+from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.synapse_products import Synapses, transmit
 from lightning_accum.updates import Updatable
@@ -207,7 +207,6 @@ class SparseLinear(Updatable, CheckedState):
         raster, events = x.reshape(x.shape[:-1].numel(), self.in_features), None
         if x.dtype == torch.bool:
             events = Events(raster) if has_kernel(x.device, self.weight.dtype) else None
-            publish_events(x, events)
         else:
             raster = raster.to(self.weight.dtype)
         out = transmit(raster, self.weight, self.by_input, self.by_output, events)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from lightning_accum._checks import check_matrix
-from lightning_accum._compat.torch import is_traced, version
+from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, arguments
@@ -215,45 +212,6 @@ class SpikeRows:
         found, columns = (each[:count] for each in self._events)
         shape = len(raster), raster.shape[1]
         return Events.known(found, columns, self._starts[: len(raster)], shape)
-
-
-# A search takes as long as the rest of a recorder's work, so the recorder uses the events that the
-# connection finds anyway. The two share only the raster: a hook shows it to the recorder before
-# the connection is called, and neither knows the other. An attribute of the user's tensor would be
-# copied and pickled with it, so the expected events stand in a table, whose entries die with their
-# raster and are removed by the connection.
-@dataclass(slots=True)
-class ExpectedEvents:
-    """Receives the events of a raster, if they are found before the raster changes."""
-
-    version: float
-    unfound: list[Callable[[], object]] = field(default_factory=list)  # called if none are found
-    events: Events | None = None
-
-
-_expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def expect_events(raster: Tensor) -> ExpectedEvents | None:
-    """Asks for the events of a raster that is about to be used."""
-    # `None` for a tensor of inference mode, which does not count its changes.
-    if raster.is_inference():
-        return None
-    expected: ExpectedEvents | None = _expected.get(raster)
-    now = version(raster)
-    if expected is None or expected.version != now:  # otherwise another recorder asks too
-        expected = _expected[raster] = ExpectedEvents(now)
-    return expected
-
-
-def publish_events(raster: Tensor, events: Events | None) -> None:
-    """Hands over the events of a raster, if a recorder expects them; or tells it of none."""
-    if raster in _expected:
-        expected = _expected.pop(raster)
-        if (events is not None or expected.unfound) and expected.version == version(raster):
-            expected.events = events
-            for call in expected.unfound if events is None else ():
-                call()
 
 
 def last_trace_of_events(
