@@ -287,7 +287,8 @@ class WindowRecorder(Reducer):
         if buffer.is_held:
             self.window()  # raises if it has changed
         first = buffer.length == 0
-        if self.holds and first and len(sequence) and not sequence.is_inference():
+        holds = self.holds and not self.spikes and not sequence.is_inference()
+        if holds and first and len(sequence):
             buffer.hold(sequence.detach())
             return
         buffer.prepare(sequence, shape, self.spikes)
