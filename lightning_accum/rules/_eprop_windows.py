@@ -101,7 +101,6 @@ def fold_window(
     rule: PotentialRule,
     numbers: FoldConstants,
     signal: LearningSignal,
-    empty: Callable[..., Tensor] = torch.empty,
 ) -> FoldedWindow:
     """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
     membrane, spikes = recording.activity("membrane"), recording.activity("post")
@@ -112,7 +111,7 @@ def fold_window(
     of = potential(recording, rule)
 
     def fold() -> Eligibility:
-        out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
+        out = torch.empty(membrane.shape, dtype=dtype, device=membrane.device)
         return fold_in_blocks(signal.of, of, out, *constants, unfiltered)
 
     weighted, folding = signal.weighted(), None
