@@ -12,8 +12,8 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn._arguments import check_sizes, check_times, steps_of
-from lightning_accum.sparse.event_sums import EventProduct, events_pay
-from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.event_sums import EventProduct
+from lightning_accum.sparse.events import Events, events_pay
 from lightning_accum.updates import Updatable
 
 _LONGEST_DELAY = 1 << 16  # steps
@@ -59,16 +59,14 @@ class Linear(Updatable, nn.Linear):
         """
         if not isinstance(x, Tensor):
             check_tensors(x=x)
-        if x.dtype == torch.bool and not is_traced():
-            if _supports_events(x, self.weight):
-                raster = x.reshape(-1, self.in_features)
-                if events_pay(raster):
-                    shape = torch.Size((*x.shape[:-1], self.out_features))
-                    product = EventProduct(Events(raster), self.weight, self.bias, shape)
-                    return product if later else product.values()
-            x = x.view(torch.uint8)  # bytes are converted faster
+        if x.dtype == torch.bool and _supports_events(x, self.weight):
+            raster = x.reshape(-1, self.in_features)
+            if events_pay(raster):
+                shape = torch.Size((*x.shape[:-1], self.out_features))
+                product = EventProduct(Events(raster), self.weight, self.bias, shape)
+                return product if later else product.values()
         if not x.is_floating_point() and not x.is_complex():
-            x = x.to(self.weight.dtype)
+            x = as_numbers(x, self.weight.dtype)
         return F.linear(x, self.weight, self.bias)
 
 
@@ -79,6 +77,7 @@ def _supports_events(x: Tensor, weight: Tensor) -> bool:
         and type(weight) in (Tensor, nn.Parameter)
         and weight.dtype in (torch.float32, torch.float64)
         and x.shape[-1:] == weight.shape[1:]
+        and not is_traced()
         and not torch.is_autocast_enabled("cpu")
     )
 

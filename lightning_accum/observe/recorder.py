@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, is_inference_mode_enabled
 
 from lightning_accum._checks import check_tensors, check_value
-from lightning_accum._compat.torch import is_traced, version
+from lightning_accum._compat.torch import version
 from lightning_accum._state import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
 from lightning_accum.sparse.events import Events, SpikeRows, count_spikes
@@ -75,7 +75,7 @@ class StepBuffer:
     def append_spikes(self, spikes: Tensor) -> bool:
         """Adds a step or sequence as expected if it is 0 or 1, and returns whether it did."""
         rows, length = self.spike_rows, self.length
-        if rows is None or (length and self._whole) or is_traced():
+        if rows is None or (length and self._whole):
             return False
         count = rows.write(length, spikes)
         if count is None or count < 0:

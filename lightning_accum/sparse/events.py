@@ -18,18 +18,23 @@ AT_ONCE = 4  # events that the kernel writes at a time
 USUAL = 8  # entries for each event that there is room for at first
 
 _ROWS = 64  # of a raster, at most, in which its density is counted
+_FEWEST_ROWS, _MOST_SPIKES = 64, 0.33  # with fewer rows, or more spikes, a dense product is faster
 
 
 class Events:
     """The events of a raster, ordered by rows and by columns."""
 
+    _by_column: tuple[Tensor, Tensor, Tensor | None] | None = None
+
     def __init__(self, raster: Tensor) -> None:
-        check_matrix("raster", raster)
+        if not isinstance(raster, Tensor) or raster.ndim != 2:
+            check_matrix("raster", raster)
         rows, columns, starts = find(raster)
         # sums read half as much memory
         dtype = torch.int32 if max(raster.shape) < 2**31 else torch.int64
         rows, columns = rows.to(dtype).contiguous(), columns.to(dtype).contiguous()
-        self._set(rows, columns, tuple(raster.shape), starts)
+        self.rows, self.columns, self.shape = rows, columns, tuple(raster.shape)
+        self._row_starts = starts
 
     @classmethod
     def known(
@@ -37,17 +42,9 @@ class Events:
     ) -> Events:
         """Returns the events of a raster in which they have been found."""
         events = cls.__new__(cls)
-        events._set(rows, columns, shape, starts)
+        events.rows, events.columns, events.shape = rows, columns, shape
+        events._row_starts = starts
         return events
-
-    def _set(
-        self, rows: Tensor, columns: Tensor, shape: tuple[int, ...], starts: Tensor | None = None
-    ) -> None:
-        self.rows = rows
-        self.columns = columns
-        self.shape = shape
-        self._row_starts = starts
-        self._by_column: tuple[Tensor, Tensor, Tensor | None] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -115,6 +112,14 @@ def density(raster: Tensor) -> float:
     return sample.count_nonzero().item() / sample.numel()
 
 
+def events_pay(raster: Tensor) -> bool:
+    """Returns whether a product of a raster with a matrix takes less time by events than dense."""
+    # Elsewhere than on the CPU, counting events would wait for the device.
+    if raster.dtype != torch.bool or not raster.is_cpu or not library.library(torch.float32):
+        return False
+    return len(raster) >= _FEWEST_ROWS and density(raster) <= _MOST_SPIKES
+
+
 def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns the row and the column of each non-zero entry, in the order of rows."""
     # The third tensor is the place of each row's first entry if it is known; see `first_of_each`.
@@ -180,7 +185,6 @@ class SpikeRows:
             self._record = _Record(B=samples, E=self._shape[-1], room=room)
             self._places: tuple[int, int] | None = None
             self._at = At(ctypes.addressof(self._record))
-            self._write = kernel.record_step
 
     def write(self, row: int, step: Tensor) -> int | None:
         """Keeps a step, and returns how many spikes it has; row 0 begins a new window of events."""
@@ -188,14 +192,15 @@ class SpikeRows:
         # nor 1, and the row is then undefined.
         if not self.exist or not 0 <= row < self._length or step.dtype is not self.dtype:
             return None
-        if not library.is_plain(step) or step.shape != self._shape:
+        kernel = library.kernel_for(self.dtype)
+        if kernel is None or not library.is_plain(step) or step.shape != self._shape:
             return None
         places = self._raster.data_ptr(), self._memory.data_ptr()
         if places != self._places:  # as `share_memory_` of a window moves it
             record, self._places = self._record, places
             found = arguments(self._raster, *self._events, self._starts)
             record.raster, record.rows, record.columns, record.starts = found
-        count: int = self._write(self._at, *arguments(step, row))
+        count: int = kernel.record_step(self._at, *arguments(step, row))
         return count
 
     def forget(self) -> None:

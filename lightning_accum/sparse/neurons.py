@@ -54,25 +54,27 @@ def integrate_neurons(
 ) -> bool:
     """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
+    kernel = library.kernel_for(dtype)
+    if kernel is None:
+        return False
     product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
     values = (currents, current.shape), (v, state), (hold, state), (theta, state[1:])
     fits = out.dtype in (torch.bool, dtype) and out.shape == current.shape and out.ndim == 3
     fits = fits and library.is_plain(out) and library.are_values(dtype, *values)
-    kernel = library.kernel_for(dtype) if fits else None
-    if kernel is None or not state.numel():
+    if not fits or not state.numel():
         return False
     sizes = (*current.shape, out.dtype == torch.bool, period)
-    neurons = _Neurons(*sizes, *constants, *arguments(currents, v, hold, theta, out))
+    columns = state.numel() if theta is None else state[1]
+    threads = library.threads_among(-(-columns // _NEURONS), out.numel())
+    memory = library.work_memory(threads * _WORK * dtype.itemsize)
+    *places, work = arguments(currents, v, hold, theta, out, memory)
+    neurons = _Neurons(*sizes, *constants, *places)
     if product is not None:
         rows, inputs = product.events.shape
         same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
         return same and product.run(neurons)
-    columns = state.numel() if theta is None else state[1]
-    pieces = -(-columns // _NEURONS)
-    threads = library.threads_among(pieces, out.numel())
-    memory = library.work_memory(threads * _WORK * dtype.itemsize)
-    kernel.integrate(ctypes.byref(neurons), *arguments(memory), threads)
+    kernel.integrate(ctypes.byref(neurons), work, threads)
     return True
 
 
