@@ -232,10 +232,6 @@ class SparseLinear(Updatable, CheckedState):
         matrix = self.weight.new_zeros(self.out_features, self.in_features)
         return matrix.index_put((self.outputs.long(), _owners(self.starts).long()), self.weight)
 
-    def keys(self) -> Tensor:
-        """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
-        return _owners(self.starts).long() * self.out_features + self.outputs
-
     @property
     def followers(self) -> WeakSet[Any]:
         """The updaters and rules that have values for each synapse."""
@@ -301,7 +297,7 @@ class SparseLinear(Updatable, CheckedState):
         check_value(weight.shape == removed.shape, "weight", list(weight.shape), should)
         _check_memory(len(removed), _REPLACE_BYTES)
         kept = removed.logical_not().nonzero().flatten()
-        keys, count = self.keys().index_select(0, kept), len(removed) - len(kept)
+        keys, count = keys_of(self).index_select(0, kept), len(removed) - len(kept)
         places = torch.arange(len(keys), device=keys.device)
         free = self.in_features * self.out_features - len(keys)
         drawn = draw_distinct([count], free, generator).to(keys.device)
@@ -493,6 +489,11 @@ def draw_distinct(each: list[int], count: int, generator: torch.Generator | None
             keys = new
         missing -= torch.bincount(new // count, minlength=len(each))
     return torch.cat((keys, more))
+
+
+def keys_of(connection: SparseLinear) -> Tensor:
+    """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
+    return _owners(connection.starts).long() * connection.out_features + connection.outputs
 
 
 def _owners(starts: Tensor) -> Tensor:

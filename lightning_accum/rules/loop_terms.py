@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.functional.traces import decay_factor
@@ -53,25 +55,29 @@ def _placed(term: Change, rate: float, traces: dict[str, list[LoopTrace]]) -> Lo
     if not isinstance(term, Term) or term.transform is not None:
         return None
     for side, own, other in ("post", term.post, term.pre), ("pre", term.pre, term.post):
-        if not (isinstance(own, Signal) and isinstance(other, Signal)):
-            continue
-        spike = own.source.side == side and own.decay is None
-        gate, trace = own.weights, _trace(other, _OTHER[side])
-        if not spike or trace is None:
-            continue
-        before = None
-        if gate is not None:
-            shifted = isinstance(gate, Signal) and gate.shifted and gate.weights is None
-            if not shifted or not isinstance(gate, Signal) or gate.source.side != side:
-                continue
-            before = _place(LoopTrace(gate.decay or 0.0, gate.mode == "nearest"), traces[side])
-        return LoopTerm(rate, side == "post", _place(trace, traces[_OTHER[side]]), before)
+        factors, trace = _factors(own, side), _trace(other, _OTHER[side])
+        if factors is not None and trace is not None:
+            before = _place(factors[0], traces[side]) if factors else None
+            return LoopTerm(rate, side == "post", _place(trace, traces[_OTHER[side]]), before)
     return None
 
 
-def _trace(signal: Signal, side: str) -> LoopTrace | None:
+def _factors(spike: Signal | Tensor, side: str) -> Sequence[LoopTrace] | None:
+    """Returns the trace before the step by which a spike is multiplied; ``None`` for no spike."""
+    if not isinstance(spike, Signal) or spike.source.side != side or spike.decay is not None:
+        return None
+    gate = spike.weights
+    if gate is None:
+        return ()
+    if not isinstance(gate, Signal) or not gate.shifted or gate.weights is not None:
+        return None
+    same = gate.source.side == side
+    return (LoopTrace(gate.decay or 0.0, gate.mode == "nearest"),) if same else None
+
+
+def _trace(signal: Signal | Tensor, side: str) -> LoopTrace | None:
     """Returns the trace of a side that a signal is, with the spikes of the step."""
-    if signal.weights is not None or signal.shifted:
+    if not isinstance(signal, Signal) or signal.weights is not None or signal.shifted:
         return None
     if signal.source.side in _ONE[side]:
         return LoopTrace(1.0, one=True, passes=False)
