@@ -74,9 +74,7 @@ class Rows(NamedTuple):
     last: Tensor | None = None  # [B, ..., D] receives that of the step that is computed last
     # [T, B, ...] factors of the rows of a trace; of the values without one, or with a reverse one
     weights: Tensor | None = None
-    folding: Folding | None = (
-        None  # of which values are folded, that only have shape and dtype then
-    )
+    folding: Folding | None = None  # makes the values, which only have shape and dtype then
 
 
 def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
