@@ -26,18 +26,18 @@ setup: $(DEV) ## make .venv, with what tests, linters and the docs need
 $(PY):
 	$(PYTHON) -m venv $(VENV)
 
-$(DEMO): pyproject.toml scripts/install.py | $(PY)
-	$(PY) scripts/install.py --editable '.[examples]'
+$(DEMO): pyproject.toml scripts/install_with_torch.py | $(PY)
+	$(PY) scripts/install_with_torch.py --editable '.[examples]'
 	@touch $@
 
-$(TESTS): pyproject.toml scripts/install.py scripts/install_alone.py | $(PY)
-	$(PY) scripts/install.py --editable '.[test]'
+$(TESTS): pyproject.toml scripts/install_with_torch.py scripts/install_alone.py | $(PY)
+	$(PY) scripts/install_with_torch.py --editable '.[test]'
 	$(PY) scripts/install_alone.py $(ALONE)
 	@touch $@
 
 # The extra `test` is part of `dev`, and is not resolved by itself first.
-$(DEV): pyproject.toml scripts/install.py scripts/install_alone.py | $(PY)
-	$(PY) scripts/install.py --editable '.[dev]'
+$(DEV): pyproject.toml scripts/install_with_torch.py scripts/install_alone.py | $(PY)
+	$(PY) scripts/install_with_torch.py --editable '.[dev]'
 	$(PY) scripts/install_alone.py $(ALONE)
 	@touch $(TESTS) $@
 

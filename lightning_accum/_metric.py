@@ -14,10 +14,10 @@ from torchmetrics.utilities.plot import plot_single_or_multi_val
 from lightning_accum._compat.lightning import in_new_fit
 from lightning_accum._compat.torch import attempt
 from lightning_accum._compat.torchmetrics import default_states, forget_computed
+from lightning_accum._packing import EXTRA, Packed, unpack
 from lightning_accum._state import TENSOR, Kind, check_state
 
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-_EXTRA = "_extra_state"
 
 
 def has_double(device: torch.device) -> bool:
@@ -44,7 +44,7 @@ def _like(default: Tensor) -> Kind:
     return Kind(f"a dense tensor of {shape} and a dtype such as {default.dtype}", fits)
 
 
-class PersistentMetric(Metric):
+class PersistentMetric(Packed, Metric):
     """A metric that saves its states, and checks the states that it loads."""
 
     # torchmetrics leaves states out of the state dict by default, returns a cached result after a
@@ -101,12 +101,14 @@ class PersistentMetric(Metric):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         names = list(default_states(self))
         if type(self).get_extra_state is not nn.Module.get_extra_state:
-            names.append(_EXTRA)
+            names.append(EXTRA)
         found = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
         if found:
             try:
                 place = f"`{prefix[:-1] or type(self).__name__}`"
-                self._check_states(place, found.get(_EXTRA, found))
+                if EXTRA in found:
+                    found[EXTRA] = unpack(found[EXTRA], place)
+                self._check_states(place, found.get(EXTRA, found))
             except RuntimeError as error:
                 # The metric loads all of its states or none: some of them mean nothing.
                 rest[-1].append(str(error))
@@ -114,12 +116,12 @@ class PersistentMetric(Metric):
         for name in names:
             state_dict.pop(prefix + name, None)
         for name, value in found.items():
-            if name != _EXTRA:
+            if name != EXTRA:
                 value = representable(value, self.device).to(self.device, copy=True)
             state_dict[prefix + name] = value
-        if _EXTRA in names:
+        if EXTRA in names:
             # A state that is missing from the state dict keeps its value, as in torchmetrics.
-            state_dict.setdefault(prefix + _EXTRA, self.get_extra_state())
+            state_dict.setdefault(prefix + EXTRA, self.get_extra_state())
         super()._load_from_state_dict(state_dict, prefix, *rest)
         if found:
             self._renew()

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_accum._checks import check_type
 from lightning_accum._compat.torch import is_traced
+from lightning_accum._packing import EXTRA, Packed, unpack
 
 
 class Kind(NamedTuple):
@@ -118,7 +119,7 @@ def shown(value: object) -> str:
     return f"`{value!r:.80}`" if plain else f"`{type(value).__name__}`"
 
 
-class CheckedState(nn.Module):
+class CheckedState(Packed):
     """A module that loads a whole state, or nothing of it, after a check of its submodules' too."""
 
     _shown: ClassVar[tuple[str, ...]] = ()
@@ -144,14 +145,14 @@ class CheckedState(nn.Module):
         if strict:
             check_state(place, state_dict, dict.fromkeys(own, ANYTHING))
         for key, value in own.items():
-            if isinstance(value, Tensor) and key in state_dict:
+            if key in state_dict and not key.endswith(EXTRA) and isinstance(value, Tensor):
                 found, kind = state_dict[key], TENSOR if value.is_complex() else REAL
                 should = f"{kind.should} of shape {tuple(value.shape)} as `{key}`"
                 check_that(kind.fits(found) and found.shape == value.shape, place, should, found)
         for path, module in self.named_modules(remove_duplicate=False):
-            key = f"{path}._extra_state" if path else "_extra_state"
+            key = f"{path}.{EXTRA}" if path else EXTRA
             if key in state_dict and isinstance(module, CheckedState):
-                module.check_extra_state(state_dict[key])
+                module.check_extra_state(unpack(state_dict[key], f"`{path or place[1:-1]}`"))
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -165,6 +166,9 @@ class CheckedState(nn.Module):
         try:
             if reason := self._why_not(state_dict, prefix):
                 raise RuntimeError(reason)
+            if (key := prefix + EXTRA) in state_dict:
+                own = f"`{type(self).__name__}`"
+                state_dict = {**state_dict, key: unpack(state_dict[key], own)}
             super()._load_from_state_dict(state_dict, prefix, *rest)
         except RuntimeError as error:
             rest[-1].append(f"`{prefix[:-1] or type(self).__name__}`: {error}")

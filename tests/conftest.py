@@ -2,11 +2,13 @@
 
 import gc
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+from compiled import threads
 
 from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse.kernel_library import REBUILD, library, why_not
@@ -46,6 +48,13 @@ def small_heap():
     """Lets collections look at the objects of one file only."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread(request):
+    """Computes the results of papers in one thread."""
+    with threads(1) if request.path.parent.name == "science" else nullcontext():
+        yield
 
 
 @pytest.fixture

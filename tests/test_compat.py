@@ -6,18 +6,14 @@ import gc
 import runpy
 import sys
 from types import FunctionType
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Net, callback, loader, trainer
+from callback_helpers import Local, Net, Probe, callback, loader, trainer
 from torch import nn
 from torch._subclasses import FakeTensorMode
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import optimizer as of_optimizers
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric, SumMetric
 
@@ -145,23 +141,18 @@ def test_is_compiler_failure():
     assert not of_torch.is_compiler_failure(other.value)
 
 
-class Looked(pl.LightningModule):
+class Looked(Local):
     """Calls a function in every training batch, without a loss and without an optimizer."""
 
     def __init__(self, look, automatic):
         super().__init__()
-        self.automatic_optimization = automatic
-        self.look = look
-        self.found: list[Any] = []
+        self.automatic_optimization, self.look, self.found = automatic, look, []
 
     def train_dataloader(self):
         return torch.utils.data.DataLoader(torch.zeros(5, 1))
 
     def training_step(self, batch, batch_idx):
         self.found.append(self.look(self))
-
-    def configure_optimizers(self):
-        return None
 
 
 def looked(tmp_path, look, *callbacks, automatic=False, **options):
@@ -212,10 +203,7 @@ def test_log_again(tmp_path):
 
 
 def test_in_new_fit(tmp_path):
-    def look(module):
-        return of_lightning.in_new_fit()
-
-    assert looked(tmp_path, look) == [True] * 5
+    assert looked(tmp_path, lambda _: of_lightning.in_new_fit()) == [True] * 5
     path, seen = tmp_path / "end.ckpt", []
     (run := trainer(tmp_path)).fit(Net(), loader(1))
     run.save_checkpoint(path)
@@ -233,13 +221,11 @@ def test_skips_backward(tmp_path):
     def look(module):
         return of_lightning.skips_backward(module.trainer)
 
+    def skip(trainer, module):
+        trainer.fit_loop._skip_backward = True  # as that callback does
+
     assert looked(tmp_path, look) == [False] * 5
-
-    class Last(pl.Callback):
-        def on_train_epoch_start(self, trainer, pl_module):
-            trainer.fit_loop._skip_backward = True  # as that callback does
-
-    assert looked(tmp_path, look, Last()) == [True] * 5
+    assert looked(tmp_path, look, Probe("on_train_epoch_start", skip)) == [True] * 5
 
 
 @pytest.mark.parametrize("automatic", [True, False])
@@ -350,8 +336,8 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
     for register in (
         one.register_step_pre_hook,
         one.register_step_post_hook,
-        register_optimizer_step_pre_hook,
-        register_optimizer_step_post_hook,
+        of_optimizers.register_optimizer_step_pre_hook,
+        of_optimizers.register_optimizer_step_post_hook,
     ):
         handle = register(lambda *args: None)
         assert of_torch.step_is_watched(one)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from monitors import IN, OUT, hooks
 from torch import nn
-from watching import IN, OUT, hooks
 
 from lightning_accum import Cell, CellTrainer, Clamp, Layer, attach_updater
 from lightning_accum.observe import OutputMonitor, StateMonitor, WindowRecorder
@@ -216,17 +216,12 @@ def test_equal_monitors_are_one(layer, trainer):
     assert not first.registered
 
 
-@pytest.mark.parametrize(
-    ("name", "attr", "make", "tags"),
-    [
-        ("other", "neuron", OUT, {"dt": 1.0}),
-        ("post", "connection", OUT, {"dt": 1.0}),
-        ("post", "neuron", IN, {"dt": 1.0}),
-        ("post", "neuron", OutputMonitor.partialconstructor(reducer=WindowRecorder()), {"dt": 1.0}),
-        ("post", "neuron", OUT, {"dt": 2.0}),
-        ("post", "neuron", OUT, {"dt": 1.0, "more": 1}),
-    ],
-)
+@pytest.mark.parametrize(("name", "attr", "make", "tags"), [
+    ("other", "neuron", OUT, {"dt": 1.0}), ("post", "connection", OUT, {"dt": 1.0}),
+    ("post", "neuron", IN, {"dt": 1.0}),
+    ("post", "neuron", OutputMonitor.partialconstructor(reducer=WindowRecorder()), {"dt": 1.0}),
+    ("post", "neuron", OUT, {"dt": 2.0}), ("post", "neuron", OUT, {"dt": 1.0, "more": 1}),
+])  # fmt: skip
 def test_name_path_class_reducer_and_tags_tell_monitors_apart(trainer, name, attr, make, tags):
     first = trainer.add_monitor("a", "post", "neuron", OUT, dt=1.0)
     assert isinstance(first.reducer, Latest)

@@ -15,21 +15,11 @@ import lightning_accum
 ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
-    {"_compat", "_checks", "_events"},
-    {"_state"},
-    {"_metric"},
-    {"functional", "plot"},
-    {"sparse", "distributed"},
-    {"_show_versions"},
-    {"updates", "observe", "accumulators"},
-    {"optim"},
-    {"nn"},
-    {"engine"},
-    {"cells"},
-    {"rules", "nir"},
-    {"metrics", "health"},
+    {"_compat", "_checks", "_events", "_packing"}, {"_state"}, {"_metric"}, {"functional", "plot"},
+    {"sparse", "distributed"}, {"_show_versions"}, {"updates", "observe", "accumulators"},
+    {"optim"}, {"nn"}, {"engine"}, {"cells"}, {"rules", "nir"}, {"metrics", "health"},
     {"callbacks"},
-)
+)  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 METRICS = {"_metric", "metrics", "accumulators", "callbacks"}
 HEAVY = {"lightning", "pytorch_lightning", "tensorboard", "jsonargparse"}

@@ -6,19 +6,11 @@ import weakref
 
 import pytest
 import torch
+from monitors import hooks
 from torch import nn
-from watching import hooks
 
-from lightning_accum import (
-    STDP,
-    Accumulator,
-    Cell,
-    Clamp,
-    RuleTrainer,
-    Serial,
-    Updater,
-    attach_updater,
-)
+import lightning_accum as la
+from lightning_accum import Accumulator, RuleTrainer, Serial, Updater, attach_updater
 from lightning_accum.observe import Monitor, Reducer
 
 
@@ -38,14 +30,14 @@ def serial():
 
 
 def learner(model, **options):
-    rule = RuleTrainer(STDP(0.3, -0.2), **options)
+    rule = RuleTrainer(la.STDP(0.3, -0.2), **options)
     rule.register_cell("cell", model.cell)
     return rule
 
 
 def alive():
     gc.collect()
-    ours = (nn.Module, torch.Tensor, Cell, weakref.finalize)
+    ours = (nn.Module, torch.Tensor, la.Cell, weakref.finalize)
     kinds = (type(x) for x in gc.get_objects())  # asking an object itself might wake it up
     return sum(issubclass(kind, ours) or kind.__name__ == "_Hook" for kind in kinds)
 
@@ -115,7 +107,7 @@ def test_copies_of_a_model_do_not_feed_the_original_and_can_be_copied_on():
 def test_twenty_models_made_and_dropped(first):
     def once():
         model = serial()
-        attach_updater(model.connection).register_constraint(Clamp(0.0))
+        attach_updater(model.connection).register_constraint(la.Clamp(0.0))
         rule = learner(model, params=("weight", "bias"))
         train(model, rule)
         copied = copy.deepcopy(model), copy.deepcopy(rule)
@@ -141,7 +133,7 @@ def test_twenty_models_made_and_dropped(first):
 
 
 def test_one_trainer_outlives_twenty_models():
-    rule = RuleTrainer(STDP(0.3, -0.2))
+    rule = RuleTrainer(la.STDP(0.3, -0.2))
     before, known = None, of_kind(Monitor, Accumulator)
     for i in range(20):
         model = serial()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from callback_helpers import Net, loader
+from pages import ROOT, blocks
 from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
@@ -19,7 +20,6 @@ from torch import nn
 from lightning_accum import Cell, get_updater
 from lightning_accum.callbacks import CellTrainerCLI
 
-ROOT = Path(__file__).parent.parent
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for folder in (".", "docs", "docs/rules", "docs/tutorials")
@@ -36,18 +36,12 @@ NOT_RUN = {
     "docs/rules/three-factor.md": 3,  # one trains for a minute, two need other libraries
 }
 HIDDEN = {
-    "testsetup": r"^ *[`:]{3,}\{testsetup\}",
-    "testcleanup": r"^ *[`:]{3,}\{testcleanup\}",
-    "a hidden block": r"^ *:hide:",
-    "code that only tests see": r"^ *>>> .*# *doctest: *\+SKIP",
+    "testsetup": r"^ *[`:]{3,}\{testsetup\}", "testcleanup": r"^ *[`:]{3,}\{testcleanup\}",
+    "a hidden block": r"^ *:hide:", "code that only tests see": r"^ *>>> .*# *doctest: *\+SKIP",
     "a namespace of its own": r"^ *[`:]{3,}\{(?:testcode|doctest)\} +\S",
     "a cell without its code": r"remove[-_](?:cell|input)|hide[-_](?:cell|input)",
     "a cell that may fail": r"raises-exception|skip-execution",
-}
-
-
-def blocks(page, language="python"):
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL)
+}  # fmt: skip
 
 
 def run(code):

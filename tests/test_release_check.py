@@ -59,18 +59,15 @@ def test_the_pages_links_lead_to_the_tag_if_there_is_an_address(tmp_path):
     assert page(tmp_path / "none", "") == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("page", "url", "dated", "told"),
-    [
-        ("[a picture](a.png)", "", DATED, "Links of the README should lead to files"),
-        ("[start](docs/index.md)", AT, DATED, "Found `docs/index.md`"),
-        ('<img src="a.png" width="9">', AT, DATED, "Found `a.png`"),
-        (f"[start]({URL})", AT, "[0.0.9] - 2026-01-01", "should have a section `## [0.1.0] - YYYY"),
-        (f"[start]({URL})", AT, DATED, "should have the compiled kernel"),
-        ("[log](CHANGELOG.md)", "", DATED, "Not decided yet: the address: set `Repository`"),
-        (f"[start]({URL})", AT, "[Unreleased]", "Not decided yet: the date: in `CHANGELOG"),
-    ],
-)
+@pytest.mark.parametrize(("page", "url", "dated", "told"), [
+    ("[a picture](a.png)", "", DATED, "Links of the README should lead to files"),
+    ("[start](docs/index.md)", AT, DATED, "Found `docs/index.md`"),
+    ('<img src="a.png" width="9">', AT, DATED, "Found `a.png`"),
+    (f"[start]({URL})", AT, "[0.0.9] - 2026-01-01", "should have a section `## [0.1.0] - YYYY"),
+    (f"[start]({URL})", AT, DATED, "should have the compiled kernel"),
+    ("[log](CHANGELOG.md)", "", DATED, "Not decided yet: the address: set `Repository`"),
+    (f"[start]({URL})", AT, "[Unreleased]", "Not decided yet: the date: in `CHANGELOG"),
+])  # fmt: skip
 def test_what_is_open_is_told(tmp_path, page, url, dated, told):
     done = check(tmp_path, page, url, dated, "any" if "kernel" in told else "manylinux_2_28_x86_64")
     assert done.returncode == 1

@@ -59,18 +59,11 @@ class Two(CheckedState):
         self.weight = torch.nn.Parameter(torch.full((2,), float(counts[0])))
 
 
-@turns(
-    "key, bad",
-    [
-        ("two._extra_state", {"count": -1}),
-        ("two._extra_state", {"number": 1}),
-        ("two._extra_state", 3),
-        ("weight", torch.ones(3)),
-        ("weight", "w"),
-        ("three._extra_state", {"count": 1}),
-        ("two._extra_state", None),
-    ],
-)
+@turns("key, bad", [
+    ("two._extra_state", {"count": -1}), ("two._extra_state", {"number": 1}),
+    ("two._extra_state", 3), ("weight", torch.ones(3)), ("weight", "w"),
+    ("three._extra_state", {"count": 1}), ("two._extra_state", None),
+])  # fmt: skip
 def test_all_modules_of_a_tree_take_their_state_or_none(key, bad):
     state, module = Two(1, 2).state_dict(), Two(3, 4)
     if bad is None:

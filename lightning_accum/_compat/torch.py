@@ -137,7 +137,7 @@ def forward_methods(module: nn.Module) -> list[str]:
 
 
 def hooks_around(module: nn.Module) -> tuple[list[Any], list[Any]]:
-    """Returns a module's hooks that see what it takes in, and those that see what it gives out."""
+    """Returns a module's hooks on its input, and those on its output."""
     # torch has no public name for them.
     after = module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
     return [*module._forward_pre_hooks.values()], [h for hooks in after for h in hooks.values()]

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torchmetrics.utilities import rank_zero_warn
 
+from lightning_accum._state import COUNT, CheckedState, check_state
 from lightning_accum.accumulators.pipe_stage import Stage
 from lightning_accum.distributed.world import is_first
 
@@ -75,7 +76,7 @@ class Log(Stage, nn.Module):
         return repr(self.name)
 
 
-class Scalar(Stage, nn.Module):
+class Scalar(Stage, CheckedState):
     """Writes each value to TensorBoard, as a scalar, and passes it on.
 
     Values are counted from 0, and the count is their step. Of several processes, only the first
@@ -117,13 +118,13 @@ class Scalar(Stage, nn.Module):
         return {"step": self.step}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """Takes the next step from a state dict."""
-        step = state.get("step") if isinstance(state, dict) else None
-        if type(step) is not int or step < 0:
-            raise ValueError(
-                f"State `step` of `{self}` should be a non-negative integer. Found {state!r}."
-            )
-        self.step = step
+        """Takes the next step from a state dict, if it fits."""
+        self.check_extra_state(state)
+        self.step = state["step"]
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not what :meth:`get_extra_state` returns."""
+        check_state(f"`{self}`", state, {"step": COUNT})
 
     def extra_repr(self) -> str:
         """Returns the name."""
@@ -136,7 +137,7 @@ class Scalar(Stage, nn.Module):
         return {**self.__dict__, **own}
 
 
-# The stage that logged each name of a module last, with the run and epoch; None once that was told.
+# The stage that logged each name of a module last, with the run and epoch; None after a warning.
 _LAST: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 

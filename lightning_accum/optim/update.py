@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_factor, check_mapping, is_number
+from lightning_accum._checks import check_factor, check_mapping, check_type, is_number
 from lightning_accum._compat.torch import version
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.optim._states import checked_parts
@@ -117,7 +117,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         return targets
 
     def _replace(self, then: Tensor, now: Tensor) -> None:
-        """Replaces ``then`` by ``now`` in its group, beside it if it has another name."""
+        """Replaces ``then`` by ``now`` in its group, or adds ``now`` if it has another name too."""
         shared = any(param is then for param in self._found.values())
         for group in self.param_groups:
             known = [id(param) for param in group["params"]]
@@ -238,16 +238,10 @@ def check_options(group: Mapping[str, Any]) -> None:
 
 def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:
     """Returns updaters as a list."""
-    try:
-        found = list(updaters)
-    except TypeError:
-        found = [updaters]  # type: ignore[list-item]
+    found: list[Any] = list(updaters) if isinstance(updaters, Iterable) else [updaters]
     for updater in found:
-        if not isinstance(updater, Updater):
-            raise TypeError(
-                "Argument `updaters` should hold Updaters. Found"
-                f" `{type(updater).__name__}`: attach one with `attach_updater(module)`."
-            )
+        how = "attach one with `attach_updater(module)`"
+        check_type(isinstance(updater, Updater), "updaters", updater, "a list of Updaters", how)
     return found
 
 

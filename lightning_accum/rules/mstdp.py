@@ -4,13 +4,11 @@ from dataclasses import field
 
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.neuromodulator import Neuromodulator
-from lightning_accum.engine.rule import Rule
-from lightning_accum.functional.traces import TraceMode
 from lightning_accum.rules.reward_modulated import reward_modulated
-from lightning_accum.rules.stdp import pairs
+from lightning_accum.rules.stdp import PairRule, pairs
 
 
-class MSTDP(Rule):
+class MSTDP(PairRule):
     r"""Pair STDP, modulated by the reward of the same step.
 
     .. math::
@@ -44,11 +42,6 @@ class MSTDP(Rule):
         plasticity", doi:10.1162/neco.2007.19.6.1468, eqs. 9-12 (MSTDP).
     """
 
-    lr_post: float
-    lr_pre: float
-    tc_post: float = 20.0
-    tc_pre: float = 20.0
-    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 
     def terms(self, window: Window) -> list[Change]:
@@ -56,7 +49,7 @@ class MSTDP(Rule):
         return reward_modulated(window, pairs(self, window))
 
 
-class MSTDPET(Rule):
+class MSTDPET(PairRule):
     r"""Pair STDP whose changes wait for the reward in an eligibility trace.
 
     .. math::
@@ -92,11 +85,6 @@ class MSTDPET(Rule):
         Florian 2007, as for :class:`MSTDP`, eqs. 13-14 (MSTDPET).
     """
 
-    lr_post: float
-    lr_pre: float
-    tc_post: float = 20.0
-    tc_pre: float = 20.0
-    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     tc_eligibility: float = 25.0
     reward: Neuromodulator | None = field(default=None, kw_only=True)
 

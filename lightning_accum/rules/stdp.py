@@ -17,7 +17,26 @@ from lightning_accum.functional.traces import TraceMode, decay_factor
 Pairing: TypeAlias = Literal["symmetric", "presynaptic", "reduced"]  # which spikes are nearest
 
 
-class STDP(Rule):
+class PairRule(Rule):
+    """Base of rules on pairs of spikes; STDP describes the arguments."""
+
+    lr_post: float
+    lr_pre: float
+    tc_post: float = 20.0
+    tc_pre: float = 20.0
+    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
+
+
+def pairs(rule: PairRule, window: Window) -> tuple[Term, Term]:
+    """Returns a term for the spikes of each side, times the trace of the other side."""
+    pre, post, mode = window.pre, window.post, rule.trace_mode
+    return (
+        Term(rule.lr_post, post, pre.trace(rule.tc_pre, mode)),
+        Term(rule.lr_pre, post.trace(rule.tc_post, mode), pre),
+    )
+
+
+class STDP(PairRule):
     r"""Pair-based spike-timing-dependent plasticity.
 
     .. math::
@@ -64,11 +83,6 @@ class STDP(Rule):
         doi:10.1007/s00422-008-0233-1, eq. 4, and fig. 7 for the pairings.
     """
 
-    lr_post: float
-    lr_pre: float
-    tc_post: float = 20.0
-    tc_pre: float = 20.0
-    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     pairing: Pairing = field(default="symmetric", kw_only=True)
 
     def check(self) -> None:
@@ -81,15 +95,6 @@ class STDP(Rule):
     def terms(self, window: Window) -> tuple[Change, ...]:
         """Returns a term for the spikes of each side."""
         return pairs(self, window) if self.pairing == "symmetric" else (_SinglePairs(window, self),)
-
-
-def pairs(rule: Any, window: Window) -> tuple[Term, Term]:
-    """Returns a term for the spikes of each side, times the trace of the other side."""
-    mode = rule.trace_mode
-    return (
-        Term(rule.lr_post, window.post, window.pre.trace(rule.tc_pre, mode)),
-        Term(rule.lr_pre, window.post.trace(rule.tc_post, mode), window.pre),
-    )
 
 
 class _SinglePairs(CustomChange):

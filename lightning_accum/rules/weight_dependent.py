@@ -1,16 +1,14 @@
 """Pair-based spike-timing-dependent plasticity whose size depends on the weight."""
 
-from dataclasses import field, replace
+from dataclasses import replace
 
 from lightning_accum._checks import check_finite, check_value
 from lightning_accum.engine import Term, Window
-from lightning_accum.engine.rule import Rule
 from lightning_accum.functional.bounds import Room
-from lightning_accum.functional.traces import TraceMode
-from lightning_accum.rules.stdp import pairs
+from lightning_accum.rules.stdp import PairRule, pairs
 
 
-class WeightDependentSTDP(Rule):
+class WeightDependentSTDP(PairRule):
     r"""Pair STDP that potentiates weak synapses more, and depresses strong synapses more.
 
     With :math:`u = (w - w_\text{min}) / (w_\text{max} - w_\text{min})`, a term whose rate is
@@ -52,11 +50,6 @@ class WeightDependentSTDP(Rule):
         Rotter & Sompolinsky 2003, doi:10.1523/JNEUROSCI.23-09-03697.2003.
     """
 
-    lr_post: float
-    lr_pre: float
-    tc_post: float = 20.0
-    tc_pre: float = 20.0
-    trace_mode: TraceMode = field(default="cumulative", kw_only=True)
     power_pos: float = 1.0
     power_neg: float = 1.0
     w_min: float = 0.0

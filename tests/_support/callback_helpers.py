@@ -10,10 +10,10 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from monitors import hooks
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watching import hooks
 
 from lightning_accum import STDP, CellSpec, Rule
 from lightning_accum.callbacks import CellTrainerCallback
@@ -62,12 +62,22 @@ class Resumable(DataLoader[Any]):
         self.done = state["done"]
 
 
-class Net(pl.LightningModule):
+class Local(pl.LightningModule):
+    """Has no optimizer."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def configure_optimizers(self):
+        return None
+
+
+class Net(Local):
     """Learns by what the callback does alone."""
 
     def __init__(self, optimizers=None, outputs=OUTPUTS):
         super().__init__()
-        self.automatic_optimization = False
         self.optimizers_given = optimizers
         self.fc = nn.Linear(INPUTS, outputs, bias=False, dtype=torch.float64)
         self.lif = LIF(outputs, tc_mem=10.0, time_dim=0)
@@ -115,17 +125,17 @@ def callback(rule=None, **options):
     return CellTrainerCallback(rule, **{"cells": cells, **run, **options})
 
 
+def in_order(first, one, other):
+    """Two callbacks, and which stands first."""
+    return [one, other] if first else [other, one]
+
+
 def trainer(tmp_path, *callbacks, **options):
     quiet = {
-        "accelerator": "cpu",
-        "default_root_dir": tmp_path,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": False,
-        "logger": False,
-        "max_epochs": 1,
-        "log_every_n_steps": 1,
-    }
+        "accelerator": "cpu", "default_root_dir": tmp_path, "enable_progress_bar": False,
+        "enable_model_summary": False, "enable_checkpointing": False, "logger": False,
+        "max_epochs": 1, "log_every_n_steps": 1,
+    }  # fmt: skip
     return pl.Trainer(callbacks=list(callbacks), **{**quiet, **options})
 
 

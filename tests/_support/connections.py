@@ -8,24 +8,15 @@ from torch.nn.utils import prune
 from lightning_accum.nn import SparseLinear
 
 
-class OneToOne(nn.Module):
-    def __init__(self):
+class Own(nn.Module):
+    """A connection of one's own: a weight, and a function of the input and the weight."""
+
+    def __init__(self, fn, *shape):
         super().__init__()
-        self.gain = nn.Parameter(torch.rand(4))
+        self.fn, self.weight = fn, nn.Parameter(torch.rand(shape))
 
     def forward(self, x):
-        return x * self.gain
-
-
-class Transposed(nn.Module):
-    """A square weight that is used the other way round."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(4, 4))
-
-    def forward(self, x):
-        return x @ self.weight
+        return self.fn(x, self.weight)
 
 
 class BlockSparse(nn.Module):
@@ -74,6 +65,6 @@ KINDS = {
     "conv transposed": (lambda: nn.ConvTranspose2d(2, 3, 2, 2), (2, 2, 3), ("weight", "bias")),
     "masked": (masked, (4,), ("weight_orig",)),
     "block-sparse": (BlockSparse, (4,), ("blocks",)),
-    "one to one": (OneToOne, (4,), ("gain",)),
-    "the other way round": (Transposed, (4,), ("weight",)),
+    "one to one": (lambda: Own(torch.mul, 4), (4,), ("weight",)),
+    "the other way round": (lambda: Own(torch.matmul, 4, 4), (4,), ("weight",)),
 }  # fmt: skip

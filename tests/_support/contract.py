@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from streams import CASES as STREAMS
 from streams import Product
-from torch import Tensor, nn
+from torch import nn
 
 import lightning_accum as la
 from lightning_accum import accumulators, functional, metrics, observe, rules
@@ -247,7 +247,8 @@ def bind_anew(world):
 # ---------------------------------------------------------------------------- modules
 def forward(shape, most=2.0):
     def run(module, i):
-        dtype = next((t.dtype for t in module.state_dict().values() if isinstance(t, Tensor)), None)
+        state = module.state_dict().items()
+        dtype = next((each.dtype for key, each in state if "_extra_state" not in key), None)
         return module(most * rand(i, *shape).to(dtype))
 
     return run
@@ -302,23 +303,19 @@ def send(source, i):
 
 RATES = la.Hebb, la.AntiHebb, la.Covariance, la.BCM, la.Oja, la.Sanger, la.WTAHebb, la.SoftHebb
 PAIRS = la.STDP, la.MSTDP, la.MSTDPET, la.WeightDependentSTDP
+GAUSSIAN = functional.GaussianKernel(0.3)
+ALONE = (
+    *(rule(0.3) for rule in (*RATES, la.InhibitorySTDP)), *(rule(0.3, -0.1) for rule in PAIRS),
+    la.Homeostasis(0.3, 100.0), la.KernelSTDP(GAUSSIAN), la.TripletSTDP(0.3, 0.2, -0.1, -0.2),
+)  # fmt: skip
+RELEASED = la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0))
+CLOPATH = la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5)
 RULES = {
-    **{rule.__name__: lambda rule=rule: learner(rule(0.3)) for rule in RATES},
-    **{rule.__name__: lambda rule=rule: learner(rule(0.3, -0.1)) for rule in PAIRS},
-    "Homeostasis": lambda: learner(la.Homeostasis(0.3, 100.0)),
-    "KernelSTDP": lambda: learner(la.KernelSTDP(functional.GaussianKernel(0.3))),
-    "DelayAdjustedSTDP": lambda: learner(la.DelayAdjustedSTDP(0.3, -0.1), delays=True),
-    "DelayAdjustedKernelSTDP": lambda: learner(
-        la.DelayAdjustedKernelSTDP(functional.GaussianKernel(0.3)), delays=True
-    ),
-    "Neuromodulator": lambda: learner(
-        la.MSTDPET(0.3, -0.1, reward=la.Neuromodulator(9.0, -0.1, 2.0))
-    ),
-    "TripletSTDP": lambda: learner(la.TripletSTDP(0.3, 0.2, -0.1, -0.2)),
-    "InhibitorySTDP": lambda: learner(la.InhibitorySTDP(0.3)),
-    "Clopath": lambda: learner(
-        la.Clopath(0.3, -0.1, -0.1, 0.2, u_ref=0.5), neuron=lann.SurrogateLIF(2, beta=0.5)
-    ),
+    **{type(rule).__name__: partial(learner, rule) for rule in ALONE},
+    "DelayAdjustedSTDP": partial(learner, la.DelayAdjustedSTDP(0.3, -0.1), delays=True),
+    "DelayAdjustedKernelSTDP": partial(learner, la.DelayAdjustedKernelSTDP(GAUSSIAN), delays=True),
+    "Neuromodulator": partial(learner, RELEASED),
+    "Clopath": lambda: learner(CLOPATH, neuron=lann.SurrogateLIF(2, beta=0.5)),
     "DeltaRule": lambda: learner(la.DeltaRule(0.3), neuron=lann.LeakyIntegrator(2)),
     "EProp": by_eprop(
         lambda out: rules.LearnedFeedback(out, 2, 2), tc_readout=9.0, regularization=0.1
@@ -333,18 +330,14 @@ CASES = {
         f"Accumulator, {name}": Case(partial(accumulator, fn), accumulate)
         for name, fn in {"sum": "sum", "amax": "amax", "own": middle}.items()
     },
-    "Updater": Case(gate, update),
-    "Updatable": Case(Gate, forward((2, 2))),
+    "Updater": Case(gate, update), "Updatable": Case(Gate, forward((2, 2))),
     "Clamp": Case(lambda: constrained(la.Clamp(0.2, 0.8)), update),
     "Normalize": Case(lambda: constrained(la.Normalize(1.0)), update),
-    "Latest": Case(Latest, observe_),
-    "WindowRecorder": Case(observe.WindowRecorder, observe_),
-    "InputMonitor": Case(lambda: monitored(observe.InputMonitor, ""), watch, watch_anew),
-    "OutputMonitor": Case(lambda: monitored(observe.OutputMonitor, ""), watch, watch_anew),
-    "StateMonitor": Case(lambda: monitored(observe.StateMonitor, "running_var"), watch, watch_anew),
-    "GradientMonitor": Case(
-        lambda: monitored(observe.GradientMonitor, ""), watch_gradient, watch_anew
-    ),
+    "Latest": Case(Latest, observe_), "WindowRecorder": Case(observe.WindowRecorder, observe_),
+    **{kind.__name__: Case(partial(monitored, kind, attr), run, watch_anew) for kind, attr, run in (
+        (observe.InputMonitor, "", watch), (observe.OutputMonitor, "", watch),
+        (observe.StateMonitor, "running_var", watch), (observe.GradientMonitor, "", watch_gradient),
+    )},
     "Cell": Case(
         lambda: la.Cell(Gate(), Spike()), lambda c, i: c.neuron(c.connection(rand(i, 2, 2)))
     ),
@@ -426,7 +419,7 @@ CASES = {
     },
     "CustomAccumulator": Case(Product, lambda accumulator, i: accumulator(rand(i, 2))),
     "Source": Case(piped, send),
-}
+}  # fmt: skip
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {"LocalLearningWarning", "show_versions",

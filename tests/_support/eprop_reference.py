@@ -1,6 +1,16 @@
 """E-prop as the paper writes it: a trace for each synapse, step by step."""
 
+import math
+
 import torch
+
+
+def low_pass(values, tc):
+    """The sum over earlier steps, each of which decays with a time constant in steps."""
+    rows = [values[0]]
+    for now in values[1:]:
+        rows.append(math.exp(-1 / tc) * rows[-1] + now)
+    return torch.stack(rows)
 
 
 def eprop(signal, psi, eps, kappa, beta, rho):

@@ -5,11 +5,9 @@ import struct
 import torch
 
 NAMES = {
-    "train_images": "train-images-idx3-ubyte",
-    "train_labels": "train-labels-idx1-ubyte",
-    "test_images": "t10k-images-idx3-ubyte",
-    "test_labels": "t10k-labels-idx1-ubyte",
-}
+    "train_images": "train-images-idx3-ubyte", "train_labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte", "test_labels": "t10k-labels-idx1-ubyte",
+}  # fmt: skip
 
 
 def idx(array):

@@ -87,16 +87,13 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "Sum": Case(acc.Sum, lambda x: x.sum(0)),
-    "Mean": Case(acc.Mean, lambda x: x.mean(0)),
-    "Max": Case(acc.Max, lambda x: x.amax(0)),
-    "Min": Case(acc.Min, lambda x: x.amin(0)),
+    "Sum": Case(acc.Sum, lambda x: x.sum(0)), "Mean": Case(acc.Mean, lambda x: x.mean(0)),
+    "Max": Case(acc.Max, lambda x: x.amax(0)), "Min": Case(acc.Min, lambda x: x.amin(0)),
     "Variance": Case(acc.Variance, variance),
     "Variance0": Case(lambda: acc.Variance(correction=0), lambda x: variance(x, correction=0)),
-    "EMA": Case(acc.EMA, ema),
-    "Window": Case(lambda: acc.Window(3), lambda x: x[-3:].mean(0)),
+    "EMA": Case(acc.EMA, ema), "Window": Case(lambda: acc.Window(3), lambda x: x[-3:].mean(0)),
     "List": Case(acc.List, lambda x: x),
     "Except": Case(
         lambda: acc.Except(acc.Sum(), begin=2), lambda x: x[torch.arange(len(x)) % 3 != 2].sum(0)
     ),
-}
+}  # fmt: skip

@@ -7,6 +7,8 @@ import warnings
 from torch import Tensor, equal, load, save
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from lightning_accum._packing import EXTRA, unpack
+
 
 def differences(one, other):
     """Where two nested values differ; NaN is like NaN."""
@@ -19,6 +21,12 @@ def same(one, other):
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.dtype == other.dtype and equal(one.nan_to_num(7), other.nan_to_num(7))
     return type(one) is type(other) and bool(one == other)
+
+
+def unpacked(module):
+    """The state dict of a module, in which the extra states are what their vectors say."""
+    state = module.state_dict()
+    return {k: unpack(v, k) if k.endswith(EXTRA) else v for k, v in state.items()}
 
 
 def by_file(value, weights_only=True):

@@ -42,15 +42,10 @@ def each_kind_sees_all_values():
     for name in ("Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"):
         case = CASES[name]
         accumulator = fed(case.make(), OWN)
-        found = stacked(accumulator.compute())
-        assert_close(found, case.reference(torch.stack(VALUES)), rtol=1e-12, atol=1e-12)
-        # What it holds is its own again.
-        assert_close(
-            stacked(accumulator.result_so_far()),
-            case.reference(torch.stack(OWN)),
-            rtol=1e-12,
-            atol=1e-12,
-        )
+        # After all values, what it holds is its own again.
+        for result, values in ((accumulator.compute, VALUES), (accumulator.result_so_far, OWN)):
+            expected = case.reference(torch.stack(values))
+            assert_close(stacked(result()), expected, rtol=1e-12, atol=1e-12)
         assert_close(stacked(accumulator(OWN[0])), case.reference(torch.stack([*OWN, OWN[0]])))
     last = torch.stack([*VALUES[2:5], *VALUES[-3:]])
     assert_close(fed(acc.Window(3), OWN).compute(), last.mean(0))
@@ -80,11 +75,8 @@ def a_process_without_values_takes_part():
         found = fed(make(), 2 * RANK * [value]).compute()
         found = found[1] if isinstance(found, list) else found
         assert_close(found, {acc.Sum: 2, acc.Variance: 0}.get(make, 1) * value)
-    with (
-        pytest.warns(UserWarning, match="before any value was added")
-        if RANK == 0
-        else nullcontext()
-    ):
+    told = pytest.warns(UserWarning, match="before any value was added")
+    with told if RANK == 0 else nullcontext():
         assert acc.Mean().compute().isnan()
 
 
@@ -98,16 +90,12 @@ def the_shapes_of_all_have_to_be_one():
 
 def many_synchronise_in_one_all_reduce():
     many = {
-        **{f"sum{i}": acc.Sum() for i in range(10)},
-        **{f"mean{i}": acc.Mean() for i in range(10)},
-        "variance": acc.Variance(),
-        "except": acc.Except(acc.Max(), begin=1),
-        "window": acc.Window(2),
-        "list": acc.List(),
-        "rows": MetricCollection({"low": acc.Min(), "high": acc.Max()}),
-        "foreign": SumMetric(),
+        **{f"sum{i}": acc.Sum() for i in range(10)}, **{f"mean{i}": acc.Mean() for i in range(10)},
+        "variance": acc.Variance(), "except": acc.Except(acc.Max(), begin=1),
+        "window": acc.Window(2), "list": acc.List(),
+        "rows": MetricCollection({"low": acc.Min(), "high": acc.Max()}), "foreign": SumMetric(),
         "apart": acc.Sum(sync_on_compute=False),
-    }
+    }  # fmt: skip
     for repeat in range(1, 3):
         for i, metric in enumerate(many.values()):
             metric.update(torch.tensor([float(i + RANK), 1.0]))
@@ -159,12 +147,8 @@ def a_state_can_be_synchronised_by_hand():
 def a_source_ends_in_one_all_reduce():
     module, writer = Logging(), SummaryWriter(str(FOLDER / "events")) if RANK == 0 else None
     source = acc.Source(module)
-    ends = acc.Split(
-        acc.Log("acc"),
-        acc.Scalar(writer, "acc"),
-        acc.Max() ** acc.Log("best"),
-        acc.Sum() ** acc.Log("sum"),
-    )
+    late = acc.Max() ** acc.Log("best"), acc.Sum() ** acc.Log("sum")
+    ends = acc.Split(acc.Log("acc"), acc.Scalar(writer, "acc"), *late)
     accuracy = MulticlassAccuracy(num_classes=2, average="micro")
     source ** acc.Select(pred=1, target=2) ** accuracy ** acc.Mean() ** ends
     loss = source ** acc.Select(loss=0)
@@ -194,7 +178,6 @@ def a_source_ends_in_one_all_reduce():
         writer.close()
 
 
-# ---------------------------------------------------------------------------- metrics
 def updates():
     """Seven updates within limits, two of them with NaN or Inf."""
     generator = torch.Generator().manual_seed(0)
@@ -204,9 +187,8 @@ def updates():
         if i in (1, 5):
             pos[0, : min(i, 4)] = float("nan") if i == 1 else float("inf")
         after = (w + pos - neg).clamp(0, 1)
-        found.append(
-            {"before": w, "after": after, "pos": pos, "neg": neg, "lower": 0.0, "upper": 1.0}
-        )
+        parts = {"pos": pos, "neg": neg, "lower": 0.0, "upper": 1.0}
+        found.append({"before": w, "after": after, **parts})
     return found
 
 
@@ -216,7 +198,6 @@ def spikes():
 
 
 def alone(kind, inputs):
-    """The result of one process that sees all inputs."""
     return fed(kind(sync_on_compute=False), inputs).compute()
 
 
@@ -257,9 +238,8 @@ def spikes_of_each_process_are_counted_together():
 def classes_are_those_of_all_samples():
     generator = torch.Generator().manual_seed(2)
     rates, labels = torch.rand(24, 6, generator=generator), torch.arange(24) % 3
-    every = [
-        {"rates": rates[i : i + 4], "labels": labels[i : i + 4]} for i in range(0, len(rates), 4)
-    ]
+    pairs = zip(rates.split(4), labels.split(4), strict=True)
+    every = [{"rates": x, "labels": y} for x, y in pairs]
     for vote in ("assigned", "proportional", "bayes"):
         whole = fed(MaxRateClassifier(6, 3, vote, sync_on_compute=False), every)
         metric = fed(MaxRateClassifier(6, 3, vote), every[:1] if RANK == 0 else every[1:])
@@ -268,19 +248,13 @@ def classes_are_those_of_all_samples():
 
 
 CHECKS = [
-    each_kind_sees_all_values,
-    a_list_is_gathered_in_the_order_of_the_ranks,
-    a_process_without_values_takes_part,
-    the_shapes_of_all_have_to_be_one,
-    many_synchronise_in_one_all_reduce,
-    a_state_can_be_synchronised_by_hand,
-    a_source_ends_in_one_all_reduce,
-    updates_of_each_process_are_averaged_together,
-    the_same_updates_in_each_process_count_as_one,
-    a_process_without_updates_takes_part,
-    spikes_of_each_process_are_counted_together,
-    classes_are_those_of_all_samples,
-]
+    each_kind_sees_all_values, a_list_is_gathered_in_the_order_of_the_ranks,
+    a_process_without_values_takes_part, the_shapes_of_all_have_to_be_one,
+    many_synchronise_in_one_all_reduce, a_state_can_be_synchronised_by_hand,
+    a_source_ends_in_one_all_reduce, updates_of_each_process_are_averaged_together,
+    the_same_updates_in_each_process_count_as_one, a_process_without_updates_takes_part,
+    spikes_of_each_process_are_counted_together, classes_are_those_of_all_samples,
+]  # fmt: skip
 
 if __name__ == "__main__":
     make_all(CHECKS)

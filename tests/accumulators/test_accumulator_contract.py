@@ -12,6 +12,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import Running
 
+from lightning_accum._packing import unpack
 from lightning_accum.accumulators import EMA, Except, Max, Mean, Scalar, Sum, Window
 
 names = pytest.mark.parametrize("name", CASES)
@@ -87,12 +88,9 @@ MERGED = ["Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"]
 
 @pytest.mark.parametrize("name", MERGED)
 def test_a_gather_of_ones_own_is_used(name):
-    other = filled(name, VALUES[4:])
-    states = []
-    other.sync(
-        distributed_available=lambda: True,
-        dist_sync_fn=lambda row, group: states.append(row) or [row],
-    )
+    other, states = filled(name, VALUES[4:]), []
+    keep = lambda row, group: states.append(row) or [row]  # noqa: E731
+    other.sync(distributed_available=lambda: True, dist_sync_fn=keep)
     accumulator = CASES[name].make()
     accumulator.dist_sync_fn = lambda row, group: [row, states[0]]
     accumulator.distributed_available_fn = lambda: True
@@ -106,12 +104,10 @@ def test_a_gather_of_ones_own_is_used(name):
 
 
 APART = {
-    **CASES,
-    "fast": Case(lambda: EMA(0.1), lambda x: ema(x, 0.1)),
+    **CASES, "fast": Case(lambda: EMA(0.1), lambda x: ema(x, 0.1)),
     "one": Case(lambda: Window(1), lambda x: x[-1]),
-    "odd": Case(lambda: Except(Sum(), begin=0, period=2), lambda x: x[1]),
-    "again": CASES["List"],
-}
+    "odd": Case(lambda: Except(Sum(), begin=0, period=2), lambda x: x[1]), "again": CASES["List"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("first", [0.0, 1.0])
@@ -135,14 +131,15 @@ def test_a_collection_hands_weights_to_those_that_take_them():
     assert found.compute() == {"mean": 2.0, "max": 5.0, "late": 5.0}
 
 
-def test_arithmetic_of_metrics_works():
-    mean = Mean()
+def test_arithmetic_of_metrics_works_and_set_dtype_widens_the_states():
+    mean, wide = Mean(), Mean().set_dtype(torch.float64)
     sum_of_squares = Mean() ** 2 + 2 ** Mean()
-    for metric in (mean, sum_of_squares):
-        metric.update(1.0)
-        metric.update(5.0)
+    for metric in (mean, sum_of_squares, wide):
+        metric.update(torch.tensor(1.0))
+        metric.update(torch.tensor(5.0))
     assert sum_of_squares.compute() == 9.0 + 8.0
     assert (mean * torch.tensor(2.0)).compute() == 6.0
+    assert wide.compute().dtype == torch.float64
 
 
 def test_a_result_is_plotted():
@@ -152,12 +149,6 @@ def test_a_result_is_plotted():
     assert figure is axes.figure
     assert axes.lines[0].get_ydata().tolist() == [2.0]
     pyplot.close("all")
-
-
-def test_set_dtype_widens_the_states():
-    mean = Mean().set_dtype(torch.float64)
-    mean.update(torch.tensor(1.0))
-    assert mean.compute().dtype == torch.float64
 
 
 # ---------------------------------------------------------------------------- states from elsewhere
@@ -170,7 +161,7 @@ def test_a_state_that_lacks_a_part_is_refused(name):
     metric = case.make()
     case.run(metric, 0)
     state = metric.state_dict()
-    saved = state.get("_extra_state", state)
+    saved = unpack(state["_extra_state"], "") if "_extra_state" in state else state
     for key in saved:
         part = {k: v for k, v in saved.items() if k != key}
         part = {"_extra_state": part} if saved is not state else part
@@ -181,24 +172,22 @@ def test_a_state_that_lacks_a_part_is_refused(name):
 def test_a_refusal_names_the_metric_within_its_model():
     model = nn.ModuleDict({"loss": Mean(), "all": Except(Window(2), begin=1, period=3)})
     saved = filled("Mean").state_dict()
-    saved["_extra_state"]["updates"] = -3
+    saved["_extra_state"] = {**unpack(saved["_extra_state"], ""), "updates": -3}
     state = {f"loss.{key}": value for key, value in saved.items()}
-    with pytest.raises(
-        RuntimeError, match=r"state of `loss` should hold a non-neg.* as `updates`. Found `-3`"
+    other = {"all._extra_state": {"position": 3, "updates": 0}}
+    for wrong, words in (
+        (state, r"state of `loss` should hold a non-neg.* as `updates`. Found `-3`"),
+        (other, r"`all` should hold a position below the period of 3.*Found `3`"),
     ):
-        model.load_state_dict(state, strict=False)
-    with pytest.raises(
-        RuntimeError, match=r"`all` should hold a position below the period of 3.*Found `3`"
-    ):
-        model.load_state_dict({"all._extra_state": {"position": 3, "updates": 0}}, strict=False)
+        with pytest.raises(RuntimeError, match=words):
+            model.load_state_dict(wrong, strict=False)
     assert (model["loss"].update_count, model["all"].position) == (0, 0)
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, None, "1", True])
 def test_the_step_of_a_writer_is_a_count(step):
     scalar = Scalar(None, "loss")
-    with pytest.raises(
-        ValueError, match=r"`step` of `Scalar\('loss'\)` should be a non-negative integer"
-    ):
+    words = r"`Scalar\('loss'\)` should hold a non-negative integer as `step`"
+    with pytest.raises(RuntimeError, match=words):
         scalar.load_state_dict({"_extra_state": {"step": step}})
     assert scalar.step == 0

@@ -124,15 +124,12 @@ def test_a_fitted_model_is_copied_and_saved_with_its_accumulators(logged, tmp_pa
     assert net.weighed.update_count == 0
     run.save_checkpoint(tmp_path / "net.ckpt")
     state = torch.load(tmp_path / "net.ckpt", weights_only=True)["state_dict"]
-    assert {
-        f"{name}._extra_state" for name in ("weighed", "seen.Except", "both.low")
-    } <= state.keys()
+    kept = ("weighed", "seen.Except", "both.low")
+    assert {f"{name}._extra_state" for name in kept} <= state.keys()
     Logs().load_state_dict(state)
 
 
 class Counts(Base):
-    """Counts its batches in each way."""
-
     def __init__(self):
         super().__init__()
         self.updated, self.called, self.skipping = acc.Sum(), acc.Sum(), acc.Except(acc.Sum(), 9)
@@ -279,15 +276,12 @@ ONE = ("steps.stages.0.branches.0",) * 2
 OUTSIDE = ("a pipe that is not an attribute of it", "steps.")
 
 
-@pytest.mark.parametrize(
-    ("names", "kept", "places"),
-    [
-        (("loss", "loss/max", "val/loss"), True, ()),
-        (("loss", "loss", "val"), True, ONE),
-        (("loss", "max", "loss"), True, ("held.0.", "steps.stages.")),
-        (("loss", "max", "loss"), False, OUTSIDE),
-    ],
-)
+@pytest.mark.parametrize(("names", "kept", "places"), [
+    (("loss", "loss/max", "val/loss"), True, ()),
+    (("loss", "loss", "val"), True, ONE),
+    (("loss", "max", "loss"), True, ("held.0.", "steps.stages.")),
+    (("loss", "max", "loss"), False, OUTSIDE),
+])  # fmt: skip
 def test_two_stages_of_one_name_in_an_epoch_are_told_once(tmp_path, names, kept, places):
     run, net = trainer(tmp_path, max_epochs=3), Net(*names, kept=kept)
     data = DataLoader(torch.arange(6.0)[:, None], batch_size=3)

@@ -8,7 +8,8 @@ from torch.testing import assert_close
 
 from lightning_accum._metric import representable
 from lightning_accum.accumulators import EMA, Mean, Sum, Variance, Window
-from lightning_accum.accumulators.moments import Moments, add, with_value
+from lightning_accum.accumulators.elementwise import add
+from lightning_accum.accumulators.statistics import with_value
 
 VALUES = [0.1, 1 / 3, 123.456, 3.3e4, 1e-3, -7.7]
 FLOATS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -44,10 +45,8 @@ def test_a_billion_values_are_summed_as_exactly_as_one(dtype):
     for _ in range(2000):
         total.update(small)
         mean.update(small)
-    expected = [
-        BILLION * first + 2000 * second
-        for first, second in zip(exact(value), exact(small), strict=True)
-    ]
+    pairs = zip(exact(value), exact(small), strict=True)
+    expected = [BILLION * first + 2000 * second for first, second in pairs]
     assert_rounded(total.compute(), expected, dtype)
     assert_rounded(mean.compute(), [s / (BILLION + 2000) for s in expected], dtype)
 
@@ -73,13 +72,19 @@ def test_the_variance_of_a_billion_values_goes_on(dtype):
 
 def test_many_small_values_count_beside_two_outliers():
     generator = torch.Generator().manual_seed(1)
-    values = torch.cat([torch.tensor([3e4, -3e4]), torch.randn(5000, generator=generator)])
-    wide, doubled = Variance(), Variance()
-    for value in values:
+    values = torch.cat([torch.tensor([3e4, -3e4]), 5 + torch.randn(5000, generator=generator)])
+    wide, doubled, sums = Variance(), Variance(), torch.zeros(4).unbind()
+    for count, value in enumerate(values, 1):
         wide.update(value)
         doubled.update(value.double() * 2.0**60)
-    assert_close(wide.compute(), values.double().var().float(), rtol=1e-7, atol=0)
-    assert_close(doubled.compute() / 2.0**120, values.double().var(), rtol=1e-14, atol=0)
+        sums = with_value(count, value, sums, narrow=True)
+    doubles = values.double()
+    assert_close(wide.compute(), doubles.var().float(), rtol=1e-7, atol=0)
+    assert_close(doubled.compute() / 2.0**120, doubles.var(), rtol=1e-14, atol=0)
+    # and of two numbers of single precision
+    assert_close(sums[0], doubles.mean().float(), rtol=1e-6, atol=0)
+    squares = (doubles - doubles.mean()).square().sum()
+    assert_close(sums[2], squares.float(), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -98,18 +103,6 @@ def test_two_numbers_of_single_precision_hold_a_billion_values(value):
     assert abs(rest) <= torch.finfo(torch.float32).eps * abs(total)
 
 
-def test_moments_of_single_precision_hold():
-    generator = torch.Generator().manual_seed(2)
-    values = torch.cat([torch.tensor([3e4, -3e4]), 5 + torch.randn(4000, generator=generator)])
-    moments = Moments(0, *torch.zeros(4))
-    for value in values:
-        moments = with_value(moments, value, narrow=True)
-    doubles = values.double()
-    assert_close(moments.mean, doubles.mean().float(), rtol=1e-6, atol=0)
-    squares = (doubles - doubles.mean()).square().sum()
-    assert_close(moments.squares, squares.float(), rtol=1e-6, atol=0)
-
-
 def test_a_device_without_double_precision_gets_single():
     mps = torch.device("mps")
     assert representable(torch.ones(2, dtype=torch.float64), mps).dtype == torch.float32
@@ -119,7 +112,6 @@ def test_a_device_without_double_precision_gets_single():
     assert representable(there, torch.device("cpu")) is there
 
 
-# ---------------------------------------------------------------------------- Python's numbers
 # ---------------------------------------------------------------------------- complex values
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("shape", [(), (9,)])

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from turns import turns
 
 from lightning_accum import accumulators
 from lightning_accum.accumulators import Except, List, Max, Mean, Pipe, Select, Source, Split, Sum
@@ -95,6 +96,9 @@ def test_without_an_accumulator_every_item_runs_through():
     assert_close([float(pipe(item)) for item in steps()], [1.0, math.e, math.e**2])
     assert kept.values == [0.0, 1.0, 2.0]
     assert pipe.end() is None
+    squared = Select(pred=1, target=2) ** accuracy() ** 2**1  # a power with a number stays one
+    found = [float(squared(item)) for item in steps()]
+    assert_close(found, [value**2 for value in accuracies(steps())])
 
 
 def test_a_source_feeds_every_pipe_and_every_fork():
@@ -110,26 +114,6 @@ def test_a_source_feeds_every_pipe_and_every_fork():
     assert best.values == [1.0, 1.0]
     assert largest.values == [2.0, 1.0]
     assert batches.values == [10, 8]
-
-
-def test_a_power_with_a_number_stays_a_power():
-    squared = Select(pred=1, target=2) ** accuracy() ** 2**1
-    assert_close(
-        [float(squared(item)) for item in steps()], [value**2 for value in accuracies(steps())]
-    )
-
-
-def test_functions_and_modules_are_stages():
-    kept = Kept()
-    linear = nn.Linear(3, 1).requires_grad_(False)
-
-    def total(pred):
-        return pred.sum(0)
-
-    pipe = (lambda item: item[1]) ** Pipe(total, linear) ** Mean() ** torch.squeeze ** Pipe(kept)
-    pipe.run(steps())
-    expected = torch.stack([linear(pred.sum(0)) for _, pred, _ in steps()]).mean()
-    assert_close(kept.values, [float(expected)])
 
 
 def test_split_before_an_accumulator_has_accumulators_of_its_own():
@@ -158,6 +142,10 @@ def test_split_after_an_accumulator_gives_each_the_result():
     assert pipe.run(steps((1,))) == 1.0
     assert first.values == second.values == [0.5, 1.0, 0.0]
     assert best.values == [0.5, 1.0, 1.0]
+    found = []  # also of several selected items
+    pipe = Mean() ** (lambda value: (value, 2)) ** Select(a=0, b=1)
+    (pipe ** Split(lambda a, b: found.append((float(a), b)))).run([1.0, 3.0])
+    assert found == [(2.0, 2)]
 
 
 def test_a_second_accumulator_counts_iterations():
@@ -171,24 +159,21 @@ def test_a_second_accumulator_counts_iterations():
     assert kept.values[-1] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("selected", "stage", "expected"),
-    [
-        ({"a": 0, "b": 1}, operator.sub, 6),
-        ({"b": 1, "a": 0}, operator.sub, -6),
-        ({"b": 1, "a": 0}, lambda a, b: a - b, 6),
-        ({"x": 0, "b": 1}, lambda a, b: a - b, 6),
-        ({"b": 1, "x": 0}, lambda a, b: a - b, 6),
-        ({"a": 0, "x": 1}, lambda a, b: a - b, 6),
-        ({"x": 1, "y": 0}, lambda a, b: a - b, -6),
-        ({"b": 0, "a": 1}, lambda *args: args[0] - args[1], 6),
-        ({"b": 0, "a": 1}, lambda **both: both["b"] - both["a"], 6),
-        ({"a": 0}, lambda whatever: whatever, 8),
-        ({"a": 0, "c": 1}, lambda a, b=1, c=2: a - b - c, 5),
-        ({"a": 0, "b": 1}, lambda a, *, b: a - b, 6),
-        ({"a": 0, "b": 1}, lambda a, /, b: a - b, 6),
-    ],
-)
+@turns("selected, stage, expected", [
+    ({"a": 0, "b": 1}, operator.sub, 6),
+    ({"b": 1, "a": 0}, operator.sub, -6),
+    ({"b": 1, "a": 0}, lambda a, b: a - b, 6),
+    ({"x": 0, "b": 1}, lambda a, b: a - b, 6),
+    ({"b": 1, "x": 0}, lambda a, b: a - b, 6),
+    ({"a": 0, "x": 1}, lambda a, b: a - b, 6),
+    ({"x": 1, "y": 0}, lambda a, b: a - b, -6),
+    ({"b": 0, "a": 1}, lambda *args: args[0] - args[1], 6),
+    ({"b": 0, "a": 1}, lambda **both: both["b"] - both["a"], 6),
+    ({"a": 0}, lambda whatever: whatever, 8),
+    ({"a": 0, "c": 1}, lambda a, b=1, c=2: a - b - c, 5),
+    ({"a": 0, "b": 1}, lambda a, *, b: a - b, 6),
+    ({"a": 0, "b": 1}, lambda a, /, b: a - b, 6),
+])  # fmt: skip
 def test_selected_items_become_the_arguments_of_their_names(selected, stage, expected):
     assert (Select(**selected) ** Pipe(stage))((8, 2)) == expected
 
@@ -221,39 +206,25 @@ def test_what_is_no_stage_is_refused(wrong):
             wrong ** Select(a=0)
 
 
-def test_an_empty_iteration_ends_in_nan():
-    kept = Kept()
-    pipe = Select(loss=0) ** Mean() ** kept
+def test_the_parts_of_a_pipe_move_with_it_and_an_empty_iteration_ends_in_nan():
+    mean, largest = Mean(), Max()
+    pipe = Select(value=0) ** nn.Linear(2, 2) ** mean**largest
     with pytest.warns(UserWarning, match=r"`Mean.compute` was called before any value"):
         assert pipe.run([]).isnan()
-
-
-def test_the_parts_of_a_pipe_move_with_it():
-    pipe = Select(value=0) ** nn.Linear(2, 2) ** Mean() ** Max()
     pipe((torch.ones(2),))
     pipe.to("meta")
-    assert pipe.stages[2].total.is_meta
-    assert pipe.stages[3].extreme.is_meta
-
-
-def test_a_split_passes_several_selected_items_on():
-    found = []
-    pipe = Mean() ** (lambda value: (value, 2)) ** Select(a=0, b=1)
-    pipe = pipe ** Split(lambda a, b: found.append((float(a), b)))
-    pipe.run([1.0, 3.0])
-    assert found == [(2.0, 2)]
+    assert mean.total.is_meta
+    assert largest.extreme.is_meta
 
 
 # ---------------------------------------------------------------------------- the source's example
 Names = SimpleNamespace
 MULTICLASS = Names(Accuracy=partial(MulticlassAccuracy, num_classes=3, average="micro"))
 tt = Names(
-    accumulators=accumulators,
-    Select=accumulators.Select,
-    Split=accumulators.Split,
+    accumulators=accumulators, Select=accumulators.Select, Split=accumulators.Split,
     callbacks=Names(Log=accumulators.Log, tensorboard=Names(Scalar=accumulators.Scalar)),
     metrics=Names(classification=Names(multiclass=MULTICLASS)),
-)
+)  # fmt: skip
 
 EXAMPLE = """
 (

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from turns import turns
 from values import by_file, by_pickle
 
-from lightning_accum.accumulators import EMA, List, Max, Mean, Min, Sum, Variance, Window
+from lightning_accum.accumulators import EMA, Except, List, Max, Mean, Min, Sum, Variance, Window
 from lightning_accum.distributed.world import from_bytes, to_bytes
 
 counts, shapes, seeds = st.integers(1, 9), st.sampled_from(SHAPES), st.integers(0, 99)
@@ -107,20 +107,13 @@ def test_results_are_those_of_the_stacked_values_whatever_happens_between_them(n
 @given(count=counts, shape=shapes, seed=seeds, data=st.data())
 def test_a_weighted_mean_is_that_of_the_stacked_values(count, shape, seed, data):
     values = stream(count, shape, seed)
-    kinds = st.sampled_from(["integer", "number", "scalar", "same"])
-    mean, halves = Mean(), [Mean(), Mean()]
-    weights = []
+    mean, halves, weights = Mean(), [Mean(), Mean()], []
     for i, value in enumerate(values):
-        weight = (stream(1, shape, seed + i)[0] - 5).abs() + 0.1
-        given_as = {
-            "integer": i + 1,
-            "number": 0.5 * i + 0.1,
-            "scalar": torch.tensor(i + 1),
-            "same": weight,
-        }[data.draw(kinds)]
-        mean.update(value, weight=given_as)
-        halves[i % 2].update(value, given_as)
-        weights.append(torch.as_tensor(given_as, dtype=torch.float64).expand(shape))
+        same = (stream(1, shape, seed + i)[0] - 5).abs() + 0.1
+        weight = data.draw(st.sampled_from([i + 1, 0.5 * i + 0.1, torch.tensor(i + 1), same]))
+        mean.update(value, weight=weight)
+        halves[i % 2].update(value, weight)
+        weights.append(torch.as_tensor(weight, dtype=torch.float64).expand(shape))
     stacked, weight = torch.stack(values), torch.stack(weights)
     expected = (stacked * weight).sum(0) / weight.sum(0)
     assert_close(mean.compute(), expected, rtol=1e-12, atol=1e-12)
@@ -128,21 +121,16 @@ def test_a_weighted_mean_is_that_of_the_stacked_values(count, shape, seed, data)
     assert_close(halves[0].compute(), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_mean_of_weights_that_sum_to_zero_is_told_once():
+def test_a_weight_for_each_element_and_weights_that_sum_to_zero_are_told_once():
+    mask, both = torch.tensor([False, True]), torch.ones(2)
     mean = Mean()
     with pytest.warns(UserWarning, match="weights of a `Mean` should sum to more than 0"):
-        assert mean(torch.ones(2), weight=0.0).isnan().all()
-    assert mean(torch.ones(2), weight=torch.tensor([0.0, 1.0])).isnan().tolist() == [True, False]
-    assert mean(torch.ones(2), weight=1).tolist() == [1.0, 1.0]
+        assert mean(both, weight=0.0).isnan().all()
+    assert mean(both, weight=mask.float()).isnan().tolist() == [True, False]
+    assert mean(both, weight=1).tolist() == [1.0, 1.0]
     masked = Mean()  # of which one element has no value yet
-    assert masked(torch.ones(2), weight=torch.tensor([0.0, 1.0])).isnan().tolist() == [True, False]
-
-
-def test_a_mask_is_a_weight_for_each_element():
-    mean = Mean()
-    mean.update(torch.tensor([1.0, 2.0]), weight=torch.tensor([True, False]))
-    mean.update(torch.tensor([3.0, 4.0]), weight=torch.tensor([True, True]))
-    assert mean.compute().tolist() == [2.0, 4.0]
+    assert masked(torch.tensor([1.0, 2.0]), weight=mask).isnan().tolist() == [True, False]
+    assert masked(torch.tensor([3.0, 4.0]), weight=both > 0).tolist() == [3.0, 3.0]
     # A scalar counts for three elements, each for its own.
     spread = Mean()
     spread.update(1.0, weight=torch.tensor([1.0, 1.0, 3.0]))
@@ -152,24 +140,19 @@ def test_a_mask_is_a_weight_for_each_element():
         assert math.isnan(Mean()(1.0, weight=0))
 
 
-def test_merged_windows_hold_both_until_the_next_value():
-    first, second = Window(2), Window(2)
-    for value in (100.0, 1.0, 2.0):
-        first.update(value)
-    second.update(6.0)
-    first.merge_state(second)
-    assert first.compute() == 3.0
-    assert first(8.0) == 7.0
-    assert len(first.values) == 2
-
-
-def test_merged_averages_are_weighed_by_how_far_they_reach():
-    first, second = EMA(0.5), EMA(0.5)
-    first.update(1.0)
-    for _ in range(2):
-        second.update(6.0)
-    first.merge_state(second)
-    assert_close(float(first.compute()), (0.5 * 1 + 0.75 * 6) / 1.25)
+def test_merged_windows_hold_both_and_merged_averages_are_weighed_by_how_far_they_reach():
+    windows, averages = (Window(2), Window(2)), (EMA(0.5), EMA(0.5))
+    for pair, values in ((windows, (100.0, 1.0, 2.0)), (averages, (1.0,))):
+        for value in values:
+            pair[0].update(value)
+    for other in (windows[1], *averages[1:] * 2):
+        other.update(6.0)
+    for first, second in (windows, averages):
+        first.merge_state(second)
+    assert windows[0].compute() == 3.0
+    assert windows[0](8.0) == 7.0  # until the next value
+    assert len(windows[0].values) == 2
+    assert_close(float(averages[0].compute()), (0.5 * 1 + 0.75 * 6) / 1.25)
 
 
 def test_the_variance_of_one_value():
@@ -212,13 +195,19 @@ def test_another_shape_is_refused_and_changes_nothing(make):
         accumulator.merge_state(other)
 
 
-def test_list_keeps_any_objects_in_order():
+def test_list_keeps_any_objects_in_order_and_copies_tensors_within_containers():
     values, other, marker = List(), List(), object()
+    buffer = torch.ones(2, requires_grad=True)
     for value in (1, "two", (marker, None)):
         values.update(value)
-    other.update({"four": 4})
+    other.update({"a": (buffer, 1), "b": [buffer * 2]})
     values.merge_state(other)
-    assert values.compute() == [1, "two", (marker, None), {"four": 4}]
+    with torch.no_grad():
+        buffer.zero_()
+    *found, kept = values.compute()
+    assert found == [1, "two", (marker, None)]
+    assert kept["a"][0].tolist() == [1.0, 1.0]
+    assert kept["b"][0].grad_fn is None
 
 
 @turns(
@@ -245,7 +234,6 @@ def test_what_is_refused_changes_nothing(make, call, wrong, error, match):
 
 # ---------------------------------------------------------------------------- dtypes
 ELEMENTWISE = [name for name in CASES if name not in ("List", "Except")]
-NAN_WHEN_EMPTY = [name for name in ELEMENTWISE if name != "Sum"]
 
 
 def cast(dtype):
@@ -304,43 +292,33 @@ def test_a_small_weight_is_not_lost_beside_a_large_one(given_as):
     assert mean.weight == 2**24 + 4
 
 
-@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
-def test_what_is_not_finite_comes_out(value):
-    values = torch.tensor([1.0, value, 2.0], dtype=torch.float64)
-    for name in ("Sum", "Mean", "Max", "Min"):
-        accumulator = CASES[name].make()
-        for item in values:
-            accumulator.update(item)
-        assert_close(accumulator.compute(), CASES[name].reference(values), equal_nan=True)
-
-
-def test_a_sum_may_overflow():
-    total = Sum()
-    for _ in range(3):
-        total.update(torch.tensor([3e38, 1.0]))
-    assert total.compute().tolist() == [torch.inf, 3.0]
-
-
-@pytest.mark.parametrize("name", NAN_WHEN_EMPTY)
-def test_of_nothing_the_result_is_nan_with_one_warning(name):
+@turns("values", [*([1.0, v, 2.0] for v in (torch.inf, -torch.inf, torch.nan)), [3e38] * 3])
+@turns("name", ["Sum", "Mean", "Max", "Min"])
+def test_what_is_not_finite_comes_out_and_a_sum_may_overflow(name, values):
+    values = torch.tensor(values)
     accumulator = CASES[name].make()
-    for _ in range(2):
+    for item in values:
+        accumulator.update(item)
+    expected = CASES[name].reference(values if name == "Sum" else values.double()).float()
+    assert_close(accumulator.compute(), expected, equal_nan=True)
+
+
+@turns(
+    "make", [*(CASES[n].make for n in ELEMENTWISE if n != "Sum"), lambda: Except(Mean(), 0, 0, 2)]
+)
+def test_of_nothing_the_result_is_nan_with_one_warning(make):
+    accumulator = make()
+    for value in (1.0, 2.0):
+        if isinstance(accumulator, Except):  # which has not passed on anything
+            assert accumulator(value).isnan()
+            accumulator.reset()
+            accumulator.update(value)
         with pytest.warns(UserWarning, match="before any value was added") as caught:
             results = [accumulator.compute(), accumulator.compute()]
         assert len(caught) == 1
         assert torch.stack(results).isnan().all()
-        accumulator.update(1.0)
+        accumulator.update(value)
         accumulator.reset()
-
-
-def test_list_copies_tensors_within_containers():
-    values, buffer = List(), torch.ones(2, requires_grad=True)
-    values.update({"a": (buffer, 1), "b": [buffer * 2]})
-    with torch.no_grad():
-        buffer.zero_()
-    kept = values.compute()[0]
-    assert kept["a"][0].tolist() == [1.0, 1.0]
-    assert kept["b"][0].grad_fn is None
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "List"])
@@ -351,20 +329,12 @@ def test_update_reads_nothing_on_the_host(name):
     assert accumulator.compute().shape == (2,)
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.tensor(1.5),
-        torch.arange(6.0)[::2],
-        torch.arange(6).reshape(2, 3).T,
-        torch.tensor([True, False]),
-        torch.ones(2, dtype=torch.bfloat16),
-        torch.tensor([1 + 2j, 3j]).conj(),
-        torch.empty(0, 3),
-        torch.ones(2, requires_grad=True),
-        torch.tensor([torch.nan, -0.0, torch.inf]),
-    ],
-)
+@turns("tensor", [
+    torch.tensor(1.5), torch.arange(6.0)[::2], torch.arange(6).reshape(2, 3).T,
+    torch.tensor([True, False]), torch.ones(2, dtype=torch.bfloat16),
+    torch.tensor([1 + 2j, 3j]).conj(), torch.empty(0, 3), torch.ones(2, requires_grad=True),
+    torch.tensor([torch.nan, -0.0, torch.inf]),
+])  # fmt: skip
 def test_a_tensor_travels_as_it_is(tensor):
     for sent in (tensor, {"within": [tensor, "text"]}):
         found = from_bytes(to_bytes(sent))

@@ -34,7 +34,6 @@ def test_one_of_them_wrote(run):
     assert [step for step, _ in written(folder)["acc"]] == [0, 1]
 
 
-# ---------------------------------------------------------------------------- a group of one
 @pytest.fixture
 def group():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -5,13 +5,7 @@ import itertools
 import callback_helpers as cb
 import pytest
 import torch
-from lightning.pytorch.callbacks import (
-    BackboneFinetuning,
-    BatchSizeFinder,
-    GradientAccumulationScheduler,
-    LearningRateFinder,
-    StochasticWeightAveraging,
-)
+from lightning.pytorch import callbacks as plc
 from test_three_ways import WAYS, Automatic, AutomaticHead
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -32,7 +26,9 @@ def test_finetuning_changes_the_rates_of_the_module_alone(tmp_path):
     found = []
     for learners in ([], [cb.callback()]):
         seen = cb.Probe("on_train_epoch_end", rates)
-        tunes = BackboneFinetuning(1, lambda _: 2.0, backbone_initial_lr=1e-4, should_align=False)
+        tunes = plc.BackboneFinetuning(
+            1, lambda _: 2.0, backbone_initial_lr=1e-4, should_align=False
+        )
         cb.trainer(tmp_path, *learners, tunes, seen, max_epochs=4).fit(Backbone(), cb.loader(2))
         found.append(seen.found)
     assert found[0] == found[1]
@@ -55,8 +51,6 @@ class Tuned(AutomaticHead):
 
 
 class TunedAlone(Tuned):
-    """Has no optimizer."""
-
     def training_step(self, batch, batch_idx):
         self(batch[0])
 
@@ -64,7 +58,7 @@ class TunedAlone(Tuned):
         return None
 
 
-class AtEpochs(LearningRateFinder):
+class AtEpochs(plc.LearningRateFinder):
     """The one of Lightning's documentation."""
 
     def __init__(self):
@@ -88,7 +82,7 @@ def batches_lost_after(finder, folder):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("find", [AtEpochs, lambda: LearningRateFinder(num_training_steps=3)])
+@pytest.mark.parametrize("find", [AtEpochs, lambda: plc.LearningRateFinder(num_training_steps=3)])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_search_for_a_rate_is_not_learned(find, first, tmp_path):
     rule, net, finder = cb.Noting(), Tuned(), find()
@@ -96,7 +90,7 @@ def test_a_search_for_a_rate_is_not_learned(find, first, tmp_path):
     lost = batches_lost_after(find(), tmp_path)
     trained = [*data[lost:], *data]
     expected = cb.fit_by_hand(net, trained)[-1]
-    order = [finder, cb.callback(rule)] if first else [cb.callback(rule), finder]
+    order = cb.in_order(first, finder, cb.callback(rule))
     run = cb.trainer(tmp_path, *order, max_epochs=2, enable_checkpointing=True)
     run.fit(net)
     assert cb.same_windows(rule.windows, trained)
@@ -109,8 +103,8 @@ def test_a_search_for_a_rate_is_not_learned(find, first, tmp_path):
 @pytest.mark.parametrize("first", [True, False])
 def test_a_search_for_a_batch_size_is_not_learned(first, make, tmp_path):
     rule, net = cb.Noting(), make()
-    finder = BatchSizeFinder(steps_per_trial=1, init_val=2, max_trials=2)
-    order = [finder, cb.callback(rule)] if first else [cb.callback(rule), finder]
+    finder = plc.BatchSizeFinder(steps_per_trial=1, init_val=2, max_trials=2)
+    order = cb.in_order(first, finder, cb.callback(rule))
     run = cb.trainer(tmp_path, *order, enable_checkpointing=True)
     run.fit(net)
     assert net.batch_size > 2
@@ -135,9 +129,8 @@ class Normalized(AutomaticHead):
 def test_an_epoch_for_statistics_is_not_learned(first, tmp_path):
     rule, net, data = cb.Noting(), Normalized(), list(cb.loader(3))
     steps = cb.fit_by_hand(net, data, epochs=3)
-    average = StochasticWeightAveraging(0.1, swa_epoch_start=1, annealing_epochs=1)
-    order = [average, cb.callback(rule)] if first else [cb.callback(rule), average]
-    run = cb.trainer(tmp_path, *order, max_epochs=3)
+    average = plc.StochasticWeightAveraging(0.1, swa_epoch_start=1, annealing_epochs=1)
+    run = cb.trainer(tmp_path, *cb.in_order(first, average, cb.callback(rule)), max_epochs=3)
     run.fit(net, cb.loader(3))
     assert cb.same_windows(rule.windows, 3 * data)
     mean = (cb.Net().fc.weight + steps[2] + steps[5]) / 3  # as the three epochs began
@@ -150,7 +143,7 @@ def test_a_schedule_of_accumulation_is_followed(tmp_path):
     first = cb.fit_by_hand(net, data)
     expected.fc.weight.data.copy_(first[-1])
     second = cb.fit_by_hand(expected, data, every=2)
-    schedule = GradientAccumulationScheduler({0: 1, 1: 2})
+    schedule = plc.GradientAccumulationScheduler({0: 1, 1: 2})
     run = cb.trainer(tmp_path, cb.callback(), schedule, max_epochs=2)
     run.fit(net, cb.loader(6))
     assert cb.close(net.fc.weight, second[-1])

@@ -28,27 +28,20 @@ def fit(net, path, **options):
 
 def statistics(before, after, pos, neg):
     return expected_of({"": before}, {"": after}) | {
-        "pos_norm": float(pos.norm()),
-        "neg_norm": float(neg.norm()),
+        "pos_norm": float(pos.norm()), "neg_norm": float(neg.norm()), "at_lower": 0.0,
+        "at_upper": 0.0, "at_bound": 0.0, "lr": 1.0,
         "balance": float((pos.sum() - neg.sum()) / (pos.sum() + neg.sum())),
-        "at_lower": 0.0,
-        "at_upper": 0.0,
-        "at_bound": 0.0,
-        "lr": 1.0,
-    }
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("every", "log_every", "applied_at"),
-    [
-        (1, 1, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8}),  # logging step: last update
-        (1, 3, {3: 3, 6: 6}),
-        (3, 1, {3: 3, 4: 3, 5: 3, 6: 6, 7: 6, 8: 8}),  # Lightning repeats what it has
-        (3, 4, {4: 3, 8: 8}),  # they never coincide but at the epoch's end
-        (3, 5, {5: 3}),
-        (4, 3, {6: 4}),
-    ],
-)
+@pytest.mark.parametrize(("every", "log_every", "applied_at"), [
+    (1, 1, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8}),  # logging step: last update
+    (1, 3, {3: 3, 6: 6}),
+    (3, 1, {3: 3, 4: 3, 5: 3, 6: 6, 7: 6, 8: 8}),  # Lightning repeats what it has
+    (3, 4, {4: 3, 8: 8}),  # they never coincide but at the epoch's end
+    (3, 5, {5: 3}),
+    (4, 3, {6: 4}),
+])  # fmt: skip
 def test_values_are_those_of_the_update_before(every, log_every, applied_at, tmp_path):
     net, batches = cb.Validated(), list(cb.loader(8))
     weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, batches, every=every)]
@@ -89,22 +82,16 @@ def test_activity_is_that_of_the_logged_batch(every, tmp_path):
     assert found["activity/enc/firing_rate"] == pytest.approx(rates, rel=1e-6)
     assert found["activity/enc/silent_share"] == pytest.approx(silent)
     assert silent[3] > 0
+    assert fit(cb.Validated(), tmp_path / "off", log=False, log_every_n_steps=1) == {}
 
 
-def test_nothing_is_logged_where_it_is_not_asked_for(tmp_path):
-    assert fit(cb.Validated(), tmp_path, log=False, log_every_n_steps=1) == {}
-
-
-@pytest.mark.parametrize(
-    ("every", "log_every", "expected"),
-    [
-        (1, 4, {4, 8}),
-        (3, 4, {3, 6, 8}),  # every update that may be the last before a logging step
-        (2, 4, {4, 8}),
-        (2, 5, {4}),
-        (1, 50, set()),
-    ],
-)
+@pytest.mark.parametrize(("every", "log_every", "expected"), [
+    (1, 4, {4, 8}),
+    (3, 4, {3, 6, 8}),  # every update that may be the last before a logging step
+    (2, 4, {4, 8}),
+    (2, 5, {4}),
+    (1, 50, set()),
+])  # fmt: skip
 def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_path):
     """Counts the measurements that exist while an update is applied, from a constraint."""
     seen = {}
@@ -120,13 +107,8 @@ def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_pat
         seen.clear()  # it was tried
 
     gc.collect()
-    run = cb.trainer(
-        tmp_path,
-        use,
-        cb.Probe("on_train_start", begin),
-        log_every_n_steps=log_every,
-        logger=TensorBoardLogger(tmp_path),
-    )
+    begins, options = cb.Probe("on_train_start", begin), {"log_every_n_steps": log_every}
+    run = cb.trainer(tmp_path, use, begins, logger=TensorBoardLogger(tmp_path), **options)
     run.fit(cb.Net(), cb.loader(8))
     assert seen == {step: int(step in expected) for step in {*range(every, 9, every), 8}}
 
@@ -146,8 +128,6 @@ class Counting(cb.Net):
 
 
 class Last(pl.Callback):
-    """Logs in the same hook as the statistics, after them."""
-
     def on_train_batch_end(self, *args):
         self.log("last", float(args[-1]))
 
@@ -257,11 +237,10 @@ def test_a_batch_that_is_evaluated_by_hand_has_the_same_statistics(every, tmp_pa
     found = []
     for kind in (cb.Net, ByHand):
         rule = RuleTrainer(STDP(**cb.RULE), time_dim=0)
-        fits = cb.trainer(
-            tmp_path, cb.callback(rule), logger=CSVLogger(tmp_path), log_every_n_steps=every
-        )
+        options = {"logger": CSVLogger(tmp_path), "log_every_n_steps": every}
+        fits = cb.trainer(tmp_path, cb.callback(rule), **options)
         fits.fit(kind(), cb.loader(6))
-        names = "ratio", "pos_norm", "neg_norm"
-        found.append([float(fits.logged_metrics[f"updates/enc/weight/{name}"]) for name in names])
+        names = [f"updates/enc/weight/{name}" for name in ("ratio", "pos_norm", "neg_norm")]
+        found.append([float(fits.logged_metrics[name]) for name in names])
     assert found[0] == pytest.approx(found[1])
     assert all(found[0])

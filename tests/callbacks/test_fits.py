@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,10 +84,8 @@ FITS |= {
 
 # ---------------------------------------------------------------------- batches
 class Stream(IterableDataset[Any]):
-    """Does not tell its length."""
-
     def __iter__(self):
-        yield from zip(cb.spikes(3 * cb.BATCH), range(3 * cb.BATCH), strict=True)
+        yield from cb.loader(3).dataset
 
 
 def stop_after_six(run, _):
@@ -94,8 +93,6 @@ def stop_after_six(run, _):
 
 
 class Sometimes(cb.Net):
-    """Does not run its layer in the second batch."""
-
     def training_step(self, batch, batch_idx):
         if batch_idx != 1:
             self(batch[0])
@@ -150,8 +147,7 @@ FITS |= {
     ),
 } | {
     f"batches that are left out, {automatic}": Fit(
-        lambda automatic=automatic: Chooses(automatic), Phased,
-        {"input_keys": ("phase",)},
+        functools.partial(Chooses, automatic), Phased, {"input_keys": ("phase",)},
         learned=lambda b: b[::2],
     )
     for automatic in (True, False)
@@ -160,11 +156,8 @@ FITS |= {
 
 # ---------------------------------------------------------------------- modes and other calls
 class EvalInStep(cb.Validated):
-    """Looks at the batch in evaluation mode within a training step."""
-
     def training_step(self, batch, batch_idx):
-        self.eval()
-        self(batch[0] * 0)
+        self.eval()(batch[0] * 0)
         self.train()
         super().training_step(batch, batch_idx)
 
@@ -177,8 +170,6 @@ class StaysInTraining(cb.Validated):
 
 
 class TrainsByHand(cb.Validated):
-    """Overrides both of Lightning's hooks."""
-
     def on_validation_model_eval(self):
         self.eval()
 
@@ -227,16 +218,10 @@ class Rests(cb.Validated):
 
 
 def draws(hook):
-    """A module that runs in one of its hooks too."""
-
-    def draw(self, *_):
-        self(OTHER)
-
-    return type("Draws", (AutomaticHead,), {hook: draw})
+    return type("Draws", (AutomaticHead,), {hook: lambda module, *_: module(OTHER)})
 
 
 def drawing(hook):
-    """Another callback that runs the module."""
     return lambda: [cb.Probe(hook, lambda _, module: module(OTHER))]
 
 
@@ -317,8 +302,6 @@ class Checkpointed(AutomaticHead):
 
 
 class Rewarded(cb.Noting):
-    """Scales its change by a reward."""
-
     def terms(self, window):
         reward = float(window.inputs["reward"])
         return [Term(t.rate * reward, t.post, t.pre) for t in super().terms(window)]
@@ -335,14 +318,9 @@ FITS |= {
 }
 FITS |= {f"{kind.__name__}": Fit(kind, calls=6) for kind in (ByLBFGS, ManualByLBFGS, Twice)}
 FITS |= {
-    f"activation checkpointing, {reentrant}, {manual}": Fit(
-        lambda reentrant=reentrant, manual=manual: Checkpointed(reentrant, manual), calls=6
-    )
-    for reentrant in (True, False)
-    for manual in (True, False)
+    f"activation checkpointing, {how}": Fit(functools.partial(Checkpointed, *how), calls=6)
+    for how in itertools.product((True, False), (True, False))
 }
-
-
 FITS |= {
     f"{model.__name__}, with optimizers that are set up anew": Fit(
         model, options={"max_epochs": 2}, by_hand={"epochs": 2}, steps=6, data=lambda: cb.loader(3),
@@ -385,8 +363,6 @@ class Replaced(cb.Net):
 
 
 class ReplacedOwn(Replaced):
-    """Steps an UpdateOptimizer of its own."""
-
     def configure_optimizers(self):
         return UpdateOptimizer(self.fc.parameters(), lr=0.5)
 
@@ -402,14 +378,13 @@ class ReplacedOwn(Replaced):
 
 FITS |= {
     f"{model.__name__}, {how.__name__}, {within}": Fit(
-        functools.partial(model, how, within),
-        options={"max_epochs": 2},
-        by_hand={"epochs": 2, "lr": lr},
+        functools.partial(model, how, within), options={"max_epochs": 2},
+        by_hand={"epochs": 2, "lr": 1.0 if model is Replaced else 0.5},
     )
-    for model, lr in ((Replaced, 1.0), (ReplacedOwn, 0.5))
-    for how in (assigned, loaded)
-    for within in (True, False)
-}
+    for model, how, within in itertools.product(
+        (Replaced, ReplacedOwn), (assigned, loaded), (True, False)
+    )
+}  # fmt: skip
 
 
 # Lightning's own: overfitting wants a sampler without order.

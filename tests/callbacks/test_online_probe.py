@@ -1,4 +1,5 @@
 import copy
+import functools
 from pathlib import Path
 
 import callback_helpers as cb
@@ -71,10 +72,6 @@ def test_the_accuracies_are_those_of_a_readout_written_out(readout, tmp_path):
     assert cb.clean(net)
 
 
-def state(run, net):
-    return [*net.state_dict().values()], run.global_step, torch.get_rng_state()
-
-
 def test_the_model_trains_bit_for_bit_as_without_it(tmp_path):
     found = []
     for probes in ([], [probe("linear"), probe("nearest")]):
@@ -82,7 +79,7 @@ def test_the_model_trains_bit_for_bit_as_without_it(tmp_path):
         run, net = cb.trainer(tmp_path, cb.callback(), *probes, max_epochs=2), cb.Validated()
         shuffled = DataLoader(cb.loader().dataset, batch_size=5, shuffle=True)
         run.fit(net, shuffled, other())
-        found.append(state(run, net))
+        found.append([*net.state_dict().values(), run.global_step, torch.get_rng_state()])
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
@@ -118,21 +115,18 @@ def test_a_resumed_fit_goes_on_with_its_readout(when, tmp_path):
     torch.testing.assert_close(dict(again.callback_metrics), dict(whole.callback_metrics))
 
 
-@turns(
-    "options, error, words",
-    [
-        ({"readout": "svm"}, ValueError, "`readout` should be one of"),
-        ({"num_classes": 2.5}, TypeError, "`num_classes`"),
-        ({"num_classes": 3}, ValueError, "between 0 and 2. Found values from 0 to 3"),
-        ({"layers": "lf"}, AttributeError, "Found `lf`: did you mean `lif`"),
-        ({"layers": "spare"}, RuntimeError, "`spare` .* no call"),
-        ({"labels": 2}, TypeError, r"Found `labels = 2` of a list"),
-        ({"labels": 0}, TypeError, "Found `labels = 0`"),
-        ({"time_dim": None}, ValueError, "Found 7 for 5 labels, `time_dim = None`"),
-        ({"layers": "fc", "readout": "bayes"}, ValueError, "negative values: take"),
-        ({"layers": "wide"}, ValueError, "at most 8192 features. Found 10000: probe a pooled"),
-    ],
-)
+@turns("options, error, words", [
+    ({"readout": "svm"}, ValueError, "`readout` should be one of"),
+    ({"num_classes": 2.5}, TypeError, "`num_classes`"),
+    ({"num_classes": 3}, ValueError, "between 0 and 2. Found values from 0 to 3"),
+    ({"layers": "lf"}, AttributeError, "Found `lf`: did you mean `lif`"),
+    ({"layers": "spare"}, RuntimeError, "`spare` .* no call"),
+    ({"labels": 2}, TypeError, r"Found `labels = 2` of a list"),
+    ({"labels": 0}, TypeError, "Found `labels = 0`"),
+    ({"time_dim": None}, ValueError, "Found 7 for 5 labels, `time_dim = None`"),
+    ({"layers": "fc", "readout": "bayes"}, ValueError, "negative values: take"),
+    ({"layers": "wide"}, ValueError, "at most 8192 features. Found 10000: probe a pooled"),
+])  # fmt: skip
 def test_what_is_refused(options, error, words, tmp_path):
     class Other(cb.Net):
         def forward(self, x):
@@ -142,12 +136,9 @@ def test_what_is_refused(options, error, words, tmp_path):
     net = Other()
     net.spare, net.wide = torch.nn.Identity(), torch.nn.Identity()
     net.fc.weight.data.neg_()
-    with pytest.raises(error, match=words):  # noqa: PT012
-        run = cb.trainer(
-            tmp_path,
-            OnlineProbe(**{"layers": "lif", "num_classes": cb.OUTPUTS, "time_dim": 0, **options}),
-        )
-        run.fit(net, cb.loader())
+    given = {"layers": "lif", "num_classes": cb.OUTPUTS, "time_dim": 0}
+    with pytest.raises(error, match=words):
+        cb.trainer(tmp_path, OnlineProbe(**{**given, **options})).fit(net, cb.loader())
     assert cb.clean(net)
 
 
@@ -163,28 +154,23 @@ def saved(tmp_path_factory):
 
 def changed(state, *path, to):
     state = copy.deepcopy(state)
-    inner = state
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = to
+    *outer, last = path
+    functools.reduce(dict.__getitem__, outer, state)[last] = to
     return state
 
 
-@turns(
-    "path, to, words",
-    [
-        (["sums"], None, "`sums`. Found `None`"),
-        (["sums"], {"other": {}}, "as `sums`"),
-        (["sums", "lif"], 3, "`sums` of `lif`, should have the keys"),
-        (["sums", "lif"], {}, "`sums` of `lif`, should have the keys"),
-        (["sums", "lif", "counts"], "x", "as `counts`"),
-        (["sums", "lif", "counts"], torch.ones(3), r"a tensor \(4,\) as `counts`"),
-        (["sums", "lif", "sums"], torch.ones(()), r"as `sums`"),
-        (["sums", "lif", "products"], torch.ones(4, 5), r"a tensor \(4, 4\) as `products`"),
-        (["scores", "lif", "weights"], torch.ones(4, 4, dtype=torch.long), "as `weights`"),
-        (["scores", "lif", "biases"], torch.ones(2, 2), r"a tensor \(4,\) as `biases`"),
-    ],
-)
+@turns("path, to, words", [
+    (["sums"], None, "`sums`. Found `None`"),
+    (["sums"], {"other": {}}, "as `sums`"),
+    (["sums", "lif"], 3, "`sums` of `lif`, should have the keys"),
+    (["sums", "lif"], {}, "`sums` of `lif`, should have the keys"),
+    (["sums", "lif", "counts"], "x", "as `counts`"),
+    (["sums", "lif", "counts"], torch.ones(3), r"a tensor \(4,\) as `counts`"),
+    (["sums", "lif", "sums"], torch.ones(()), r"as `sums`"),
+    (["sums", "lif", "products"], torch.ones(4, 5), r"a tensor \(4, 4\) as `products`"),
+    (["scores", "lif", "weights"], torch.ones(4, 4, dtype=torch.long), "as `weights`"),
+    (["scores", "lif", "biases"], torch.ones(2, 2), r"a tensor \(4,\) as `biases`"),
+])  # fmt: skip
 def test_a_spoilt_state_is_refused_and_changes_nothing(path, to, words, saved):
     use = probe()
     use.load_state_dict(saved)

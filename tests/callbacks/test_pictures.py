@@ -4,24 +4,10 @@ import io
 import re
 from pathlib import Path
 
+import callback_helpers as cb
 import numpy as np
 import pytest
 import torch
-from callback_helpers import (
-    BATCH,
-    INPUTS,
-    OUTPUTS,
-    RULE,
-    STEPS,
-    Net,
-    Validated,
-    callback,
-    events_of,
-    fit_by_hand,
-    loader,
-    trainer,
-    warning_of,
-)
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from PIL import Image
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -40,9 +26,9 @@ HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
 def fit(net, path, *callbacks, batches=8, **options):
     """What stands in the event files, which are written beside a table."""
     loggers = [CSVLogger(path), TensorBoardLogger(path, name="")]
-    run = trainer(path, *callbacks, logger=loggers, **options)
-    run.fit(net, loader(batches))
-    return events_of(run)
+    run = cb.trainer(path, *callbacks, logger=loggers, **options)
+    run.fit(net, cb.loader(batches))
+    return cb.events_of(run)
 
 
 def pixels(encoded):
@@ -58,48 +44,38 @@ def scaled(values):
     return (values - values.min()) / (values.max() - values.min())
 
 
-def steps(events):
-    return [event.step for event in events]
-
-
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(
-    ("every", "log_every", "every_n_logs", "drawn"),
-    [
-        (1, 1, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
-        (1, 2, 2, [4, 8]),
-        (1, 1, 3, [3, 6]),
-        (3, 4, 1, [4, 8]),
-        (1, 4, 10, []),
-        (1, 0, 1, []),
-    ],
-)
+@pytest.mark.parametrize(("every", "log_every", "every_n_logs", "drawn"), [
+    (1, 1, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
+    (1, 2, 2, [4, 8]),
+    (1, 1, 3, [3, 6]),
+    (3, 4, 1, [4, 8]),
+    (1, 4, 10, []),
+    (1, 0, 1, []),
+])  # fmt: skip
 def test_every_n_logging_steps(every, log_every, every_n_logs, drawn, first, tmp_path):
-    use, pictures = callback(apply_every_n_batches=every), UpdatePictures(every_n_logs)
-    order = (pictures, use) if first else (use, pictures)
-    found = fit(Net(), tmp_path, *order, log_every_n_steps=log_every)
-    tags = found.Tags()
-    assert set(tags["images"]) == (IMAGES if drawn else set())
-    assert set(tags["histograms"]) == (HISTOGRAMS if drawn else set())
-    for tag in IMAGES if drawn else ():
-        assert steps(found.Images(tag)) == [step - 1 for step in drawn]
-    for tag in HISTOGRAMS if drawn else ():
-        assert steps(found.Histograms(tag)) == [step - 1 for step in drawn]
+    use, pictures = cb.callback(apply_every_n_batches=every), UpdatePictures(every_n_logs)
+    order = cb.in_order(first, pictures, use)
+    found = fit(cb.Net(), tmp_path, *order, log_every_n_steps=log_every)
+    for kind, tags in (("Images", IMAGES), ("Histograms", HISTOGRAMS)):
+        assert set(found.Tags()[kind.lower()]) == (tags if drawn else set())
+        for tag in tags if drawn else ():
+            steps = [event.step for event in getattr(found, kind)(tag)]
+            assert steps == [step - 1 for step in drawn]
 
 
 @pytest.mark.parametrize(("every", "applied"), [(1, (4, 8)), (3, (1, 3))])
 def test_histograms_are_of_the_update_that_is_logged(every, applied, tmp_path):
-    net = Net()
-    weights = [net.fc.weight.detach().clone(), *fit_by_hand(net, list(loader(8)), every=every)]
-    found = fit(
-        net, tmp_path, callback(apply_every_n_batches=every), UpdatePictures(1),
-        log_every_n_steps=4,
-    )  # fmt: skip
+    net = cb.Net()
+    by_hand = cb.fit_by_hand(net, list(cb.loader(8)), every=every)
+    weights = [net.fc.weight.detach().clone(), *by_hand]
+    use = cb.callback(apply_every_n_batches=every)
+    found = fit(net, tmp_path, use, UpdatePictures(1), log_every_n_steps=4)
     for i, at in enumerate(applied):
         pairs = {"weights": weights[at], "updates": weights[at] - weights[at - 1]}
         for tag, values in pairs.items():
             histogram = found.Histograms(f"{tag}/enc/weight")[i].histogram_value
-            assert histogram.num == INPUTS * OUTPUTS
+            assert histogram.num == cb.INPUTS * cb.OUTPUTS
             assert histogram.min == pytest.approx(float(values.min()), rel=1e-5)
             assert histogram.max == pytest.approx(float(values.max()), rel=1e-5)
             assert histogram.sum == pytest.approx(float(values.sum()), rel=1e-4)
@@ -107,93 +83,79 @@ def test_histograms_are_of_the_update_that_is_logged(every, applied, tmp_path):
 
 
 def test_spikes_and_rates_are_those_of_the_batch(tmp_path):
-    net, batches = Net(), list(loader(4))
-    past = Net()
+    net, batches = cb.Net(), list(cb.loader(4))
+    past = cb.Net()
     with torch.no_grad():
-        past.fc.weight.copy_(fit_by_hand(net, batches)[2])
+        past.fc.weight.copy_(cb.fit_by_hand(net, batches)[2])
         spikes = past(batches[3][0])
-    found = fit(net, tmp_path, callback(), UpdatePictures(1), batches=4, log_every_n_steps=4)
+    found = fit(net, tmp_path, cb.callback(), UpdatePictures(1), batches=4, log_every_n_steps=4)
     (event,) = found.Images("spikes/enc")
-    assert (event.width, event.height) == (STEPS, OUTPUTS)
+    assert (event.width, event.height) == (cb.STEPS, cb.OUTPUTS)
     assert torch.equal(image(event), spikes[:, 0].T.double())
     assert 0 < spikes[:, 0].sum() < spikes[:, 0].numel()
     rates = found.Histograms("firing_rates/enc")[0].histogram_value
-    assert rates.num == OUTPUTS
-    assert rates.sum == pytest.approx(float(spikes.sum()) / (STEPS * BATCH), rel=1e-5)
+    assert rates.num == cb.OUTPUTS
+    assert rates.sum == pytest.approx(float(spikes.sum()) / (cb.STEPS * cb.BATCH), rel=1e-5)
 
 
-def test_receptive_fields_in_a_given_shape(tmp_path):
-    net = Net()
-    weight = fit_by_hand(net, list(loader(2)))[-1]
-    pictures = UpdatePictures(1, shapes={"enc": (2, 3)})
-    found = fit(net, tmp_path, callback(), pictures, batches=2, log_every_n_steps=2)
-    (event,) = found.Images("fields/enc/weight")
+def test_receptive_fields_in_a_given_shape_or_one_image(tmp_path):
+    net = cb.Net()
+    weight = cb.fit_by_hand(net, list(cb.loader(2)))[-1]
     fields = scaled(weight).reshape(4, 2, 3)
     line = torch.full((2, 1), 0.5)
     rows = [torch.cat((fields[i], line, fields[i + 1]), 1) for i in (0, 2)]
-    expected = torch.cat((rows[0], torch.full((1, 7), 0.5), rows[1]))
-    assert image(event).shape == expected.shape
-    assert (image(event) - expected).abs().max() < 1.01 / 255
+    given = torch.cat((rows[0], torch.full((1, 7), 0.5), rows[1]))
+    for shapes, expected in (({"enc": (2, 3)}, given), (None, scaled(weight))):
+        pictures, folder = UpdatePictures(2, shapes=shapes), tmp_path / str(shapes is None)
+        found = fit(cb.Net(), folder, cb.callback(), pictures, batches=2)
+        (event,) = found.Images("fields/enc/weight")
+        assert image(event).shape == expected.shape
+        assert (image(event) - expected).abs().max() < 1.01 / 255
 
 
-class Upsampling(Net):
+class Upsampling(cb.Net):
     def __init__(self):
         super().__init__()
         self.up = nn.ConvTranspose2d(2, 3, 2, bias=False, dtype=torch.float64)
 
     def training_step(self, batch, batch_idx):
-        self.up(torch.rand(BATCH, 2, 3, 3).double())
+        self.up(torch.rand(cb.BATCH, 2, 3, 3).double())
 
 
 def test_fields_of_a_transposed_convolution_come_neuron_by_neuron(tmp_path):
     net = Upsampling()
-    use = callback(RuleTrainer(Hebb(0.01)), cells={"up": CellSpec("up", "up")})
+    use = cb.callback(RuleTrainer(Hebb(0.01)), cells={"up": CellSpec("up", "up")})
     found = fit(net, tmp_path, use, UpdatePictures(1, most=2), batches=1, log_every_n_steps=1)
     expected = scaled(net.up.weight.detach()[:, 0])  # of the first neuron, by input
     two = image(found.Images("fields/up/weight")[0])
     assert (torch.stack([two[:, :2], two[:, 3:]]) - expected).abs().max() < 1.01 / 255
 
 
-def test_other_inputs_are_one_image(tmp_path):
-    net = Net()
-    weight = fit_by_hand(net, list(loader(2)))[-1]
-    found = fit(net, tmp_path, callback(), UpdatePictures(2), batches=2)
-    (event,) = found.Images("fields/enc/weight")
-    assert (image(event) - scaled(weight)).abs().max() < 1.01 / 255
-
-
-class Deep(Net):
+class Deep(cb.Net):
     def __init__(self):
         super().__init__()
-        self.out = nn.Linear(OUTPUTS, 9, dtype=torch.float64)
+        self.out = nn.Linear(cb.OUTPUTS, 9, dtype=torch.float64)
         self.end = nn.Hardtanh(0, 1)
 
     def training_step(self, batch, batch_idx):
         self.end((self.out(self(batch[0])) > 0).double())
 
 
-def test_two_callbacks_and_the_most_neurons(tmp_path):
-    second = CellTrainerCallback(
-        STDP(**RULE), {"out": CellSpec("out", "end", params=("weight", "bias"))}, time_dim=0
-    )
-    pictures = UpdatePictures(1, most=3)
-    found = fit(Deep(), tmp_path, callback(), second, pictures, batches=1)
-    assert set(found.Tags()["images"]) == IMAGES | {"fields/out/weight", "spikes/out"}
-    assert set(found.Tags()["histograms"]) == HISTOGRAMS | {
-        "weights/out/weight", "updates/out/weight", "weights/out/bias", "updates/out/bias",
-        "firing_rates/out",
-    }  # fmt: skip
-    assert found.Images("spikes/out")[0].height == 3
-    # Four inputs are a square of two; three of them lie in two rows.
-    assert found.Images("fields/out/weight")[0].height == 5
-
-
-def test_one_that_does_not_log_is_left_out(tmp_path):
-    second = CellTrainerCallback(
-        STDP(**RULE), {"out": CellSpec("out", "end")}, log=False, time_dim=0
-    )
-    found = fit(Deep(), tmp_path, callback(), second, UpdatePictures(1), batches=1)
-    assert set(found.Tags()["images"]) == IMAGES
+@pytest.mark.parametrize("logs", [True, False])
+def test_two_callbacks_and_the_most_neurons(logs, tmp_path):
+    cells = {"out": CellSpec("out", "end", params=("weight", "bias"))}
+    second = CellTrainerCallback(STDP(**cb.RULE), cells, time_dim=0, log=logs)
+    found = fit(Deep(), tmp_path, cb.callback(), second, UpdatePictures(1, most=3), batches=1)
+    images, histograms = {"fields/out/weight", "spikes/out"}, {"firing_rates/out"}
+    histograms |= {
+        f"{what}/out/{of}" for what in ("weights", "updates") for of in ("weight", "bias")
+    }
+    assert set(found.Tags()["images"]) == IMAGES | (images if logs else set())
+    assert set(found.Tags()["histograms"]) == HISTOGRAMS | (histograms if logs else set())
+    if logs:
+        assert found.Images("spikes/out")[0].height == 3
+        # Four inputs are a square of two; three of them lie in two rows.
+        assert found.Images("fields/out/weight")[0].height == 5
 
 
 def layout_of(found):
@@ -206,22 +168,17 @@ def layout_of(found):
 
 
 def test_charts_show_tags_that_there_are(tmp_path):
-    found = fit(Net(), tmp_path, callback(), UpdatePictures())
+    found = fit(cb.Net(), tmp_path, cb.callback(), UpdatePictures())
     charts = layout_of(found)
     assert list(charts) == ["enc"]
-    seen = {
-        chart: [tag for tag in found.Tags()["scalars"] for p in patterns if matches(p, tag)]
+    seen = {  # as TensorBoard's plugin matches them
+        chart: [tag for tag in found.Tags()["scalars"] for p in patterns if re.match(p, tag)]
         for chart, patterns in charts["enc"].items()
     }
     assert {chart: len(tags) for chart, tags in seen.items()} == {
         "ratio": 1, "potentiation": 1, "depression": 1, "limits": 2,
         "firing rate": 1, "silent neurons": 1,
     }  # fmt: skip
-
-
-def matches(pattern, tag):
-    """As TensorBoard's plugin does it."""
-    return re.match(pattern, tag) is not None
 
 
 def hparams_of(found):
@@ -231,19 +188,19 @@ def hparams_of(found):
 
 
 def test_hyperparameters_beside_the_modules_own(tmp_path):
-    class Own(Net):
+    class Own(cb.Net):
         def __init__(self, width=3, kind="wide"):
             super().__init__()
             self.save_hyperparameters()
 
     specs = {"enc": CellSpec("fc", "lif", overrides={"lr_post": 0.5})}
-    use = CellTrainerCallback(STDP(**RULE), specs, time_dim=0)
-    run = trainer(tmp_path, use, UpdatePictures(), logger=TensorBoardLogger(tmp_path, name=""))
+    use = CellTrainerCallback(STDP(**cb.RULE), specs, time_dim=0)
+    run = cb.trainer(tmp_path, use, UpdatePictures(), logger=TensorBoardLogger(tmp_path, name=""))
     net = Own()
-    run.fit(net, loader(1))
-    found = hparams_of(events_of(run))
+    run.fit(net, cb.loader(1))
+    found = hparams_of(cb.events_of(run))
     expected = {"width": 3.0, "kind": "wide", "enc/rule": "STDP", **{
-        f"enc/{name}": 0.5 if name == "lr_post" else value for name, value in RULE.items()
+        f"enc/{name}": 0.5 if name == "lr_post" else value for name, value in cb.RULE.items()
     }}  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     assert found["enc/params"] == "('weight',)"
@@ -251,25 +208,23 @@ def test_hyperparameters_beside_the_modules_own(tmp_path):
     assert "enc/lr_post: 0.5" in Path(str(run.log_dir), "hparams.yaml").read_text()
 
 
-def test_a_run_that_trains_nothing_writes_no_hyperparameters(tmp_path):
-    logger = TensorBoardLogger(tmp_path, name="")
-    run = trainer(tmp_path, callback(), UpdatePictures(), logger=logger)
-    run.validate(Validated(), loader(1), verbose=False)
-    assert not events_of(run).summary_metadata.get("_hparams_/session_start_info")
-
-
-def test_hyperparameters_of_cells_registered_by_hand(tmp_path):
-    net, rule = Net(), RuleTrainer(STDP(**RULE), time_dim=0)
+def test_hyperparameters_of_cells_registered_by_hand_are_written_when_it_trains(tmp_path):
+    net, rule = cb.Validated(), RuleTrainer(STDP(**cb.RULE), time_dim=0)
     rule.register_cell("mine", Cell(net.fc, net.lif), lr_pre=-0.25)
-    found = hparams_of(fit(net, tmp_path, callback(rule, cells=None), UpdatePictures()))
+    use, board = cb.callback(rule, cells=None), TensorBoardLogger(tmp_path, name="")
+    run = cb.trainer(tmp_path, use, UpdatePictures(), logger=board)
+    run.validate(net, cb.loader(1), verbose=False)
+    assert not cb.events_of(run).summary_metadata.get("_hparams_/session_start_info")
+    run.fit(net, cb.loader(1), cb.loader(1))
+    found = hparams_of(cb.events_of(run))
     assert (found["mine/rule"], found["mine/lr_pre"]) == ("STDP", -0.25)
 
 
 def test_other_loggers_get_the_scalars(tmp_path):
     logger = CSVLogger(tmp_path, name="")
-    run = trainer(tmp_path, callback(), UpdatePictures(1), logger=logger)
-    with warning_of("a logger that takes images. Found ['CSVLogger']"):
-        run.fit(Net(), loader(2))
+    run = cb.trainer(tmp_path, cb.callback(), UpdatePictures(1), logger=logger)
+    with cb.warning_of("a logger that takes images. Found ['CSVLogger']"):
+        run.fit(cb.Net(), cb.loader(2))
     head, *lines = Path(logger.log_dir, "metrics.csv").read_text().splitlines()
     assert {"activity/enc/firing_rate", "updates/enc/weight/ratio"} <= set(head.split(","))
     assert len(lines) == 2
@@ -277,42 +232,35 @@ def test_other_loggers_get_the_scalars(tmp_path):
 
 
 def test_weights_with_nan_are_drawn(tmp_path):
-    net = Net()
+    net = cb.Net()
     with torch.no_grad():
         net.fc.weight[0, 0] = float("nan")
-    with warning_of("when training began"):
-        found = fit(net, tmp_path, callback(), UpdatePictures(1), batches=1)
+    with cb.warning_of("when training began"):
+        found = fit(net, tmp_path, cb.callback(), UpdatePictures(1), batches=1)
     histogram = found.Histograms("weights/enc/weight")[0].histogram_value
-    assert histogram.num == INPUTS * OUTPUTS - 1
+    assert histogram.num == cb.INPUTS * cb.OUTPUTS - 1
     assert image(found.Images("fields/enc/weight")[0])[0, 0] == 0
 
 
-# ---------------------------------------------------------------------------- misuse, survival
-@pytest.mark.parametrize(
-    ("options", "learners", "words"),
-    [
-        ({}, [], r"with `log=True`.* Found no such"),
-        ({}, [{"log": False}], r"with `log=True`.* Found no such"),
-        ({"shapes": {"enc": (2, 3), "fc": (2, 3)}}, [{}], r"which are \['enc'\]\. Found \['fc'\]"),
-        ({"every_n_logs": 1, "shapes": {"enc": (2, 2)}}, [{}], r"of 6 inputs\. Found `shapes = "),
-        ({"every_n_logs": 0}, [{}], r"should be a positive integer\. Found `"),
-        ({"most": -1}, [{}], r"should be a positive integer\. Found `"),
-    ],
-)
+@pytest.mark.parametrize(("options", "learners", "words"), [
+    ({}, [], r"with `log=True`.* Found no such"),
+    ({}, [{"log": False}], r"with `log=True`.* Found no such"),
+    ({"shapes": {"enc": (2, 3), "fc": (2, 3)}}, [{}], r"which are \['enc'\]\. Found \['fc'\]"),
+    ({"every_n_logs": 1, "shapes": {"enc": (2, 2)}}, [{}], r"of 6 inputs\. Found `shapes = "),
+    ({"every_n_logs": 0}, [{}], r"should be a positive integer\. Found `"),
+    ({"most": -1}, [{}], r"should be a positive integer\. Found `"),
+])  # fmt: skip
 def test_pictures_that_cannot_be(options, learners, words, tmp_path):
     with pytest.raises(ValueError, match=words):
-        fit(Net(), tmp_path, UpdatePictures(**options), *(callback(**each) for each in learners))
+        fit(cb.Net(), tmp_path, UpdatePictures(**options), *(cb.callback(**o) for o in learners))
 
 
 # ---------------------------------------------------------------------------- the images
-def test_mosaic_by_hand():
-    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, 0.5)
+def test_mosaic_by_hand_and_fields_on_one_scale():
     h = 0.5
+    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, h)
     assert found.tolist() == [[0, h, 1, h, 2], [h, h, h, h, h], [3, h, 4, h, h]]
     assert mosaic(torch.ones(1, 2, 3), 1, 0.5).tolist() == [[1.0] * 3] * 2
-
-
-def test_fields_are_on_one_scale_and_constant_ones_are_dark():
     fields = fields_of(torch.tensor([[0.0, 1, 2, 3], [4, 4, 4, 4]]), None, 9)
     assert fields.tolist() == [[[0, 0.25], [0.5, 0.75]], [[1, 1], [1, 1]]]
     for constant in (7.0, torch.nan):
@@ -321,21 +269,18 @@ def test_fields_are_on_one_scale_and_constant_ones_are_dark():
         assert not dark.any()
 
 
-@pytest.mark.parametrize(
-    ("weight", "shape", "found"),
-    [
-        ((5, 16), None, (5, 4, 4)),
-        ((5, 12), None, (1, 5, 12)),
-        ((5, 12), (3, 4), (5, 3, 4)),
-        ((5, 1), None, (1, 5, 1)),
-        ((9, 16), None, (6, 4, 4)),
-        ((9, 12), None, (1, 6, 12)),
-        ((4, 2, 3, 3), None, (6, 3, 3)),
-        ((7,), None, None),
-        ((7, 3, 2), None, None),
-        ((0, 4), None, None),
-    ],
-)
+@pytest.mark.parametrize(("weight", "shape", "found"), [
+    ((5, 16), None, (5, 4, 4)),
+    ((5, 12), None, (1, 5, 12)),
+    ((5, 12), (3, 4), (5, 3, 4)),
+    ((5, 1), None, (1, 5, 1)),
+    ((9, 16), None, (6, 4, 4)),
+    ((9, 12), None, (1, 6, 12)),
+    ((4, 2, 3, 3), None, (6, 3, 3)),
+    ((7,), None, None),
+    ((7, 3, 2), None, None),
+    ((0, 4), None, None),
+])  # fmt: skip
 def test_shapes_of_fields(weight, shape, found):
     fields = fields_of(torch.rand(weight), shape, most=6)
     assert found == (None if fields is None else tuple(fields.shape))

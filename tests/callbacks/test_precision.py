@@ -4,17 +4,16 @@ import copy
 from contextlib import nullcontext
 
 import callback_helpers as cb
-import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
+from test_fabric import Stepping
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
 from torch import nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum import CellSpec, Hebb
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum import Hebb
 from lightning_accum.nn import SurrogateLIF
 
 TRUE = {"32-true": torch.float32, "16-true": torch.float16, "bf16-true": torch.bfloat16}
@@ -22,8 +21,6 @@ MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 class Single(cb.Net):
-    """In single precision, whatever comes in."""
-
     def __init__(self):
         super().__init__()
         self.float()
@@ -83,9 +80,7 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     if precision == "16-mixed":  # asked for by name, Lightning does it on a GPU alone
         scaler = torch.amp.GradScaler("cpu")
         options = {"plugins": [MixedPrecision("16-mixed", "cpu", scaler)]}
-    kept = cb.Probe(
-        "on_train_batch_end", lambda _, module: copy.deepcopy(module.fc.weight.detach())
-    )
+    kept = cb.Probe("on_train_batch_end", lambda _, net: copy.deepcopy(net.fc.weight.detach()))
     run = cb.trainer(tmp_path, cb.callback(), kept, **options)
     run.fit(net, data)
     assert run.global_step == (8 if model is HeadAndOwn else 4)
@@ -140,25 +135,20 @@ def test_many_small_products_are_not_lost(tmp_path):
 
     net = Rates()
     nn.init.constant_(net.fc.weight, 0.25)
-    own = CellTrainerCallback(
-        Hebb(1e-3), cells={"enc": CellSpec("fc", "lif")}, time_dim=0, batch_reduction="sum"
-    )
+    own = cb.callback(Hebb(1e-3), batch_reduction="sum")
     data = DataLoader([(torch.full((40, 100, 6), 0.5),)], batch_size=None)
     cb.trainer(tmp_path, own, precision="bf16-mixed").fit(net, data)
     expected = 0.25 + 1e-3 * 4000 * 0.5 * 0.75
     torch.testing.assert_close(net.fc.weight, torch.full_like(net.fc.weight, expected))
 
 
-@pytest.mark.parametrize("way", ["called", "validated", "predicted"])
+@pytest.mark.parametrize("way", ["called", "validate", "predict"])
 def test_inference_mode_before_training(way, tmp_path):
     """What it leaves behind in neurons is no obstacle."""
 
     class Carrying(cb.Validated):
         def forward(self, x):  # the neurons keep what they hold
             return self.lif(self.fc(x.transpose(0, 1)))
-
-        def on_train_start(self):
-            self.lif.reset()
 
         def on_train_batch_start(self, batch, batch_idx):
             self.lif.reset()
@@ -172,52 +162,24 @@ def test_inference_mode_before_training(way, tmp_path):
     if way == "called":
         with torch.inference_mode():
             net(next(iter(data))[0])
-    elif way == "validated":
-        run.validate(net, data, verbose=False)
     else:
-        run.predict(net, data)
+        getattr(run, way)(net, data)
     run.fit(net, data, cb.loader(1, seed=9))
     assert cb.close(net.fc.weight, expected)
 
 
-class Hidden(pl.LightningModule):
-    """One hidden layer and a readout under backprop."""
-
-    def __init__(self, as_gradients):
+class Hidden(AutomaticHead):
+    def __init__(self):
         super().__init__()
-        self.automatic_optimization = not as_gradients
-        self.fc, self.readout = nn.Linear(4, 3), nn.Linear(3, 2)
-        self.lif = SurrogateLIF(3, gradient="none" if as_gradients else "step", time_dim=0)
-
-    def training_step(self, batch, index):
-        self.lif.reset()
-        loss = self.readout(self.lif(self.fc(batch.transpose(0, 1)))).square().mean()
-        if self.automatic_optimization:
-            return loss
-        self.optimizers().zero_grad()
-        self.manual_backward(loss)
-        (learner,) = self.trainer.callbacks[:1]
-        learner.updates_as_gradients()
-        return None
-
-    def configure_optimizers(self):
-        parameters = self.readout.parameters() if self.automatic_optimization else self.parameters()
-        return torch.optim.SGD(parameters, 0.1)
+        self.fc.requires_grad_(True)
+        self.lif = SurrogateLIF(cb.OUTPUTS, gradient="step", time_dim=0)
 
 
-@pytest.mark.parametrize(
-    ("as_gradients", "error", "message"),
-    [
-        (False, ValueError, "`precision`.*`OTTT`.*'bf16-mixed'"),
-        (True, RuntimeError, "without a gradient scaler.*'bf16-mixed'"),
-    ],
-)
-def test_a_scaler_is_refused(as_gradients, error, message, tmp_path):
-    rule = la.STDP(0.1, -0.1) if as_gradients else la.OTTT(0.1)
-    learns = CellTrainerCallback(rule, {"hidden": la.CellSpec("fc", "lif")}, time_dim=0)
-    scaled = pl.plugins.MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
-    data = (torch.rand(8, 5, 4) < 0.5).float()
+@pytest.mark.parametrize(("model", "rule", "error", "message"), [
+    (Hidden, la.OTTT(0.1), ValueError, "`precision`.*`OTTT`.*'bf16-mixed'"),
+    (Stepping, None, RuntimeError, "without a gradient scaler.*'bf16-mixed'"),
+])  # fmt: skip
+def test_a_scaler_is_refused(model, rule, error, message, tmp_path):
+    scaled = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     with pytest.raises(error, match=message):
-        cb.trainer(tmp_path, learns, plugins=[scaled]).fit(
-            Hidden(as_gradients), DataLoader(data, batch_size=4)
-        )
+        cb.trainer(tmp_path, cb.callback(rule), plugins=[scaled]).fit(model(), cb.loader(2))

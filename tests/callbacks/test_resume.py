@@ -73,13 +73,10 @@ def test_within_a_group_an_epoch_or_between(name, batches, tmp_path):
 
 
 def test_a_checkpoint_for_validation_leaves_nothing_for_the_next_fit(tmp_path):
-    path = tmp_path / "middle.ckpt"
-    cb.trainer(tmp_path, cb.callback(apply_every_n_batches=3), cb.SaveAt(4, path)).fit(
-        cb.Net(), data()
-    )
-    use, net = cb.callback(apply_every_n_batches=3), cb.Validated()
-    run = cb.trainer(tmp_path, use)
-    run.validate(net, cb.loader(1, seed=9), ckpt_path=path, verbose=False)
+    path, use, net = tmp_path / "middle.ckpt", cb.callback(apply_every_n_batches=3), cb.Validated()
+    run = cb.trainer(tmp_path, cb.callback(apply_every_n_batches=3), cb.SaveAt(4, path))
+    run.fit(cb.Net(), data())
+    cb.trainer(tmp_path, use).validate(net, cb.loader(1, seed=9), ckpt_path=path, verbose=False)
     cb.fit_as_by_hand(cb.trainer(tmp_path, use), net, data(), cb.loader(1, seed=9), every=3)
 
 
@@ -91,16 +88,19 @@ def test_a_checkpoint_from_before_any_fit(tmp_path):
     cb.fit_as_by_hand(run, cb.Validated(), *loaders, ckpt_path=tmp_path / "new.ckpt")
 
 
-def test_a_checkpoint_of_other_cells_says_which(tmp_path):
-    run = cb.trainer(tmp_path, cb.callback(name="rule"))
+def saved(folder):
+    """A checkpoint of a fit, and its callback."""
+    run = cb.trainer(folder, cb.callback(name="rule"))
     run.fit(cb.Net(), cb.loader(1))
-    run.save_checkpoint(tmp_path / "enc.ckpt")
+    run.save_checkpoint(folder / "whole.ckpt")
+    return folder / "whole.ckpt", run.callbacks[0]
+
+
+def test_a_checkpoint_of_other_cells_says_which(tmp_path):
+    path, net = saved(tmp_path)[0], cb.Net()
     use = cb.callback(name="rule", cells={"dec": CellSpec("fc", "lif")})
-    net = cb.Net()
     with pytest.raises(ValueError, match=r"Missing from it: \['dec'\]; not known here: \['enc'\]"):
-        cb.trainer(tmp_path, use, max_epochs=2).fit(
-            net, cb.loader(1), ckpt_path=tmp_path / "enc.ckpt"
-        )
+        cb.trainer(tmp_path, use, max_epochs=2).fit(net, cb.loader(1), ckpt_path=path)
     assert cb.clean(net)
     # the state that did not fit is forgotten
     cb.fit_as_by_hand(cb.trainer(tmp_path, use), net, cb.loader(2))
@@ -108,25 +108,19 @@ def test_a_checkpoint_of_other_cells_says_which(tmp_path):
 
 @pytest.mark.parametrize("key", ["host", "batches", "schedule"])
 def test_a_state_that_lacks_a_key_says_which(key, tmp_path):
-    run = cb.trainer(tmp_path, cb.callback())
-    run.fit(cb.Net(), cb.loader(1))
-    run.save_checkpoint(tmp_path / "whole.ckpt")
-    saved = torch.load(tmp_path / "whole.ckpt", weights_only=True)
-    del saved["callbacks"][cb.callback().state_key][key]
-    torch.save(saved, tmp_path / "part.ckpt")
-    net = cb.Net()
+    path, begun = saved(tmp_path)
+    use, net, state = cb.callback(name="rule"), cb.Net(), torch.load(path, weights_only=True)
+    del state["callbacks"][begun.state_key][key]
+    torch.save(state, path)
     with pytest.raises(RuntimeError, match=r"keys \['batches', 'host', 'schedule'\].*load_from"):
-        cb.trainer(tmp_path, cb.callback(), max_epochs=2).fit(
-            net, cb.loader(1), ckpt_path=tmp_path / "part.ckpt"
-        )
+        cb.trainer(tmp_path, use, max_epochs=2).fit(net, cb.loader(1), ckpt_path=path)
     assert cb.clean(net)
     use = cb.callback()
     with pytest.raises(RuntimeError, match=r"keys \['optimizer', 'scheduler'\]"):
-        use.load_state_dict({**run.callbacks[0].state_dict(), "schedule": {}})
-    run = cb.trainer(tmp_path, use)
+        use.load_state_dict({**begun.state_dict(), "schedule": {}})
     use.load_state_dict({"host": {}, "batches": 0, "schedule": None})
     with pytest.raises(RuntimeError, match=r"keys \['rule', 'trainer', 'updaters'\]"):
-        run.fit(cb.Net(), cb.loader(1))
+        cb.trainer(tmp_path, use).fit(cb.Net(), cb.loader(1))
 
 
 def test_a_spoilt_state_is_refused_within_a_fit_too_and_changes_nothing(tmp_path):
@@ -176,8 +170,6 @@ class Interrupted(cb.Net):
 
 
 class Again(cb.Resumable):
-    """Gives the batch that failed once more."""
-
     def state_dict(self):
         return {"done": self.done - 1}
 
@@ -190,19 +182,17 @@ def again():
 @pytest.mark.parametrize("what", [OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("at", ["before", "between", "behind"])
 def test_an_interrupted_batch_counts_for_nothing(at, what, every, tmp_path):
-    whole, rest, use = cb.Net(), cb.Net(), cb.callback(apply_every_n_batches=every)
-    cb.trainer(tmp_path, cb.callback(apply_every_n_batches=every)).fit(whole, again())
-    failed = Interrupted(at, what)
-    saver = OnExceptionCheckpoint(tmp_path)
+    make = functools.partial(cb.callback, apply_every_n_batches=every)
+    whole, rest, use, failed = cb.Net(), cb.Net(), make(), Interrupted(at, what)
+    cb.trainer(tmp_path, make()).fit(whole, again())
+    saver, path = OnExceptionCheckpoint(tmp_path), tmp_path / "on_exception.ckpt"
     with pytest.raises((what, SystemExit)):
         cb.trainer(tmp_path, use, saver, enable_checkpointing=True).fit(failed, again())
     assert cb.clean(failed)
-    path = tmp_path / "on_exception.ckpt"
     host = torch.load(path, weights_only=True)["callbacks"][use.state_key]["host"]
     kept = [value for value in host["trainer"].values() if isinstance(value, dict)]
     assert all(value.get("buffer") is None for value in kept)
-    use = cb.callback(apply_every_n_batches=every)
-    cb.trainer(tmp_path, use).fit(rest, again(), ckpt_path=path)
+    cb.trainer(tmp_path, make()).fit(rest, again(), ckpt_path=path)
     assert torch.equal(rest.fc.weight, whole.fc.weight)
 
 
@@ -242,7 +232,6 @@ def test_what_was_carried_and_pending_outlives_an_interrupted_batch(tmp_path):
     assert before == after
 
 
-# ---------------------------------------------------------------------------- the strategy
 def test_the_strategy_is_as_it_was(tmp_path):
     run = cb.trainer(tmp_path, cb.callback(), cb.callback(cb.Noting(), name="two"))
     inside = cb.Probe("on_train_batch_end", lambda run, _: sorted(vars(run.strategy)))

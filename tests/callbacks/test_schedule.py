@@ -14,8 +14,7 @@ from test_resume import Streaming
 from test_three_ways import AutomaticHead
 from torch.optim import lr_scheduler as lrs
 
-from lightning_accum import STDP, CellSpec, LocalLearningWarning, RuleTrainer
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum import STDP, LocalLearningWarning, RuleTrainer
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
 
@@ -28,22 +27,23 @@ def test_a_group_is_bounded_as_one_change(tmp_path):
     weight = net.fc.weight.detach().clone()
     rule = RuleTrainer(STDP(**cb.RULE), time_dim=0)
 
-    def bound(_, __):
-        cell, _state = rule.get_cell("enc")
-        assert cell.updater is not None
-        cell.updater.weight.fullbound("multiplicative", 1.0, 0.0)
+    def bound(*_):
+        rule.get_cell("enc")[0].updater.weight.fullbound("multiplicative", 1.0, 0.0)
 
-    cb.trainer(
-        tmp_path, cb.callback(rule, apply_every_n_batches=2), cb.Probe("on_fit_start", bound)
-    ).fit(net, data)
+    use, sets = cb.callback(rule, apply_every_n_batches=2), cb.Probe("on_fit_start", bound)
+    cb.trainer(tmp_path, use, sets).fit(net, data)
     assert cb.close(net.fc.weight.detach(), weight + (1 - weight) * pos - weight * neg)
 
 
 def test_a_smaller_last_batch_of_a_stream(tmp_path):
     rule, net = cb.Noting(), Streaming()
-    cb.trainer(tmp_path, cb.callback(rule, carry=True)).fit(net, cb.loader(3, last=1))
-    assert [window.shape[1] for window in rule.windows] == [cb.BATCH, cb.BATCH, 1]
+    net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
+    torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
+    use = cb.callback(rule, carry=True, params=("weight", "bias"))
+    cb.trainer(tmp_path, use).fit(net, cb.loader(3, last=1))
+    assert [each.shape[1] for each in rule.windows[::2]] == [cb.BATCH, cb.BATCH, 1]
     assert torch.isfinite(net.fc.weight).all()
+    assert use.host.updaters["enc"].names == ("weight", "bias")
 
 
 def test_no_sample_at_all(tmp_path):
@@ -62,36 +62,21 @@ def test_no_sample_at_all(tmp_path):
 class Called(cb.Net):
     """Calls its rule in each step; the callback applies the changes."""
 
-    def __init__(self, rule):
-        super().__init__()
-        self.rule = [rule]  # which is not a module of the model
-        self.lif = LIF(4, tc_mem=10.0)
-
     def training_step(self, batch, batch_idx):
         self.lif.reset()
         for x in batch[0].transpose(0, 1):
             self.lif(self.fc(x))
-            self.rule[0]()
+            self.trainer.callbacks[0].cell_trainer()
 
 
 @pytest.mark.parametrize("carry", [True, False])
 def test_a_rule_that_is_called_in_each_step(carry, tmp_path, caplog):
-    rule, data = RuleTrainer(STDP(**cb.RULE), carry=carry), cb.loader(3)
-    net, expected = Called(rule), cb.fit_by_hand(cb.Net(), list(data))[-1]
+    rule, data, net = RuleTrainer(STDP(**cb.RULE), carry=carry), cb.loader(3), Called()
+    net.lif, expected = LIF(4, tc_mem=10.0), cb.fit_by_hand(cb.Net(), list(data))[-1]
     with caplog.at_level(logging.INFO, "lightning_accum.callbacks"):
-        use = CellTrainerCallback(rule, {"enc": CellSpec("fc", "lif")})
-        cb.trainer(tmp_path, use).fit(net, data)
+        cb.trainer(tmp_path, cb.callback(rule)).fit(net, data)
     assert cb.close(net.fc.weight, expected) == carry
     assert ("Every window of `enc` was a single step" in caplog.text) == (not carry)
-
-
-def test_a_rule_keeps_its_own_parameters(tmp_path):
-    net = cb.Net()
-    net.fc = torch.nn.Linear(6, 4, dtype=torch.float64)
-    torch.nn.init.constant_(net.fc.weight, 0.4)  # so that neurons fire
-    use = cb.callback(params=("weight", "bias"))
-    cb.trainer(tmp_path, use).fit(net, cb.loader(2))
-    assert use.host.updaters["enc"].names == ("weight", "bias")
 
 
 def test_what_others_do_in_the_same_step_is_no_update(tmp_path):
@@ -181,30 +166,27 @@ class Cycle(lrs.LambdaLR):
         super().__init__(optimizer, lambda step: 1 / (1 + step % self.T_max))
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "interval", "options", "words"),
-    [
-        (cosine(T_max=12), "epoch", {}, r"T_max = 12`, the number of its batches.*T_max=3`, or"),
-        (cosine(T_max=6), "epoch", {}, r"T_max = 6`, the number of its updates.*T_max=6` and"),
-        (one_cycle(total_steps=12), "epoch", {}, "total_steps = 12`.*total_steps=3`"),
-        (linear(total_iters=6), "epoch", {}, "total_iters = 6`.*total_iters=3`"),
-        (cosine(T_max=3), "update", {}, r"T_max = 3`, the number of its epochs.*T_max=6`, or"),
-        (cosine(T_max=3), "epoch", {}, None),
-        (cosine(T_max=6), "update", {}, None),
-        (cosine(T_max=100), "epoch", {}, None),  # the first epochs of a longer fit
-        (cosine(T_max=24), "epoch", {}, None),
-        (cosine(T_max=12), "epoch", {"limit_train_batches": 4}, None),  # a trial
-        (cosine(T_max=12), "epoch", {"max_steps": 4}, None),
-        (cosine(T_max=12), "epoch", {"max_epochs": -1, "max_steps": 4}, None),
-        (cosine(T_max=1), "update", {"max_epochs": 1}, None),
-        (one_cycle(total_steps=6), "update", {}, None),
-        (linear(total_iters=3), "update", {}, None),  # a warm-up
-        (functools.partial(lrs.PolynomialLR, total_iters=3), "epoch", {}, None),
-        (functools.partial(lrs.StepLR, step_size=12), "epoch", {}, None),
-        (Cycle, "update", {}, None),
-        (None, "epoch", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("scheduler", "interval", "options", "words"), [
+    (cosine(T_max=12), "epoch", {}, r"T_max = 12`, the number of its batches.*T_max=3`, or"),
+    (cosine(T_max=6), "epoch", {}, r"T_max = 6`, the number of its updates.*T_max=6` and"),
+    (one_cycle(total_steps=12), "epoch", {}, "total_steps = 12`.*total_steps=3`"),
+    (linear(total_iters=6), "epoch", {}, "total_iters = 6`.*total_iters=3`"),
+    (cosine(T_max=3), "update", {}, r"T_max = 3`, the number of its epochs.*T_max=6`, or"),
+    (cosine(T_max=3), "epoch", {}, None),
+    (cosine(T_max=6), "update", {}, None),
+    (cosine(T_max=100), "epoch", {}, None),  # the first epochs of a longer fit
+    (cosine(T_max=24), "epoch", {}, None),
+    (cosine(T_max=12), "epoch", {"limit_train_batches": 4}, None),  # a trial
+    (cosine(T_max=12), "epoch", {"max_steps": 4}, None),
+    (cosine(T_max=12), "epoch", {"max_epochs": -1, "max_steps": 4}, None),
+    (cosine(T_max=1), "update", {"max_epochs": 1}, None),
+    (one_cycle(total_steps=6), "update", {}, None),
+    (linear(total_iters=3), "update", {}, None),  # a warm-up
+    (functools.partial(lrs.PolynomialLR, total_iters=3), "epoch", {}, None),
+    (functools.partial(lrs.StepLR, step_size=12), "epoch", {}, None),
+    (Cycle, "update", {}, None),
+    (None, "epoch", {}, None),
+])  # fmt: skip
 def test_a_schedule_in_the_wrong_unit_is_told(scheduler, interval, options, words, tmp_path):
     found = findings(tmp_path, scheduler, interval, **options)
     assert len(found) == (words is not None)

@@ -9,7 +9,6 @@ import torch
 from callback_helpers import RULE, Net, callback, fit_by_hand, loader, trainer
 
 from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, attach_updater
-from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._measurements import Before
 from lightning_accum.callbacks._summary import Summary
 from lightning_accum.functional.update_statistics import update_statistics
@@ -107,49 +106,42 @@ def test_two_optimizers_count_apart(said, tmp_path):
         def configure_optimizers(self):
             return [UpdateOptimizer(each.parameters()) for each in (self.fc, self.other)]
 
-    use = CellTrainerCallback(
-        STDP(**RULE),
-        cells={"enc": CellSpec("fc", "lif"), "out": CellSpec("other", "end")},
-        time_dim=0,
-    )
-    trainer(tmp_path, use, log_every_n_steps=2).fit(Two(), loader(8))
+    cells = {"enc": CellSpec("fc", "lif"), "out": CellSpec("other", "end")}
+    trainer(tmp_path, callback(cells=cells), log_every_n_steps=2).fit(Two(), loader(8))
     assert [(row[0], row[2]) for row in rows(said())] == [("enc", "8"), ("out", "4")]
 
 
-def test_advice_on_silent_neurons(said, tmp_path):
+def test_advice_on_silent_neurons_or_nothing_is_said(said, tmp_path):
     net = Net(outputs=20)
     with torch.no_grad():
         net.fc.weight[1:] = 0
     trainer(tmp_path, callback()).fit(net, loader(4))
     (*_, last) = said()
     assert last.startswith("95% of the neurons of `enc` did not fire in the 4 batches of the last")
+    for options, every in (({"summary": False}, 1), ({"log": False}, 1), ({}, 9)):
+        trainer(tmp_path, callback(**options), log_every_n_steps=every).fit(net, loader(2))
+        assert said() == []
 
 
 class Dies(Net):
     """Fires in the first of so many batches, and never again."""
 
-    def __init__(self, alive):
-        super().__init__()
-        self.alive = alive
-
     def training_step(self, batch, batch_idx):
-        alive = self.global_step < self.alive
         self.lif.reset()
-        self.lif(self.fc(batch[0].transpose(0, 1)) * alive)
+        self.lif(self.fc(batch[0].transpose(0, 1)) * (self.global_step < self.alive))
 
 
-@pytest.mark.parametrize(
-    ("alive", "batches", "epochs", "words"),
-    [
-        (1, 6, 2, "none of the last 7 of 8 windows"),
-        (2, 6, 1, "none of the last 3 of 5 windows"),
-        (5, 8, 1, None),  # a few silent steps are no matter
-        (1, 3, 1, None),
-        (8, 8, 1, None),
-    ],
-)
+@pytest.mark.parametrize(("alive", "batches", "epochs", "words"), [
+    (1, 6, 2, "none of the last 7 of 8 windows"),
+    (2, 6, 1, "none of the last 3 of 5 windows"),
+    (5, 8, 1, None),  # a few silent steps are no matter
+    (1, 3, 1, None),
+    (8, 8, 1, None),
+])  # fmt: skip
 def test_neurons_that_fall_silent(alive, batches, epochs, words, said, tmp_path):
-    trainer(tmp_path, callback(), max_epochs=epochs).fit(Dies(alive), loader(batches))
+    net = Dies()
+    net.alive = alive
+    trainer(tmp_path, callback(), max_epochs=epochs).fit(net, loader(batches))
     lines = said()
     assert rows(lines)[0][-1] == ("100%" if epochs == 2 else "0%")  # in the last epoch
     found = [line for line in lines if line.startswith("The neurons of `enc` fired at first, and")]
@@ -157,15 +149,12 @@ def test_neurons_that_fall_silent(alive, batches, epochs, words, said, tmp_path)
     assert all(words in line for line in found)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rate", "told"),
-    [
-        (torch.bfloat16, 1e-4, True),
-        (torch.bfloat16, 0.2, False),
-        (torch.float32, 1e-4, False),
-        (torch.float32, 2e-9, True),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "rate", "told"), [
+    (torch.bfloat16, 1e-4, True),
+    (torch.bfloat16, 0.2, False),
+    (torch.float32, 1e-4, False),
+    (torch.float32, 2e-9, True),
+])  # fmt: skip
 def test_most_of_a_change_lost_in_rounding(dtype, rate, told, said, tmp_path):
     class Narrow(Net):
         def __init__(self):
@@ -215,14 +204,11 @@ def test_a_side_that_never_acts(theta_pos, lr_pre, told, said, tmp_path):
     assert all("only depressed `enc.weight`" in line for line in found)
 
 
-@pytest.mark.parametrize(
-    ("lr", "side", "mend"),
-    [
-        # depression with the sign of other libraries
-        (1.0, "upper", "write `lr_pre=-1` if it should depress (other libraries subtract"),
-        (-1.0, "lower", "weaken depression"),
-    ],
-)
+@pytest.mark.parametrize(("lr", "side", "mend"), [
+    # depression with the sign of other libraries
+    (1.0, "upper", "write `lr_pre=-1` if it should depress (other libraries subtract"),
+    (-1.0, "lower", "weaken depression"),
+])  # fmt: skip
 def test_advice_on_limits(lr, side, mend, said, tmp_path):
     net = Net()
     attach_updater(net.fc, "weight").register_constraint(Clamp(0.0, 0.5))
@@ -244,14 +230,6 @@ def test_advice_on_large_updates(said, tmp_path):
     percent = int(line.removeprefix("An update changes `enc.weight` by ").split("%")[0])
     assert percent == pytest.approx(100 * ratio, rel=0.06)
     assert line.endswith("on average: lower `lr_post` and `lr_pre`.")
-
-
-@pytest.mark.parametrize(
-    ("options", "every"), [({"summary": False}, 1), ({"log": False}, 1), ({}, 9)]
-)
-def test_nothing_is_said(options, every, said, tmp_path):
-    trainer(tmp_path, callback(**options), log_every_n_steps=every).fit(Net(), loader(2))
-    assert said() == []
 
 
 def test_a_bias_that_begins_near_zero_gets_no_advice(said, tmp_path):

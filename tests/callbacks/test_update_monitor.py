@@ -8,7 +8,7 @@ from contextlib import suppress
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Net, Probe, callback, loader, scalars, trainer
+from callback_helpers import Net, Probe, callback, in_order, loader, scalars, trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 from sklearn.datasets import load_digits
@@ -118,14 +118,12 @@ def fit(model, path, *callbacks, batches=8, **options):
 
 
 def tag_of(name, statistic):
-    biases = name.endswith((".bias", ".biases", ".idle", "scale"))
-    return (
-        f"updates/{name}/{statistic}" if biases or statistic != "ratio" else f"change_ratio/{name}"
-    )
+    if statistic == "ratio" and not name.endswith((".bias", ".biases", ".idle", "scale")):
+        return f"change_ratio/{name}"
+    return f"updates/{name}/{statistic}"
 
 
 def assert_logged(found, expected):
-    """Compares with statistics by name and step; there is nothing else."""
     tags = {
         tag_of(name, statistic): {step: values[statistic] for step, values in steps.items()}
         for name, steps in expected.items()
@@ -221,8 +219,6 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_
 
 
 class Images(pl.LightningModule):
-    """A small CNN that learns digits."""
-
     def __init__(self, optimizer, lr, first=1):
         super().__init__()
         torch.manual_seed(0)
@@ -232,9 +228,8 @@ class Images(pl.LightningModule):
 
     def training_step(self, batch, batch_idx):
         x = torch.relu(self.b(torch.relu(self.a(batch[0]))))
-        loss = nn.functional.cross_entropy(
-            self.head(nn.functional.max_pool2d(x, 2).flatten(1)), batch[1]
-        )
+        y = self.head(nn.functional.max_pool2d(x, 2).flatten(1))
+        loss = nn.functional.cross_entropy(y, batch[1])
         self.losses.append(loss.detach())
         return loss
 
@@ -242,17 +237,14 @@ class Images(pl.LightningModule):
         return self.optimizer(self.parameters(), lr=self.lr)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "lr", "verdict", "advice"),
-    [
-        (Adam, 1e-5, "too small", "Raise"),
-        (Adam, 1e-3, "usual", "The weights moved within the usual range. A larger"),
-        (Adam, 1e-1, "too large", "Lower"),
-        (SGD, 1e-3, "too small", "Raise"),
-        (Adam, 2e-2, "large at times", "If the loss jumps"),
-        (SGD, 1e-1, "usual", "The weights moved"),
-    ],
-)
+@pytest.mark.parametrize(("optimizer", "lr", "verdict", "advice"), [
+    (Adam, 1e-5, "too small", "Raise"),
+    (Adam, 1e-3, "usual", "The weights moved within the usual range. A larger"),
+    (Adam, 1e-1, "too large", "Lower"),
+    (SGD, 1e-3, "too small", "Raise"),
+    (Adam, 2e-2, "large at times", "If the loss jumps"),
+    (SGD, 1e-1, "usual", "The weights moved"),
+])  # fmt: skip
 def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, tables):
     """Also with Lightning's own number of steps between two logging steps."""
     x, y = map(torch.as_tensor, load_digits(return_X_y=True))
@@ -264,16 +256,20 @@ def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, tables)
     assert [row.split("  ")[-1] for row in rows] == [verdict] * 3
     assert last.startswith(advice)
     loss = torch.stack(model.losses[-20:]).mean()
-    assert (loss < 1) == (verdict in ("usual", "large at times")) or (
-        verdict == "too large" and loss > 0.5
-    )
+    learns = verdict in ("usual", "large at times")
+    assert (loss < 1) == learns or (verdict == "too large" and loss > 0.5)
 
 
-@pytest.mark.parametrize(("first", "verdict"), [(0.0, "usual"), (math.nan, "too large")])
-def test_weights_may_begin_at_zero_but_not_be_nan(first, verdict, tables):
+@pytest.mark.parametrize(("first", "lr", "verdict"), [
+    (0.0, 1e-3, "usual"),
+    (math.nan, 1e-3, "too large"),
+    (1.0, 0.0, "unchanged"),
+])  # fmt: skip
+def test_weights_may_begin_at_zero_but_not_be_nan_or_stay(first, lr, verdict, tables):
     data = [(torch.rand(8, 1, 8, 8), torch.arange(8))] * 30
-    trainer(None, UpdateMonitor()).fit(Images(Adam, 1e-3, first), DataLoader(data, batch_size=None))
-    ((*_, row, _),) = tables()
+    trainer(None, UpdateMonitor()).fit(Images(Adam, lr, first), DataLoader(data, batch_size=None))
+    ((*_, row, last),) = tables()
+    assert ("which did not change" in last) == (lr == 0)
     assert row.startswith("head")
     assert row.endswith(verdict)
 
@@ -293,52 +289,43 @@ def test_changes_that_became_gradients_are_measured_in_any_order(last, tmp_path)
             return SGD(self.parameters(), lr=0.5)
 
     learner, monitor = callback(summary=False), UpdateMonitor(summary=False)
-    run = trainer(tmp_path, *([learner, monitor] if last else [monitor, learner]))
+    run = trainer(tmp_path, *in_order(last, learner, monitor))
     model = Exporting()
     model.automatic_optimization = False
     run.fit(model, loader(4))
     assert float(run.callback_metrics["change_ratio/fc"]) == pytest.approx(model.ratio) != 0
 
 
-@pytest.mark.parametrize(
-    ("patterns", "names"),
-    [
-        (["*.weight"], {"enc.weight", "dec.weight"}),
-        ("enc.*", {"enc.weight", "enc.bias"}),
-        (["enc.bias", "dec.[bi]*"], {"enc.bias", "dec.bias", "dec.idle"}),
-    ],
-)
+@pytest.mark.parametrize(("patterns", "names"), [
+    (["*.weight"], {"enc.weight", "dec.weight"}),
+    ("enc.*", {"enc.weight", "enc.bias"}),
+    (["enc.bias", "dec.[bi]*"], {"enc.bias", "dec.bias", "dec.idle"}),
+])  # fmt: skip
 def test_patterns(patterns, names, tmp_path):
     found = fit(Model(), tmp_path, UpdateMonitor("parameter", patterns), log_every_n_steps=8)
     assert {tag.split("/")[1] for tag in found} == names
 
 
-def test_a_pattern_without_a_parameter_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"which has \['enc\.weight'.* Found `'encoder\.\*'`"):
-        fit(Model(), tmp_path, UpdateMonitor("parameter", ["enc.*", "encoder.*"]))
+@pytest.mark.parametrize(("options", "words"), [
+    ({"by": "layer"}, r"one of \('parameter', 'module'\)\. Found `by = 'layer'`"),
+    ({"params": ["enc.*", "encoder.*"]}, r"which has \['enc\.weight'.* Found `'encoder\.\*'`"),
+])  # fmt: skip
+def test_a_group_or_a_pattern_that_cannot_be(options, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        fit(Model(), tmp_path, UpdateMonitor(**options))
 
 
-def test_by_is_one_of_two():
-    with pytest.raises(
-        ValueError, match=r"one of \('parameter', 'module'\)\. Found `by = 'layer'`"
-    ):
-        UpdateMonitor(by="layer")
-
-
-@pytest.mark.parametrize(
-    ("every", "offset", "log_every", "at"),
-    [
-        ((1, 1), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
-        ((1, 2), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
-        # They do not step in the batches that are logged: their last step before is meant.
-        ((1, 2), (0, 1), 4, ({4: 4, 8: 8}, {4: 3, 8: 7})),
-        ((1, 2), (0, 1), 2, ({n: n for n in (2, 4, 6, 8)}, {2: 1, 4: 3, 6: 5, 8: 7})),
-        ((1, 5), (0, 2), 4, ({4: 4, 8: 8}, {4: 2, 8: 7})),
-        ((1, 3), (0, 1), 4, ({4: 4, 8: 8}, {4: 4, 8: 7})),
-        ((2, 3), (1, 0), 8, ({8: 7}, {8: 6})),
-        ((1, 100), (0, 0), 4, ({4: 4, 8: 8}, {})),  # one that never steps has no values
-    ],
-)
+@pytest.mark.parametrize(("every", "offset", "log_every", "at"), [
+    ((1, 1), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
+    ((1, 2), (0, 0), 4, ({4: 4, 8: 8}, {4: 4, 8: 8})),
+    # They do not step in the batches that are logged: their last step before is meant.
+    ((1, 2), (0, 1), 4, ({4: 4, 8: 8}, {4: 3, 8: 7})),
+    ((1, 2), (0, 1), 2, ({n: n for n in (2, 4, 6, 8)}, {2: 1, 4: 3, 6: 5, 8: 7})),
+    ((1, 5), (0, 2), 4, ({4: 4, 8: 8}, {4: 2, 8: 7})),
+    ((1, 3), (0, 1), 4, ({4: 4, 8: 8}, {4: 4, 8: 7})),
+    ((2, 3), (1, 0), 8, ({8: 7}, {8: 6})),
+    ((1, 100), (0, 0), 4, ({4: 4, 8: 8}, {})),  # one that never steps has no values
+])  # fmt: skip
 def test_several_optimizers(every, offset, log_every, at, tmp_path):
     model = Two(every, offset)
     found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=log_every)
@@ -358,50 +345,37 @@ def test_after_irregular_pauses_there_are_no_values_rather_than_old_ones(tmp_pat
 
     model = Model(sgd, twice_in_a_row, manual=True)
     assert fit(model, tmp_path, UpdateMonitor(), log_every_n_steps=4) == {}
+    assert fit(Model(), tmp_path / "never", UpdateMonitor(), log_every_n_steps=0) == {}
 
 
-def test_of_several_steps_in_a_batch_the_last_counts(tmp_path):
-    def twice(module, x, batch_idx):
-        optimizer = module.optimizers()
-        for factor in (1.0, 3.0):
-            optimizer.zero_grad()
-            module.manual_backward(factor * module.dec.weight.sum())
-            optimizer.step()
-
-    model = Model(sgd, twice, manual=True)
-    found = fit(model, tmp_path, UpdateMonitor("parameter"), log_every_n_steps=4)
-    assert found["updates/dec.weight/update_norm"] == pytest.approx(
-        {3: 1.5 * 10**0.5, 7: 1.5 * 10**0.5}
-    )
-
-
-@pytest.mark.parametrize("in_step", [True, False])
-def test_only_what_the_optimizer_does_is_counted(in_step, tmp_path):
+class Scaled(Model):
     """Weights are scaled before, in and after the step; the optimizer adds 0.5 to each."""
 
-    class Scaled(Model):
-        def on_train_batch_start(self, batch, batch_idx):
-            self.enc.weight.data.mul_(2)
+    in_step = False
 
-        def training_step(self, x, batch_idx):
-            if in_step:  # in the optimizer's closure, as SwAV normalizes its prototypes
-                with torch.no_grad():
-                    self.enc.weight.copy_(self.enc.weight * 0.25)
-            return -self.enc.weight.sum()
+    def on_train_batch_start(self, batch, batch_idx):
+        self.enc.weight.data.mul_(2)
 
-        def on_train_batch_end(self, *_):
-            self.enc.weight.data.mul_(2)
+    def training_step(self, x, batch_idx):
+        if self.in_step:  # in the optimizer's closure, as SwAV normalizes its prototypes
+            with torch.no_grad():
+                self.enc.weight.copy_(self.enc.weight * 0.25)
+        return -self.enc.weight.sum()
 
-    found = fit(Scaled(sgd), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=1)
-    assert found["updates/enc.weight/update_norm"] == pytest.approx(
-        dict.fromkeys(range(8), 0.5 * 15**0.5)
-    )
+    def on_train_batch_end(self, *_):
+        self.enc.weight.data.mul_(2)
+
+
+class ScaledInStep(Scaled):
+    in_step = True
 
 
 class Perturbing(SGD):
     """Looks at gradients in two places, as sharpness-aware minimization does."""
 
-    away = 0.0
+    def __init__(self, params, away, **options):
+        super().__init__(params, **options)
+        self.away = away
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -416,26 +390,38 @@ class Perturbing(SGD):
         return loss
 
 
-@pytest.mark.parametrize(
-    ("away", "writes"),
-    [
-        (7.0, False),  # it moves weights before the first call: the copy is older than that
-        (0.0, True),  # weights are written to in both calls: of those, the first alone is left out
-    ],
-)
-def test_an_optimizer_that_moves_weights_for_a_while(away, writes, tmp_path, monkeypatch):
-    def step(module, x, batch_idx):
-        if writes:
-            with torch.no_grad():
-                module.enc.weight.copy_(module.enc.weight * 1.0)
-        return module.loss(x)
+def twice(module, x, batch_idx):
+    optimizer = module.optimizers()
+    for factor in (0.5, 1.0):
+        optimizer.zero_grad()
+        module.manual_backward(-factor * module.enc.weight.sum())
+        optimizer.step()
 
-    model = Model(lambda params: Perturbing(params, lr=0.5), step)
-    monkeypatch.setattr(Perturbing, "away", away)
-    found = fit(model, tmp_path, UpdateMonitor("parameter", "enc.weight"), batches=2)
-    assert found["updates/enc.weight/update_norm"] == pytest.approx(
-        dict.fromkeys(range(2), 15**0.5)
-    )
+
+def writes(module, x, batch_idx):
+    with torch.no_grad():
+        module.enc.weight.copy_(module.enc.weight * 1.0)
+    return module.loss(x)
+
+
+def perturbed(away, step=None):
+    """It moves weights before the first call: the copy is older than that."""
+    return lambda: Model(lambda params: Perturbing(params, away, lr=0.5), step)
+
+
+@pytest.mark.parametrize(("make", "norm"), [
+    (lambda: Model(sgd, twice, manual=True), 0.5),  # of several steps in a batch the last counts
+    (lambda: Scaled(sgd), 0.5),
+    (lambda: ScaledInStep(sgd), 0.5),
+    (perturbed(7.0), 1.0),
+    # weights are written to in both calls: of those, the first alone is left out
+    (perturbed(0.0, writes), 1.0),
+])  # fmt: skip
+def test_only_what_the_optimizer_does_is_counted(make, norm, tmp_path):
+    monitor = UpdateMonitor("parameter", "enc.weight")
+    found = fit(make(), tmp_path, monitor, batches=2, log_every_n_steps=1)
+    expected = dict.fromkeys(range(2), norm * 15**0.5)
+    assert found["updates/enc.weight/update_norm"] == pytest.approx(expected)
 
 
 # Torch 2.8 warns of what its own LBFGS does.
@@ -454,14 +440,9 @@ def test_a_step_that_the_gradient_scaler_skips_has_no_values(tmp_path):
         return module.loss(x.float()) * (float("inf") if batch_idx in (0, 1, 4) else 1.0)
 
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    found = fit(
-        Model(step=step).float(),
-        tmp_path,
-        UpdateMonitor("parameter", ["enc.weight"]),
-        log_every_n_steps=1,
-        plugins=[MixedPrecision("16-mixed", "cpu", scaler)],
-        batches=4,
-    )
+    plugins = [MixedPrecision("16-mixed", "cpu", scaler)]
+    monitor = UpdateMonitor("parameter", ["enc.weight"])
+    found = fit(Model(step=step).float(), tmp_path, monitor, plugins=plugins, batches=4)
     assert found.pop("scale") == {0: 8.0, 1: 4.0, 2: 2.0, 3: 2.0}
     assert set(found) == {tag_of("enc.weight", name) for name in STATISTICS}
     for tag, values in found.items():
@@ -482,12 +463,8 @@ def test_nonfinite_updates_are_counted(tmp_path):
 def test_beside_a_cell_trainer(first, tmp_path, tables):
     """It sees the optimizer that the other adds, from either side; no rule is in its table."""
     ours, monitor = callback(summary=False), UpdateMonitor("parameter")
-    run = trainer(
-        tmp_path,
-        *((monitor, ours) if first else (ours, monitor)),
-        logger=TensorBoardLogger(tmp_path, name=""),
-        log_every_n_steps=2,
-    )
+    order, board = in_order(first, monitor, ours), TensorBoardLogger(tmp_path, name="")
+    run = trainer(tmp_path, *order, logger=board, log_every_n_steps=2)
     run.fit(Net(), loader(8))
     found = scalars(run)
     for statistic in STATISTICS:
@@ -505,12 +482,8 @@ def test_a_step_at_the_end_of_a_stopped_epoch(first, tmp_path):
     def stop(run, _):
         run.should_stop = run.fit_loop.epoch_loop.batch_idx == 5
 
-    run = trainer(
-        tmp_path,
-        Probe("on_train_batch_start", stop),
-        *((monitor, ours) if first else (ours, monitor)),
-        max_epochs=3,
-    )
+    stops, order = Probe("on_train_batch_start", stop), in_order(first, monitor, ours)
+    run = trainer(tmp_path, stops, *order, max_epochs=3)
     run.fit(Net(), loader(8))
     assert run.fit_loop.epoch_loop.batch_idx == 5
 
@@ -528,47 +501,26 @@ def test_only_logging_steps_and_steps_1_2_4_8_copy_weights(tmp_path):
     assert alive == [1, 1, 0, 1, 0, 0, 0, 1]
 
 
-def test_without_logging_steps_nothing_is_measured(tmp_path):
-    assert fit(Model(), tmp_path, UpdateMonitor("parameter"), log_every_n_steps=0) == {}
-
-
-def test_ratios_stand_in_the_progress_bar_where_they_are_wanted(tmp_path):
-    seen = []
-    for wanted in (True, False):
-        probe = Probe("on_train_end", lambda run, _: set(run.progress_bar_metrics))
-        fit(Model(), tmp_path, UpdateMonitor("module", prog_bar=wanted), probe)
-        seen += probe.found
-    assert seen == [{"change_ratio/enc", "change_ratio/dec"}, set()]
-
-
 @pytest.mark.parametrize("prog_bar", [True, False])
 def test_values_stay_out_of_what_other_callbacks_read(prog_bar, tmp_path):
-    found, runs = {}, []
+    """Ratios stand in the progress bar where they are wanted."""
+    found, runs, ratios = {}, [], {"change_ratio/enc", "change_ratio/dec"} if prog_bar else set()
+
+    def look(run, _):
+        assert set(run.progress_bar_metrics) == ratios
+        runs.append(set(run.callback_metrics))
+
     for inside in (True, False):
         monitor = UpdateMonitor(prog_bar=prog_bar, callback_metrics=inside)
-        probe = Probe("on_train_end", lambda run, _: runs.append(set(run.callback_metrics)))
+        probe = Probe("on_train_end", look)
         found[inside] = fit(Model(), tmp_path / str(inside), monitor, probe, log_every_n_steps=4)
     assert found[True] == found[False]
-    assert runs[0] == set(found[True])
-    assert runs[1] == ({"change_ratio/enc", "change_ratio/dec"} if prog_bar else set())
+    assert runs == [set(found[True]), ratios]
 
 
 # ---------------------------------------------------------------------------- survival
 def hooks():
-    """Those of all optimizers."""
     return len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
-
-
-def test_a_monitor_that_is_dropped_in_a_fit_leaves_no_hook(tmp_path):
-    before = hooks()
-    run = trainer(tmp_path)
-    run.strategy.connect(Model())
-    monitor = UpdateMonitor("parameter")
-    monitor.on_train_start(run, Model())
-    assert hooks() == before + 2
-    del monitor
-    gc.collect()
-    assert hooks() == before
 
 
 def test_optimizers_that_are_set_up_anew_are_measured(tmp_path):
@@ -617,12 +569,16 @@ def test_a_step_that_raised_is_forgotten(tmp_path, tables):
 
 
 def test_hooks_are_there_in_a_fit_alone_and_the_model_is_let_go(tmp_path):
-    before, monitor = hooks(), UpdateMonitor("parameter")
+    before, monitor, run = hooks(), UpdateMonitor("parameter"), trainer(tmp_path)
     for _ in range(3):
         probe = Probe("on_train_batch_start", lambda *_: hooks() - before)
         fit(Model(), tmp_path, monitor, probe, batches=1)
         assert probe.found == [2]
         assert hooks() == before
-    del probe  # Lightning gives it methods of the model
+    run.strategy.connect(Model())
+    monitor.on_train_start(run, Model())
+    assert hooks() == before + 2
+    del probe, monitor, run  # Lightning gives it methods of the model
     gc.collect()
+    assert hooks() == before  # one that is dropped in a fit leaves none
     assert not any(type(thing) is Model for thing in gc.get_objects())

@@ -55,8 +55,6 @@ def image(folder, names):
 
 
 class Kept(Net):
-    """Keeps the spikes of each batch, as the picture of them shows."""
-
     def __init__(self):
         super().__init__()
         self.spikes = []

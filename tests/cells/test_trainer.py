@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from monitors import COPIES, OUT, hooks
 from rasters import layer, learned, raster, show
 from torch import nn
 from turns import turns
-from watching import COPIES, OUT, hooks
 
 import lightning_accum as la
 from lightning_accum.callbacks import FabricCellTrainer
@@ -170,10 +170,9 @@ def test_traces_never_narrow():
 
 
 def test_one_process_alone_may_reduce_its_batch_in_any_way():
+    rule = la.RuleTrainer(la.Hebb(0.1), batch_reduction="amax")
+    host = CellHost(rule, {"c": la.CellSpec("0", "1")})
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    host = CellHost(
-        la.RuleTrainer(la.Hebb(0.1), batch_reduction="amax"), {"c": la.CellSpec("0", "1")}
-    )
     host.bind(net)
     host.release()
 
@@ -221,10 +220,7 @@ def test_a_spec_finds_a_cell_by_paths():
     assert cell == la.Cell(model["enc"][0], model["enc"][1])
     assert la.CellSpec("enc.0", "enc.1", "weight").find(model) == cell
     for spec, message in (
-        (
-            la.CellSpec("enc.fc", "enc.1"),
-            r"`connection`.*'enc\.1'\]\. Found `connection = 'enc\.fc'`",
-        ),
+        (la.CellSpec("enc.fc", "enc.1"), r"`connection`.*'enc\.1'\]\. Found .* 'enc\.fc'`"),
         (la.CellSpec("enc.0", "lif"), r"`neuron`.*Found `neuron = 'lif'`"),
         (la.CellSpec("enc.0", "enc.1", ("bias",)), r"`enc\.0`.*\['weight'\]\. Found `bias`"),
     ):
@@ -345,12 +341,10 @@ def test_compiled_modules_are_recorded_as_others_are(story):
         net, rule = nn.Sequential(nn.Linear(2, 1), nn.ReLU()), la.RuleTrainer(la.Hebb(0.1))
         run = torch.compile(net, backend="eager") if compiles else net
         do = {
-            "call": lambda run=run: run(torch.ones(1, 2)),
-            "eval": rule.eval,
-            "train": rule.train,
+            "call": lambda run=run: run(torch.ones(1, 2)), "eval": rule.eval, "train": rule.train,
             "delete": lambda rule=rule: rule.del_cell("a"),
             "register": lambda rule=rule, net=net: rule.register_cell("a", la.Cell(*net)),
-        }
+        }  # fmt: skip
         lengths.append([])
         for word in story.split():
             do[word]()

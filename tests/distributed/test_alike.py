@@ -6,6 +6,7 @@ import warnings
 import lightning.pytorch as pl
 import pytest
 import torch
+from callback_helpers import Local
 from run_ranks import run_ranks, share, trainer
 from torch import nn
 from torch.utils.data import DataLoader
@@ -17,12 +18,12 @@ from lightning_accum.nn import LIF
 RANKS, UNEVEN = [2], ("with", "without")
 
 
-class Model(pl.LightningModule):
+class Model(Local):
     """Calls its layers, unless it rests."""
 
     def __init__(self, rests=False):
         super().__init__()
-        self.automatic_optimization, self.rests = False, rests
+        self.rests = rests
         self.one, self.two, self.relu = nn.Linear(3, 2), nn.Linear(3, 4), nn.ReLU()
         self.other = nn.ReLU()
 
@@ -30,9 +31,6 @@ class Model(pl.LightningModule):
         if not self.rests:
             self.relu(self.one(x))
             self.other(self.two(x))
-
-    def configure_optimizers(self):
-        return None
 
 
 def learners(name, rank):
@@ -125,15 +123,12 @@ def test_processes_that_are_alike_are_told_nothing(found):
     assert [each["alike"] for each in found[2]] == [{"raised": "", "warned": []}] * 2
 
 
-@pytest.mark.parametrize(
-    ("case", "what", "first", "second"),
-    [
-        ("cells", "cells", "'weight': [2, 3]", "'weight': [4, 3]"),
-        ("rate", "cells", "'lr': 0.01", "'lr': 0.02"),
-        ("one learner", "callbacks", "'CellTrainerCallback[learner]'", "{}"),
-        ("every", "settings of updates", "'apply_every_n_batches': 1", "_n_batches': 2"),
-    ],
-)
+@pytest.mark.parametrize(("case", "what", "first", "second"), [
+    ("cells", "cells", "'weight': [2, 3]", "'weight': [4, 3]"),
+    ("rate", "cells", "'lr': 0.01", "'lr': 0.02"),
+    ("one learner", "callbacks", "'CellTrainerCallback[learner]'", "{}"),
+    ("every", "settings of updates", "'apply_every_n_batches': 1", "_n_batches': 2"),
+])  # fmt: skip
 def test_other_cells_or_settings_raise_in_every_process(found, case, what, first, second):
     for each in found[2]:
         said = each[case]["raised"]

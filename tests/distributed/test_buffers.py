@@ -40,12 +40,9 @@ def fit(rank, ranks, steps, names, wrapped):
     run = trainer(ranks, learns, AverageBuffers(names), epochs=1)
     run.fit(model, DataLoader(mine, batch_size=None))
     return {
-        "theta": model.lif.theta,
-        "seen": model.seen,
-        "weight": model.fc.weight.detach(),
-        "expected": model.baseline.mean,
-        "errors": torch.stack(model.errors),
-    }
+        "theta": model.lif.theta, "seen": model.seen, "weight": model.fc.weight.detach(),
+        "expected": model.baseline.mean, "errors": torch.stack(model.errors),
+    }  # fmt: skip
 
 
 RUNS = {

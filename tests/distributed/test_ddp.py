@@ -1,6 +1,7 @@
 """Several processes with a share of each batch learn what one learns with the whole."""
 
 import lightning.pytorch as pl
+import own_rules
 import pytest
 import torch
 from run_ranks import as_one, share, trainer
@@ -20,23 +21,20 @@ PAIR = {"lr_post": 0.3, "lr_pre": -0.2}
 # rounded otherwise becomes another spike some hundred steps later.
 OWN_WAYS = ("BCM", "Covariance", "200 steps")
 RULES = {
-    "STDP": la.STDP(**PAIR),
-    "STDP, nearest": la.STDP(**PAIR, trace_mode="nearest"),
-    "TripletSTDP": la.TripletSTDP(0.3, 0.2, -0.2, -0.1),
-    "MSTDP": la.MSTDP(**PAIR),
+    "STDP": la.STDP(**PAIR), "STDP, nearest": la.STDP(**PAIR, trace_mode="nearest"),
+    "TripletSTDP": la.TripletSTDP(0.3, 0.2, -0.2, -0.1), "MSTDP": la.MSTDP(**PAIR),
     "MSTDPET": la.MSTDPET(**PAIR),
     "MSTDPET, released": la.MSTDPET(**PAIR, reward=la.Neuromodulator(9.0, 0.5)),
     "KernelSTDP": la.KernelSTDP(GaussianKernel(0.2, 5.0, 0.1)),
-    "DelayAdjustedSTDP": la.DelayAdjustedSTDP(0.3, -0.2),
-    "Homeostasis": la.Homeostasis(0.1, 200.0),
-    "Hebb": la.Hebb(0.05),
-    "AntiHebb": la.AntiHebb(0.05),
-    "Covariance": la.Covariance(0.05),
-    "Oja": la.Oja(0.05),
-    "Sanger": la.Sanger(0.05),
-    "BCM": la.BCM(0.05),
-    "WTAHebb": la.WTAHebb(0.05),
-    "SoftHebb": la.SoftHebb(0.05),
+    "DelayAdjustedSTDP": la.DelayAdjustedSTDP(0.3, -0.2), "Homeostasis": la.Homeostasis(0.1, 200.0),
+    "Hebb": la.Hebb(0.05), "AntiHebb": la.AntiHebb(0.05), "Covariance": la.Covariance(0.05),
+    "Oja": la.Oja(0.05), "Sanger": la.Sanger(0.05), "BCM": la.BCM(0.05),
+    "WTAHebb": la.WTAHebb(0.05), "SoftHebb": la.SoftHebb(0.05),
+}  # fmt: skip
+OWN = {  # as somebody else would write them
+    name: own(**{field: vars(rule)[field] for field in own.__dataclass_fields__})
+    for name, rule in RULES.items()
+    if (own := getattr(own_rules, type(rule).__name__, None))
 }
 WITHOUT_BIAS = ("DelayAdjustedSTDP", "Sanger")
 BIASED = {"params": ["weight", "bias"]}
@@ -103,7 +101,7 @@ def fit(rule, kind, rank, ranks, every=1, epochs=2, **options):
         nn.init.zeros_(model.fc.weight)
         if "sparse" in kind:
             model.fc.replace(torch.ones(len(model.fc.weight), dtype=torch.bool))
-    rewarded = isinstance(rule, (la.MSTDP, la.MSTDPET))
+    rewarded = "MSTDP" in type(rule).__name__
     learns = CellTrainerCallback(
         rule,
         cells={"enc": la.CellSpec("fc", "lif")},
@@ -123,6 +121,9 @@ def runs():
         for reduce in ("mean", "sum"):
             params = {} if name in WITHOUT_BIAS else BIASED
             yield f"{name}, {reduce}", rule, "local", 1, 2, {"batch_reduction": reduce, **params}
+    for name, rule in OWN.items():
+        params = {} if name in WITHOUT_BIAS else BIASED
+        yield f"own {name}", rule, "local", 1, 2, {"batch_reduction": "mean", **params}
     stdp, total = RULES["STDP"], {"batch_reduction": "sum"}
     for kind in ("hybrid", "stepped"):
         yield kind, stdp, kind, 1, 2, {}
@@ -149,12 +150,18 @@ def main(rank, ranks, folder):
     return found
 
 
-NAMES = [name for name, *_ in runs()]
+NAMES = [name for name, *_ in runs() if not name.startswith("own ")]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_one_process_with_the_whole_batch(found, name):
     as_one(found, lambda saved: saved[name], atol=torch.inf if name.startswith(OWN_WAYS) else 1e-11)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_rule_of_ones_own_gives_the_same_bits(found, name):
+    for mine in found[max(RANKS)]:
+        assert all(map(torch.equal, mine[f"own {name}"], mine[f"{name}, mean"]))
 
 
 def test_every_rule_has_learned(found):

@@ -3,7 +3,7 @@
 import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import Resumable, SaveAt
+from callback_helpers import Local, Resumable, SaveAt
 from run_ranks import as_one, resuming, share, trainer
 from test_ddp import pieces
 from torch import nn
@@ -31,13 +31,12 @@ def labelled(rank, ranks):
     return [(spikes, (10 * reward.abs()).long() % CLASSES) for spikes, reward in batches]
 
 
-class Model(pl.LightningModule):
+class Model(Local):
     """Adaptive recurrent neurons and a leaky readout; the potentials pass from batch to batch."""
 
     def __init__(self, reset):
         super().__init__()
         torch.manual_seed(0)
-        self.automatic_optimization = False
         self.reset = reset
         self.fc = nn.Linear(INPUTS, NEURONS)
         self.lif = SurrogateLIF(NEURONS, 8.0, beta=0.3, recurrent=True, time_dim=0)
@@ -53,9 +52,6 @@ class Model(pl.LightningModule):
             self.leak.reset()
         y = self.leak(self.readout(self.lif(self.fc(spikes))))
         return {"error": y.softmax(-1) - F.one_hot(labels, CLASSES)}
-
-    def configure_optimizers(self):
-        return None
 
 
 def fit(feedback, rank, ranks, reset, save=None, resume=None):
@@ -76,9 +72,7 @@ def fit(feedback, rank, ranks, reset, save=None, resume=None):
             },
             **how,
         ),
-        CellTrainerCallback(
-            la.DeltaRule(0.05), cells={"output": la.CellSpec("readout", "leak")}, **how
-        ),
+        CellTrainerCallback(la.DeltaRule(0.05), {"output": la.CellSpec("readout", "leak")}, **how),
     ]
     run = trainer(ranks, *learners, *([] if save is None else [SaveAt(STOP, save, stop=False)]))
     data = Resumable(labelled(rank, ranks), batch_size=None)  # goes on where it stopped
@@ -97,9 +91,8 @@ class Deep(pl.LightningModule):
         torch.manual_seed(0)
         self.fcs = nn.ModuleList([nn.Linear(INPUTS, NEURONS), nn.Linear(NEURONS, NEURONS)])
         self.fcs.requires_grad_(False)
-        self.lifs = nn.ModuleList(
-            [SurrogateLIF(NEURONS, 8.0, gradient="step", time_dim=0) for _ in self.fcs]
-        )
+        lifs = [SurrogateLIF(NEURONS, 8.0, gradient="step", time_dim=0) for _ in self.fcs]
+        self.lifs = nn.ModuleList(lifs)
         self.head = nn.Linear(NEURONS, CLASSES)
         self.double()
         for fc in self.fcs:
@@ -142,6 +135,7 @@ def main(rank, ranks, folder):
     return found
 
 
+FIRST = "fcs.0.weight", "fcs.0.bias"
 LEARNED = ("fc.weight", "fc.bias", "lif.recurrent.weight", "readout.weight")
 
 
@@ -153,10 +147,7 @@ def test_two_processes_learn_what_one_does(found, feedback):
 
 
 def test_ottt_follows_the_gradient_of_the_mean_over_all_samples(found):
-    keys, before = (
-        ("fcs.0.weight", "fcs.0.bias", "fcs.1.weight", "head.weight"),
-        Deep().state_dict(),
-    )
+    keys, before = (*FIRST, "fcs.1.weight", "head.weight"), Deep().state_dict()
     alone = as_one(found, lambda saved: {key: saved["OTTT"][key] for key in keys})
     assert all((alone[key] - before[key]).abs().max() > 1e-3 for key in keys)
 

@@ -16,12 +16,10 @@ from lightning_accum.optim import AdaBelief, Noam
 # What trains the head by its gradient, and what the connection by its updates: the callback alone,
 # or the same optimizer, to which they are handed as gradients.
 FITS = {
-    "AdaBelief": ("AdaBelief", False),
-    "Noam": ("Noam", False),
-    "AdaBelief for both": ("AdaBelief", True),
-    "Noam for both": ("Noam", True),
+    "AdaBelief": ("AdaBelief", False), "Noam": ("Noam", False),
+    "AdaBelief for both": ("AdaBelief", True), "Noam for both": ("Noam", True),
     "AdaBelief without a head": (None, True),
-}
+}  # fmt: skip
 
 
 class Model(pl.LightningModule):

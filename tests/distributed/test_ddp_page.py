@@ -4,15 +4,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs/distributed.md").read_text(encoding="utf-8")
-ONE, AVERAGED, SHARDED = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-QUIET = {
-    "OMP_NUM_THREADS": "1",
-    "PL_TRAINER_ENABLE_PROGRESS_BAR": "False",
-    "PL_TRAINER_ENABLE_MODEL_SUMMARY": "False",
-}
+from pages import blocks
+
+ONE, AVERAGED, SHARDED = blocks("docs/distributed.md")
+QUIET = {f"PL_TRAINER_ENABLE_{what}": "False" for what in ("PROGRESS_BAR", "MODEL_SUMMARY")}
 
 
 def printed(folder, program):
@@ -22,7 +18,7 @@ def printed(folder, program):
     done = subprocess.run(
         [sys.executable, path.name],
         cwd=folder,
-        env=os.environ | QUIET,
+        env=os.environ | QUIET | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -296,16 +296,9 @@ def alone():
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(
-    ("wrapped", "holder"),
-    [
-        (["0.0", "0", ""], "0.0"),
-        (["0", ""], "0"),
-        ([""], ""),
-        (["0.0", ""], "0.0"),
-        (["1", ""], ""),
-    ],
-)
+@pytest.mark.parametrize(("wrapped", "holder"), [
+    (["0.0", "0", ""], "0.0"), (["0", ""], "0"), ([""], ""), (["0.0", ""], "0.0"), (["1", ""], ""),
+])  # fmt: skip
 def test_the_nearest_module_around_a_parameter_gathers_it(wrapped, holder):
     model = nn.Sequential(nn.Sequential(nn.Linear(2, 3)), nn.Linear(3, 1))
     updater = la.attach_updater(model.get_submodule("0.0"), "weight")

@@ -2,20 +2,18 @@
 
 import pytest
 import torch
-from compiled import needs_kernel
+from compiled import needs_kernel, spikes
 from forms import products
 
-from lightning_accum.engine import forms
+from lightning_accum.engine import Term, forms
 from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.terms import Term
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import events_pay
 
 
 def side(neurons, share, batch=32):
-    generator = torch.Generator().manual_seed(neurons)
-    return Signal(Activity(torch.rand(40, batch, neurons, generator=generator) < share))
+    return Signal(Activity(spikes(40, batch, neurons, density=share, seed=neurons)))
 
 
 def pairs(pre, post, reward=None):
@@ -40,17 +38,12 @@ def rewarded(pre, post):
 
 
 @needs_kernel
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "share", "batch", "expected"),
-    [
-        (784, 100, 0.02, 32, "post"),
-        (100, 784, 0.02, 32, "pre"),
-        (100, 100, 0.02, 1, "pre"),
-        (400, 100, 0.7, 32, "dense"),  # most entries are spikes
-        (8, 4, 0.02, 1, "dense"),  # so few that a choice takes longer
-        (2000, 1400, 0.02, 1, "dense"),  # so many weights that a few spikes do not pay
-    ],
-)
+@pytest.mark.parametrize(("inputs", "outputs", "share", "batch", "expected"), [
+    (784, 100, 0.02, 32, "post"), (100, 784, 0.02, 32, "pre"), (100, 100, 0.02, 1, "pre"),
+    (400, 100, 0.7, 32, "dense"),  # most entries are spikes
+    (8, 4, 0.02, 1, "dense"),  # so few that a choice takes longer
+    (2000, 1400, 0.02, 1, "dense"),  # so many weights that a few spikes do not pay
+])  # fmt: skip
 @pytest.mark.parametrize("counted", [False, True])
 def test_the_spikes_of_fewer_neurons_are_visited(inputs, outputs, share, batch, expected, counted):
     pre, post = side(inputs, share, batch), side(outputs, share, batch)
@@ -87,8 +80,7 @@ def test_terms_are_visited_on_the_side_that_has_spikes():
     ("rows", "share", "pays"), [(32, 0.02, False), (512, 0.02, True), (512, 0.6, False)]
 )
 def test_a_product_of_few_rows_or_of_many_spikes_is_dense(rows, share, pays):
-    raster = torch.rand(rows, 784, generator=torch.Generator().manual_seed(0)) < share
-    assert events_pay(raster) == pays
+    assert events_pay(spikes(rows, 784, density=share)) == pays
 
 
 @pytest.mark.parametrize("sizes", [(16, 20), (20, 16)])

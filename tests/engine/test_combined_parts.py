@@ -1,7 +1,6 @@
 """The difference of both parts, which a rule adds where nothing needs each of them."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from rasters import Fed, layer, raster, show
 from references import RULES
 from torch import nn
 from turns import turns
+from values import by_pickle
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import forms
@@ -104,12 +104,9 @@ def test_parts_that_are_not_known_are_neither_read_nor_deleted(read):
 
 
 def test_parts_are_kept_where_something_needs_each():
-    for need in (
-        lambda weight: weight.fullbound("power", 1.0, 0.0, power=1.0),
-        lambda weight: weight.reduction("mean"),
-    ):
+    for need, *how in (("fullbound", "power", 1.0, 0.0), ("reduction", "mean")):
         model = layer(5, 4)
-        need(attach_updater(model.connection, "weight").weight)
+        getattr(attach_updater(model.connection, "weight").weight, need)(*how)
         assert not evaluated(model, False).combined
     assert not evaluated(layer(5, 4), False, batch_reduction="amax").combined
     assert not evaluated(layer(5, 4), None).combined
@@ -137,9 +134,8 @@ def test_a_difference_survives_copies_and_states():
     accumulator = evaluated(layer(5, 4), False)
     before, fresh = change(accumulator), Accumulator(torch.Size([4, 5]), name="weight")
     assert fresh.get_extra_state().keys() == accumulator.get_extra_state().keys()
-    copies = [copy.deepcopy(accumulator), pickle.loads(pickle.dumps(accumulator)), fresh]
     fresh.load_state_dict(accumulator.state_dict())
-    for each in copies:
+    for each in (copy.deepcopy(accumulator), by_pickle(accumulator), fresh):
         assert each.combined
         assert torch.equal(change(each), before)
         with pytest.raises(RuntimeError, match="should be known to be read"):

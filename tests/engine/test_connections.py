@@ -5,18 +5,13 @@ import math
 
 import pytest
 import torch
-from connections import KINDS, OneToOne
+from connections import KINDS, Own
 from rasters import Fed, learned, raster
 from references import PAIR, RULES
 from torch import nn
 from turns import turns
 
 from lightning_accum import STDP, Cell, Rule, RuleTrainer, Term, get_updater
-
-
-class Squared(OneToOne):
-    def forward(self, x):
-        return x * self.gain**2
 
 
 def test_an_embedding_learns_at_its_indices():
@@ -75,26 +70,12 @@ def test_evaluating_one_rule_shows_nothing_to_another():
     rules[1]()
 
 
-class Casting(nn.Module):
-    """A connection that names a dtype itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(3, 4))
-
-    def forward(self, x):
-        return x.float() @ self.weight.T
-
-
-class Binary(Casting):
+def binary(w):
     """Each weight counts as 0 or 1, and the derivative passes straight through."""
-
-    def forward(self, x):
-        binary = (self.weight > 0.5).float()
-        return x.float() @ (self.weight + (binary - self.weight).detach()).T
+    return w + ((w > 0.5).float() - w).detach()
 
 
-class Remembering(Casting):
+class Remembering(Own):
     """Keeps its output, with the graph in which it was computed."""
 
     def forward(self, x):
@@ -102,21 +83,9 @@ class Remembering(Casting):
         return self.seen[0]
 
 
-class Bent(Casting):
-    def forward(self, x):
-        return x.float() @ self.weight.square().T
-
-
-class Constant(Casting):
-    def forward(self, x):
-        return x @ (self.weight > 0.5).float().T
-
-
-class Choosy(Casting):
+def choosy():
     """Takes booleans only."""
-
-    def forward(self, x):
-        return (x & torch.ones_like(x)).float() @ self.weight.T
+    return Own(lambda x, w: (x & torch.ones_like(x)).float() @ w.T, 3, 4)
 
 
 SPIKES = torch.tensor([[True, True, False, False], [False, True, False, True]])
@@ -133,38 +102,36 @@ def evaluate(module, pre=SPIKES, post=FIRED):
     rule()
 
 
-@turns("kind", [Casting, Binary, Remembering])
-def test_a_connection_may_name_its_dtype(kind):
-    module, linear = kind(), nn.Linear(4, 3, bias=False)
+@turns("make, of", [(Own, lambda w: w), (Own, binary), (Remembering, lambda w: w)])
+def test_a_connection_may_name_its_dtype(make, of):
+    module, linear = make(lambda x, w: x.float() @ of(w).T, 3, 4), nn.Linear(4, 3, bias=False)
     evaluate(module), evaluate(linear, SPIKES.float())
     own, plain = (get_updater(each).weight for each in (module, linear))
     torch.testing.assert_close(own.pos, plain.pos)
     torch.testing.assert_close(own.neg, plain.neg)
 
 
-@turns(
-    "make, pre, post, words",
-    [
-        (Squared, torch.ones(1, 4), torch.ones(1, 4),
-         r"`gain` .*, a Squared, .* on the parameter's value: train"),
-        (lambda: Dropped(40, 3, bias=False), torch.ones(1, 40), torch.ones(1, 3),
-         r"two calls with .*random, such as dropout"),
-        (lambda: nn.Conv2d(1, 2, 3), torch.ones(1, 1, 4, 4), torch.ones(1, 2, 4, 4),
-         r"output, \[B, 2, 2, 2\]. Found \[B, 2, 4, 4\]"),
-        (lambda: Dropped(4, 4), torch.ones(4), torch.ones(4),
-         r"then raises a RuntimeError.*, and a batch, as `x\[None\]`"),
-        (lambda: Dropped(8, 3), torch.ones(8), torch.ones(3), r"give both a batch, as `x\[None\]`"),
-        (Bent, SPIKES, FIRED, "`weight` of cell `enc` should enter its"),
-        (Constant, SPIKES.float(), FIRED, "that it has none"),
-        (Choosy, SPIKES, FIRED,
-         "calls it to see how it uses the parameter. Found that it then raises a NotI"),
-    ],
-)  # fmt: skip
+@turns("make, pre, post, words", [
+    (lambda: Own(lambda x, w: x * w**2, 4), torch.ones(1, 4), torch.ones(1, 4),
+     r"`weight` .*, a Own, .* on the parameter's value: train"),
+    (lambda: Dropped(40, 3, bias=False), torch.ones(1, 40), torch.ones(1, 3),
+     r"two calls with .*random, such as dropout"),
+    (lambda: nn.Conv2d(1, 2, 3), torch.ones(1, 1, 4, 4), torch.ones(1, 2, 4, 4),
+     r"output, \[B, 2, 2, 2\]. Found \[B, 2, 4, 4\]"),
+    (lambda: Dropped(4, 4), torch.ones(4), torch.ones(4),
+     r"then raises a RuntimeError.*, and a batch, as `x\[None\]`"),
+    (lambda: Dropped(8, 3), torch.ones(8), torch.ones(3), r"give both a batch, as `x\[None\]`"),
+    (lambda: Own(lambda x, w: x.float() @ w.square().T, 3, 4), SPIKES, FIRED,
+     "`weight` of cell `enc` should enter its"),
+    (lambda: Own(lambda x, w: x @ (w > 0.5).float().T, 3, 4), SPIKES.float(), FIRED,
+     "that it has none"),
+    (choosy, SPIKES, FIRED, "to see how it uses the parameter. Found that it then raises a NotI"),
+])  # fmt: skip
 def test_what_is_refused(make, pre, post, words):
     module = make()
     with pytest.raises(ValueError, match=words) as caught:
         evaluate(module, pre, post)
-    if make is Choosy:
+    if make is choosy:
         assert isinstance(caught.value.__cause__, NotImplementedError)
     (updated,) = get_updater(module).names
     assert getattr(get_updater(module), updated).empty

@@ -76,15 +76,14 @@ def test_a_rule_that_is_told_to_change_says_that_it_does_not():
     assert rule.lr == 0.1
 
 
-def test_arguments_that_do_not_fit():
-    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'lr'"):
-        First()
-    with pytest.raises(TypeError, match=r"takes from 2 to 5 positional arguments but 6"):
-        First(0.1, None, None, None, 1.0)
-    with pytest.raises(TypeError, match=r"among \['lr', .* Found `pwer`: did you mean `power`\?"):
-        Second(0.1, pwer=1)
-    with pytest.raises(TypeError, match=r"Found `dt`, an option .* `RuleTrainer\(rule, dt=...\)`"):
-        Second(0.1, dt=1.0)
+@turns("kind, args, options, words", [
+    (First, (), {}, r"missing 1 required positional argument: 'lr'"),
+    (First, (0.1, None, None, None, 1.0), {}, r"takes from 2 to 5 positional arguments but 6"),
+    (Second, (0.1,), {"dt": 1.0}, r"Found `dt`, an option .* `RuleTrainer\(rule, dt=...\)`"),
+])  # fmt: skip
+def test_arguments_that_do_not_fit(kind, args, options, words):
+    with pytest.raises(TypeError, match=words):
+        kind(*args, **options)
 
 
 @turns("name", ["dt", "time_dim", "params", "carry", "backend"])
@@ -158,10 +157,8 @@ def test_what_is_carried_stays_when_hyperparameters_are_replaced():
     trainer, cell = RuleTrainer(la.STDP(0.1, 0.0)), layer().cell
     unit = trainer.register_cell("c", cell)
     for pre, post in ((1.0, 0.0), (0.0, 1.0)):
-        (
-            unit.monitors["pre"](torch.full((1, 2), pre)),
-            unit.monitors["post"](torch.full((1, 2), post)),
-        )
+        for side, value in (("pre", pre), ("post", post)):
+            unit.monitors[side](torch.full((1, 2), value))
         trainer()
         trainer.replace("c", lr_post=1.0)
     assert unit.cell.updater.weight.pos.max().item() == pytest.approx(math.exp(-1 / 20))

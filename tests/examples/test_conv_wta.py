@@ -17,24 +17,24 @@ def images():
     return data.load_digits_split(size=28).train_images[:300, None]
 
 
-def alike(layer, images):
-    """Mean cosine of each filter with the mean of the centred patches that it wins."""
-    patches = unfold(images, 7, padding=3).transpose(1, 2).flatten(0, 1)
-    patches = patches - patches.mean(1, keepdim=True)
-    filters = layer.conv.weight.flatten(1)
+def alike(filters, patches):
+    """Mean cosine of each filter with the mean of the patches that it answers most."""
+    filters = filters.flatten(1)
     won = one_hot((patches @ filters.T).argmax(1), len(filters)).float()
-    return (normalize(won.T @ patches) * filters).sum(1).mean().item()
+    return (normalize(won.T @ patches) * normalize(filters)).sum(1).mean().item()
 
 
 def test_filters_approach_what_they_win(images):
     torch.manual_seed(0)
     layer = wta.Layer(images, 32, 7)
-    before = alike(layer, images)
+    patches = unfold(images, 7, padding=3).transpose(1, 2).flatten(0, 1)
+    patches = patches - patches.mean(1, keepdim=True)
+    before = alike(layer.conv.weight, patches)
     layer.learn(images)
     filters = layer.conv.weight.flatten(1)
     torch.testing.assert_close(filters.norm(dim=1), torch.ones(32))
     torch.testing.assert_close(filters.sum(1), torch.zeros(32), atol=1e-5, rtol=0)
-    assert 1 - alike(layer, images) < 0.2 * (1 - before)
+    assert 1 - alike(layer.conv.weight, patches) < 0.2 * (1 - before)
 
 
 def test_noise_has_the_mean_and_length_of_patches_but_not_their_shape(images):
@@ -72,13 +72,6 @@ def test_shifted_images_keep_their_labels(images):
 
 
 # ---------------------------------------------------------------------------- a stack
-def alike_patches(layer, patches):
-    """Mean cosine of each filter with the mean of the patches that it answers most."""
-    filters = layer.filters.weight
-    won = one_hot((patches @ filters.T).argmax(1), len(filters)).float()
-    return (normalize(won.T @ patches) * normalize(filters)).sum(1).mean().item()
-
-
 def test_patches_are_of_the_images_without_their_mean_and_length(images):
     torch.manual_seed(0)
     some = images[:7]
@@ -96,10 +89,10 @@ def test_filters_of_a_stack_approach_what_they_win(images):
     torch.manual_seed(0)
     layer = stack.Layer(images, 32, 5, noise=False)
     patches = stack.patches(images, 5)
-    before = alike_patches(layer, patches)
+    before = alike(layer.filters.weight, patches)
     layer.learn(images)
     torch.testing.assert_close(layer.filters.weight.norm(dim=1), torch.ones(32), atol=0.05, rtol=0)
-    assert 1 - alike_patches(layer, patches) < 0.4 * (1 - before)
+    assert 1 - alike(layer.filters.weight, patches) < 0.4 * (1 - before)
 
 
 def test_a_layer_answers_as_its_filters_do_to_the_patches_of_an_image(images):

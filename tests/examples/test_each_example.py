@@ -18,28 +18,18 @@ one_file = runpy.run_path(str(ROOT / "docs/_ext/one_file.py"))["one_file"]
 
 # These run in tests of their own: of what they learn, what they log, or the libraries they need.
 ELSEWHERE = {
-    "amsgrad_problem",
-    "cnn_optimizers",
-    "compare_optimizers",
-    "events_tonic",
-    "foreign_neurons",
-    "hybrid_backprop",
-    "manual_optimization",
-    "no_optimizer",
-}
+    "amsgrad_problem", "cnn_optimizers", "compare_optimizers", "events_tonic", "foreign_neurons",
+    "hybrid_backprop", "manual_optimization", "no_optimizer",
+}  # fmt: skip
 
 PRINTED = {
-    "bcm_selectivity": "20 neurons, 10 patterns",
-    "digits_ottt": "readout only",
-    "digits_rows": "e-prop, random feedback",
-    "evidence_accumulation": "drawn to",
-    "homeostasis": "nothing moves",
-    "pattern_generation": "drawn to",
-    "receptive_fields": "share oriented:",
-    "reward_xor": "of 1 seeds",
+    "bcm_selectivity": "20 neurons, 10 patterns", "digits_ottt": "readout only",
+    "digits_rows": "e-prop, random feedback", "evidence_accumulation": "drawn to",
+    "homeostasis": "nothing moves", "pattern_generation": "drawn to",
+    "receptive_fields": "share oriented:", "reward_xor": "of 1 seeds",
     "stdp_window": "add to an isolated pair: 0e+00",
     "triplet_frequency": "all-to-all, minimal  0.36 (paper 0.34)",
-}
+}  # fmt: skip
 
 MODES = ("cumulative", "nearest")
 

@@ -17,11 +17,9 @@ from lightning_accum.functional.readout import (
 
 @settings(deadline=None)
 @given(
-    batch=st.integers(0, 6),
-    neurons=st.integers(1, 5),
-    classes=st.integers(1, 4),
+    batch=st.integers(0, 6), neurons=st.integers(1, 5), classes=st.integers(1, 4),
     seed=st.integers(0, 2**16),
-)
+)  # fmt: skip
 def test_assigned_readout_equals_a_loop(batch, neurons, classes, seed):
     generator = torch.Generator().manual_seed(seed)
     rates = torch.randint(0, 5, (batch, neurons), generator=generator)
@@ -63,12 +61,9 @@ def test_proportional_votes_by_hand():
 
 @settings(deadline=None)
 @given(
-    batch=st.integers(0, 6),
-    neurons=st.integers(1, 5),
-    classes=st.integers(1, 4),
-    unit=st.sampled_from([1e-3, 1.0, 10.0]),
-    seed=st.integers(0, 2**16),
-)
+    batch=st.integers(0, 6), neurons=st.integers(1, 5), classes=st.integers(1, 4),
+    unit=st.sampled_from([1e-3, 1.0, 10.0]), seed=st.integers(0, 2**16),
+)  # fmt: skip
 def test_bayes_readout_is_the_likelihood_of_poisson_counts(batch, neurons, classes, unit, seed):
     generator = torch.Generator().manual_seed(seed)
     counts = torch.randint(0, 4, (batch, neurons), generator=generator)
@@ -79,10 +74,8 @@ def test_bayes_readout_is_the_likelihood_of_poisson_counts(batch, neurons, class
     for c in range(classes):
         own = [counts[b].tolist() for b in range(batch) if labels[b] == c]
         if sum(map(sum, own)):
-            mean[c], size[c] = (
-                [sum(column) / len(own) for column in zip(*own, strict=True)],
-                len(own),
-            )
+            mean[c] = [sum(column) / len(own) for column in zip(*own, strict=True)]
+            size[c] = len(own)
     average = [sum(m[n] for m in mean.values()) / max(len(mean), 1) for n in range(neurons)]
     fired = [n for n in range(neurons) if average[n] > 0]
 

@@ -35,18 +35,13 @@ def naive(before, after, pos, neg, lower, upper):
     at_lower = sum(lower is not None and a <= lower for a in after) / count
     at_upper = sum(upper is not None and a >= upper for a in after) / count
     return {
-        "update_norm": moved,
-        "weight_norm": norm(after),
-        "ratio": (moved / base if base else math.inf) if moved else 0.0,
-        "pos_norm": norm(pos),
-        "neg_norm": norm(neg),
-        "balance": (size(pos) - size(neg)) / both if both else 0.0,
-        "at_lower": at_lower,
-        "at_upper": at_upper,
-        "at_bound": at_lower + at_upper,
+        "update_norm": moved, "weight_norm": norm(after),
+        "ratio": (moved / base if base else math.inf) if moved else 0.0, "pos_norm": norm(pos),
+        "neg_norm": norm(neg), "balance": (size(pos) - size(neg)) / both if both else 0.0,
+        "at_lower": at_lower, "at_upper": at_upper, "at_bound": at_lower + at_upper,
         "zero_share": delta.count(0.0) / count,
         "nonfinite": sum(not math.isfinite(value) for value in (*delta, *pos, *neg)),
-    }
+    }  # fmt: skip
 
 
 def naive_loss(before, after, pos, neg, lower, upper):
@@ -65,13 +60,10 @@ def naive_loss(before, after, pos, neg, lower, upper):
     shape=st.one_of(st.lists(st.integers(0, 4), max_size=3), st.sampled_from(SHAPES)),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
     limits=st.sampled_from([(None, None), (0.0, None), (None, 1.0), (-0.2, 0.9), (-1.0, 0.0)]),
-    missing=st.sets(st.sampled_from([2, 3])),
-    zeros=st.sets(st.integers(0, 3), max_size=3),
-    bad=st.sampled_from([None, None, math.nan, math.inf, -math.inf]),
-    place=st.integers(0, 3),
-    transposed=st.booleans(),
-    seed=st.integers(0, 2**16),
-)
+    missing=st.sets(st.sampled_from([2, 3])), zeros=st.sets(st.integers(0, 3), max_size=3),
+    bad=st.sampled_from([None, None, math.nan, math.inf, -math.inf]), place=st.integers(0, 3),
+    transposed=st.booleans(), seed=st.integers(0, 2**16),
+)  # fmt: skip
 def test_equals_a_loop(
     measure, lost, shape, dtype, limits, missing, zeros, bad, place, transposed, seed
 ):

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from compiled import numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ modes = pytest.mark.parametrize("mode", ["cumulative", "nearest"])
 
 
 def rand(shape, seed):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return numbers(*shape, seed=seed)
 
 
 def spikes(shape, seed):

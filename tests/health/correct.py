@@ -12,18 +12,8 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import lightning_accum as la
-from lightning_accum import (
-    MSTDPET,
-    STDP,
-    Cell,
-    CellSpec,
-    Clamp,
-    Normalize,
-    RuleTrainer,
-    attach_updater,
-)
+from lightning_accum import STDP, Cell, CellSpec, Clamp, RuleTrainer, attach_updater
 from lightning_accum import nn as lann
-from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.functional import GaussianKernel
 from lightning_accum.nn import LIF
 from lightning_accum.optim import UpdateOptimizer
@@ -35,64 +25,51 @@ CORRECT = []
 
 
 def correct(name, **program):
-    """Adds a program."""
     CORRECT.append(p.Program(name=name, **program))
-
 
 def advise(name, *words, **program):
     """Adds a program that is silent, but for a line of the summary."""
     correct(f"advice: {name}", advice=words, **{"hosts": p.HOSTED, **program})
 
-
 def alone(host):
     """Makes a decorator of programs that run in one host, by their names."""
     return lambda name: lambda program: correct(name, alone=program, hosts=(host,))
 
-
 in_loop, in_callback, in_fabric = map(alone, (p.HAND, p.CALLBACK, p.FABRIC))
-
 
 # ====================================================================== rules of spikes
 correct("STDP of sequences", advice=())
 correct("STDP of steps", net=p.lif(time_dim=None), rule=p.pairs(0.01, -0.008, time_dim=None),
     step=p.stepwise, advice=())
 
-
 def without_batch(net, x, i):
     for each in x[0]:
         net.lif(net.fc(each))
-
 
 correct("one sample without a batch", net=lambda: p.Net(nn.ReLU(), nn.Linear(p.INPUTS, p.OUTPUTS)),
     step=without_batch, rule=p.of(la.Oja, 0.01, time_dim=None), advice=())
 TRIPLETS = p.of(la.TripletSTDP, 0.0005, 0.001, -0.004, -0.001)
 correct("triplets", rule=TRIPLETS)
 correct("weight-dependent STDP", rule=p.of(la.WeightDependentSTDP, 0.002, -0.01),
-    prepare=p.constrained(Clamp(0.0, 1.0)), advice=())
+    **p.BOXED, advice=())
 correct("a kernel", rule=p.of(la.KernelSTDP, GaussianKernel(0.02, 5.0, -0.005)))
 correct("Clopath", net=p.lif(lann.SurrogateLIF), rule=p.of(la.Clopath, 0.02, -0.02, 0.1, 0.3),
-    prepare=p.constrained(Clamp(0.0, 1.0)))
-correct("inhibitory STDP", rule=p.of(la.InhibitorySTDP, 1e-3, target_rate=50.0),
-    prepare=p.constrained(Clamp(0.0, 1.0)))
+    **p.BOXED)
+correct("inhibitory STDP", rule=p.of(la.InhibitorySTDP, 1e-3, target_rate=50.0), **p.BOXED)
 correct("homeostasis wakes silent neurons", rule=p.of(la.Homeostasis, 0.05, target_rate=100.0),
     prepare=p.weights(0.01))
 
-
 RATE = p.of(la.Homeostasis, 1e-4, target_rate=50.0)
 
-
 def homeostasis_beside(net):
-    """A second rule of the same cell, by hand."""
     rule, other = p.stdp(), RATE(net)
     vars(rule)["other"] = other
     other.register_cell("enc", Cell(net.fc, net.lif))
     return rule
 
-
 def call_other(net, rule, i):
     rule.other(carry=False)
     rule.other.update()
-
 
 correct("two rules on one connection, by hand", rule=homeostasis_beside, on={"updated": call_other},
     hosts=(p.HAND,))
@@ -100,64 +77,46 @@ correct("two rules on one connection, in two callbacks", hosts=(p.CALLBACK,),
     learners=lambda: [p.learner(RATE(None), {"rate": CellSpec("net.fc", "net.lif")})])
 
 # ====================================================================== rewards and errors
-correct("rewards of both signs", rule=p.mstdp, inputs=("reward",),
-    step=p.rewarded(lambda i: (-1.0) ** i))
-correct("rewards of mean 0 for potentiation only", rule=p.of(MSTDPET, 0.01, 0.0),
-    inputs=("reward",),
-    step=p.rewarded(lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i), epochs=10,
-    advice=())
-correct("a rare reward", rule=p.mstdp, inputs=("reward",),
-    step=p.rewarded(lambda i: float(i % 16 == 5)), epochs=4)
-correct("a neuromodulator that lasts from trial to trial", inputs=("reward",), carry=True,
-    rule=p.of(MSTDPET, 0.01, -0.008, reward=la.Neuromodulator(20.0, -0.05)),
-    step=p.rewarded(lambda i: float(i % 4 == 1)))
-
+correct("rewards of both signs", **p.rewarded(lambda i: (-1.0) ** i))
+correct("rewards of mean 0 for potentiation only", epochs=10, advice=(), **p.rewarded(
+    lambda i: torch.tensor([1.0, -1.0, 0.5, -0.5]) * (-1.0) ** i, p.of(la.MSTDPET, 0.01, 0.0)))
+correct("a rare reward", **p.rewarded(lambda i: float(i % 16 == 5)), epochs=4)
+LASTING = p.of(la.MSTDPET, 0.01, -0.008, reward=la.Neuromodulator(20.0, -0.05))
+correct("a neuromodulator that lasts from trial to trial", carry=True,
+    **p.rewarded(lambda i: float(i % 4 == 1), LASTING))
 
 def against_baseline(net, x, i):
     net.lif.reset()
     return {"reward": net.baseline(net(x).mean((0, 2)))}
 
-
 correct("a reward against its baseline", net=lambda: p.Net(baseline=lann.RewardBaseline(0.9)),
     rule=p.mstdp, step=against_baseline, inputs=("reward",))
-correct("e-prop, and an optimizer of the readout", net=p.Errors, rule=p.eprop, step=p.erring,
-    inputs=("error",), optimizer=lambda net: torch.optim.SGD(net.readout.parameters(), 0.1))
-correct("e-prop below a readout that is frozen", net=p.Errors, rule=p.eprop, step=p.erring,
-    inputs=("error",), prepare=lambda net, rule: net.readout.requires_grad_(False))
-
+correct("e-prop, and an optimizer of the readout", **p.ERRING,
+    optimizer=lambda net: torch.optim.SGD(net.readout.parameters(), 0.1))
+correct("e-prop below a readout that is frozen", **p.ERRING, **p.FROZEN)
 
 def backwards(net, x, i):
     net.rest()
     net(x).square().mean().backward()
 
-
 correct("OTTT", net=lambda: p.Errors(gradient="step"), rule=p.of(la.OTTT, 0.05), step=backwards,
-    prepare=lambda net, rule: net.readout.requires_grad_(False))
-
+    **p.FROZEN)
 
 def regressed(net, x, i):
     net.rest()
     return {"error": (net(x).mean(0) - x.mean(1)[:, :p.OUTPUTS]).detach()}
 
-
 correct("a readout by the delta rule",
     net=lambda: p.Net(lif=lann.LeakyIntegrator(p.OUTPUTS, time_dim=0)),
     rule=p.of(la.DeltaRule, 0.05, tc_readout=20.0), step=regressed, inputs=("error",))
 
-
 # ====================================================================== rules of rates
-def run_rates(net, x, i):
-    net.lif(net.fc(x))
-
-
 for rate_rule, end in {
     la.Hebb: nn.Sigmoid, la.AntiHebb: nn.Sigmoid, la.Oja: nn.Identity, la.Sanger: nn.Identity,
     la.BCM: nn.ReLU, la.Covariance: nn.ReLU, la.SoftHebb: nn.Identity, la.WTAHebb: nn.Identity,
 }.items():
-    correct(f"{rate_rule.__name__} of rates", net=partial(lambda end: p.Net(lif=end()), end),
-        rule=p.of(rate_rule, 0.01, time_dim=None), step=run_rates,
-        data=lambda: list(torch.rand(12, p.BATCH, p.INPUTS)))
-
+    correct(f"{rate_rule.__name__} of rates", **p.of_rates(rate_rule, 0.01),
+        net=partial(lambda end: p.Net(lif=end()), end))
 
 # ====================================================================== neurons, connections
 correct("adaptive neurons", net=p.lif(lann.AdaptiveLIF))
@@ -166,7 +125,6 @@ correct("a refractory period", net=p.lif(refractory=3.0))
 correct("a competition",
     net=lambda: p.Net(lann.Competition(LIF(p.OUTPUTS, time_dim=0), p.OUTPUTS, time_dim=0)))
 correct("surrogate neurons", net=p.lif(lann.SurrogateLIF))
-
 
 class Slow(nn.Module):
     """A neuron of one's own, which forgets between calls."""
@@ -179,7 +137,6 @@ class Slow(nn.Module):
             v = v * (v <= 1.0)
         return torch.stack(fired)
 
-
 class Tidy(Slow):
     """It ends each call at rest, in a tensor that it keeps."""
 
@@ -190,9 +147,7 @@ class Tidy(Slow):
     def reset(self):
         del self.v
 
-
 correct("a neuron of one's own", net=lambda: p.Net(Slow()))
-
 
 def passing(state):
     """Runs a neuron whose state the caller keeps."""
@@ -204,11 +159,9 @@ def passing(state):
 
     return step
 
-
 def reset_mem(net, x, i):
     net.lif.reset_mem()
     p.by_steps(net, x, i)
-
 
 SNN, NORSE, JELLY = "snntorch", "norse.torch", "spikingjelly.activation_based.neuron"
 for name, library, foreign, high, step, time in [
@@ -223,21 +176,16 @@ for name, library, foreign, high, step, time in [
     correct(name, net=partial(made, foreign, library, high), step=step,
         rule=p.pairs(0.01, -0.008, time_dim=time))
 
-
 correct("a Poisson encoder", net=lambda: p.Net(encode=lann.PoissonEncoder(20, 200.0, seed=0)),
-    step=lambda net, x, i: p.whole(net, net.encode(x).float().transpose(0, 1), i),
-    data=lambda: list(torch.rand(12, p.BATCH, p.INPUTS)))
-
+    step=lambda net, x, i: p.whole(net, net.encode(x).float().transpose(0, 1), i), data=p.rates())
 
 def images():
     generator = torch.Generator().manual_seed(0)
     return list((torch.rand(8, p.BATCH, 10, 1, 6, 6, generator=generator) < 0.3).float())
 
-
 correct("a convolution", data=images,
     net=lambda: p.Net(LIF((2, 4, 4), time_dim=0),
                       p.uniform(lann.Conv2d(1, 2, 3, bias=False), 0.0, 0.4)))
-
 
 def recurrent(net, x, i):
     net.lif.reset()
@@ -245,70 +193,55 @@ def recurrent(net, x, i):
     for each in x.transpose(0, 1):
         fired = net.lif(net.fc(each) + net.recurrent(fired))
 
-
 def rewired(net, x, i):
     p.whole(net, x, i)
     if i % 3 == 2:
         lann.Rewire(0.1, start=0.2, seed=i)(net.fc)
 
-
 correct("few synapses", step=rewired,
     net=lambda: p.Net(
         fc=p.uniform(lann.SparseLinear(p.INPUTS, p.OUTPUTS, 0.5, bias=False), 0.0, 0.4)),
-    prepare=p.constrained(Normalize(2.0), Clamp(0.0, 1.0)))
+    prepare=p.constrained(la.Normalize(2.0), Clamp(0.0, 1.0)))
 correct("recurrent connections", rule=p.pairs(0.01, -0.008, time_dim=None), step=recurrent,
     net=lambda: p.Net(LIF(p.OUTPUTS), recurrent=p.uniform(lann.RecurrentLinear(p.OUTPUTS), 0, 0.1)),
     cells={"in": CellSpec("fc", "lif"), "recurrent": CellSpec("recurrent", "lif")})
-
 
 TOP = {"top": CellSpec("fc2", "lif2")}
 BOTH = {**p.ENC, **TOP}
 correct("two layers", net=p.Deep, cells=BOTH)
 
-
 def driven(net, x, i):
-    """Two connections drive the same neurons."""
     net.rest()
     net.lif(net.fc(x.transpose(0, 1)) + net.fc2(x.transpose(0, 1).flip(-1)))
 
-
 def taught(net, x, i):
-    """The neurons fire as a teacher says, whatever drives them."""
     net.fc(x.transpose(0, 1))
     net.lif(x.transpose(0, 1)[..., :p.OUTPUTS].roll(1, 0))
-
 
 correct("two connections to the same neurons", net=lambda: p.Net(**p.second(high=0.2)), step=driven,
     cells={"a": CellSpec("fc", "lif"), "b": CellSpec("fc2", "lif")})
 correct("a teacher says when neurons fire", net=lambda: p.Net(nn.Identity()), step=taught)
 
-
 def delays_clamped(net, rule):
     attach_updater(net.fc, "delay").register_constraint(Clamp(0.0, 5.0), "delay")
 
-
 correct("delays that a clamp keeps in range", net=lambda: p.delayed(delay=2.0),
     rule=p.of(la.DelayAdjustedSTDP, 4.0, -4.0, params=["delay"]), prepare=delays_clamped)
-
 
 # ====================================================================== streams and windows
 correct("pieces of a stream", step=p.flow, carry=True)
 correct("a neuron that ends at rest, and is not reset", net=lambda: p.Net(Tidy()), step=p.flow)
 
-
 def by_task(net, x, i):
-    """A rest before each task, of four batches."""
     if i % 4 == 0:
         net.rest()
     net(x)
-
 
 correct("a rest before each task of a stream", step=by_task, carry=True)
 correct("a rest before each task, and traces are cleared", step=by_task, carry=True,
     on={"batch": lambda net, rule, i: i % 4 or rule.clear()})
 correct("one long stream, step by step", alone=lambda: online(update_every=1), hosts=(p.HAND,))
 correct("updates every few steps", alone=lambda: online(update_every=5), hosts=(p.HAND,))
-
 
 def online(update_every):
     layer = la.Serial(p.dense(kind=la.nn.Linear), LIF(p.OUTPUTS))
@@ -318,7 +251,6 @@ def online(update_every):
         layer.neuron.reset()
         rule.clear()
         learn_online(rule, layer, x.transpose(0, 1), update_every=update_every)
-
 
 correct("windows of different length",
     data=lambda: [p.spikes(1, steps=steps)[0] for steps in (15, 3, 40, 1, 22, 9, 30, 12, 5, 18)],
@@ -345,7 +277,7 @@ correct("small rates, few updates", rule=p.pairs(1e-5, -1e-5), epochs=1)
 
 # ====================================================================== weights
 correct("weights that are clamped", prepare=p.constrained(Clamp(0.0, 0.4)), advice=())
-correct("weights of one norm", prepare=p.constrained(Normalize(1.0)))
+correct("weights of one norm", prepare=p.constrained(la.Normalize(1.0)))
 correct("weights partly at sharp bounds",
     prepare=lambda net, rule: attach_updater(net.fc, "weight").weight.fullbound("sharp", 0.3, 0.0))
 correct("weights that reach their limits and stay", rule=p.pairs(1.0, 1.0),
@@ -358,12 +290,11 @@ correct("pruned weights stay at 0", prepare=lambda net, rule: p.constrained(
 correct("weights of two values, with large rates", rule=p.pairs(0.1, -0.12),
     prepare=p.constrained(lambda weight: weight.mul_(4).round_().div_(4)))
 
-
 def converge(net, rule):
     """Begins where an earlier training ended."""
     other = RuleTrainer(STDP(0.05, -0.04), time_dim=0)
     updater = attach_updater(net.fc, "weight")
-    updater.register_constraint(Normalize(1.0))
+    updater.register_constraint(la.Normalize(1.0))
     other.register_cell("enc", Cell(net.fc, net.lif))
     for i, x in enumerate(p.spikes(24)):
         p.whole(net, x, i)
@@ -372,12 +303,10 @@ def converge(net, rule):
     other.eval()
     other.del_cell("enc")
 
-
 correct("trained weights, which hardly move", rule=p.pairs(1e-7, -1e-7), prepare=converge,
     hosts=p.HOSTED, epochs=1)
 correct("another part of the program keeps the norm after each batch",
     on={"updated": lambda net, rule, i: net.fc.weight.data.div_(net.fc.weight.data.norm())})
-
 
 def cycle(rate, *factors):
     """Three batches again and again, whose updates cancel each other in each epoch."""
@@ -386,43 +315,31 @@ def cycle(rate, *factors):
         net.fc(x)
         net.lif(x[..., :p.OUTPUTS].roll(1, 0) * factors[i % 3])
 
-    return {
-        "net": lambda: p.Net(nn.Identity()),
-        "rule": p.of(la.Hebb, rate, time_dim=None),
-        "data": lambda: [p.spikes(1)[0][:, 0]] * 3,
-        "prepare": p.weights(0.25),
-        "step": step,
-        "epochs": 20,
-    }
-
+    return {"net": lambda: p.Net(nn.Identity()), "prepare": p.weights(0.25), "step": step,
+            "rule": p.of(la.Hebb, rate, time_dim=None), "data": lambda: [p.spikes(1)[0][:, 0]] * 3,
+            "epochs": 20}
 
 correct("weights settle in a cycle", **cycle(2**-8, 1.0, 1.0, -2.0))
 correct("weights settle in a cycle up to rounding", **cycle(0.0123, 1.1, 0.9, -2.0))
 correct("weights in such a cycle are rounded after each epoch", **cycle(0.0123, 1.1, 0.9, -2.0),
     on={"epoch": lambda net, rule, i: net.fc.weight.data.mul_(256).round_().div_(256)})
 
-
 # ====================================================================== parts that rest
 def half_asleep(net, rule):
     net.fc2.eval(), net.lif2.eval()
-
 
 correct("a frozen layer beside one that learns", net=p.Deep, cells=BOTH, prepare=half_asleep)
 correct("a layer that rests after its first epoch",
     on={"epoch": lambda net, rule, i: (net.lif.eval(), net.fc.eval())}, epochs=3, hosts=p.HOSTED)
 
-
 def in_turn(net, rule, i):
-    """One layer learns in even epochs, the other one in odd ones."""
     first = i // 8 % 2 == 0
     for module in (net.fc, net.lif):
         module.train(first)
     for module in (net.fc2, net.lif2):
         module.train(not first)
 
-
 correct("layers that learn in turn", net=p.Deep, cells=BOTH, on={"batch": in_turn}, epochs=4)
-
 
 def tested(net, rule, i):
     """A test in evaluation mode, and with the rule asleep too."""
@@ -432,11 +349,9 @@ def tested(net, rule, i):
     net.train()
     net.rest()
 
-
 correct("a test after each epoch", on={"epoch": tested})
 correct("a few calls after the last batch that is learned", hosts=(p.HAND,), epochs=3,
     on={"batch": lambda net, rule, i: net.train(i < 12), "end": lambda net, rule, i: rule.eval()})
-
 
 # ====================================================================== optimizers beside rules
 def classified(net, x, i):
@@ -444,23 +359,16 @@ def classified(net, x, i):
     label = (x.sum((1, 2)) > x.sum((1, 2)).median()).long()
     return {"loss": nn.functional.cross_entropy(net.head(net(x).mean(0).detach()), label)}
 
-
-HEADED = {
-    "net": lambda: p.Net(head=nn.Linear(p.OUTPUTS, 2)),
-    "step": classified,
-    "optimizer": lambda net: torch.optim.Adam(net.head.parameters()),
-}
+HEADED = {"net": lambda: p.Net(head=nn.Linear(p.OUTPUTS, 2)), "step": classified,
+          "optimizer": lambda net: torch.optim.Adam(net.head.parameters())}
 correct("an optimizer of the readout", **HEADED)
 correct("updates of several batches", every=4)
 correct("gradients of several batches", **HEADED, trainer={"accumulate_grad_batches": 4},
     hosts=(p.CALLBACK,))
 
-
 def rarely(module, x, i):
-    """Steps the layer's own optimizer after every fourth batch."""
     if i % 4 == 3:
         module.optimizers().step()
-
 
 class ByLoss(p.Lit):
     """A readout by a loss, in automatic optimization."""
@@ -482,7 +390,6 @@ class ByLoss(p.Lit):
     def configure_optimizers(self):
         return torch.optim.Adam(self.head.parameters())
 
-
 @in_fabric("updates as gradients under Fabric")
 def exported_in_fabric():
     net, use = p.set_up()
@@ -493,21 +400,19 @@ def exported_in_fabric():
         sgd.step()
     use.release()
 
-
 in_callback("the module's own optimizer steps rarely")(
     lambda: p.fit(p.Lit(rarely, p.local), p.learner()))
 in_callback("automatic optimization without a loss")(
     lambda: p.fit(p.Lit(automatic=True), p.learner()))
 
+def in_steps(optimizer, **options):
+    """A fit that exports changes to an optimizer in each step."""
+    make = lambda module: optimizer(module.fc.parameters(), **options)  # noqa: E731
+    return lambda: p.fit(p.Lit(p.step_exported, make), p.learner())
 
-@in_callback("updates as gradients in a fit")
-def exported_in_a_fit():
-    sgd = partial(torch.optim.SGD, lr=1.0, momentum=0.5)
-    p.fit(p.Lit(p.step_exported, lambda module: sgd(module.fc.parameters())), p.learner())
-
+in_callback("updates as gradients in a fit")(in_steps(torch.optim.SGD, lr=1.0, momentum=0.5))
 
 in_loop("updates as gradients, by hand")(lambda: p.exported(torch.optim.Adam, lr=1e-3))
-
 
 @in_loop("an UpdateOptimizer, by hand")
 def by_optimizer():
@@ -516,34 +421,20 @@ def by_optimizer():
     for _i in p.windows(net, rule):
         optimizer.step()
 
-
 # ====================================================================== fits
-@in_callback("a control run that never fits its learner")
-def control():
-    """A control run makes its learner, and leaves it out."""
-    p.learner()
-    p.fit(ByLoss())
+in_callback("a control run that never fits its learner")(lambda: (p.learner(), p.fit(ByLoss())))
 
-
-def again(module, use):
-    """Several fits."""
-    for _ in range(3):
-        p.fit(module(), use())
-
-
-def always(thing):
-    return lambda: thing
-
+def again(modules, use):
+    for module in modules:
+        p.fit(module, use)
 
 @in_callback("a fit that is saved and resumed, twice")
 def resumed():
-    """A fit is saved, and goes on in another process."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/fit.ckpt"
         p.fit(p.Lit(), p.learner()).save_checkpoint(path)
         p.quiet_trainer(p.learner(), max_epochs=4).fit(p.Lit(), p.loader(), ckpt_path=path)
         p.quiet_trainer(p.learner(), max_epochs=4).fit(p.Lit(), p.loader(), ckpt_path=path)
-
 
 def interrupted(at):
     net = p.Lit(p.fails(at))
@@ -551,7 +442,6 @@ def interrupted(at):
         p.fit(net, p.learner())
     if at:
         p.fit(net, p.learner())
-
 
 @in_callback("validation, test and prediction")
 def validated():
@@ -561,52 +451,36 @@ def validated():
     trainer.test(net, p.loader(), verbose=False)
     trainer.predict(net, p.loader())
 
-
 @in_callback("layer by layer")
 def layer_by_layer():
-    """The second layer learns when the first one has."""
     top = p.second(p.OUTPUTS, 0.2, 0.9)
     net = p.Lit(lambda module, x, i: p.run_second(module, module(x)), **top)
     p.fit(net, p.learner())
     p.fit(net, p.learner(cells=TOP))
 
+in_callback("stochastic weight averaging")(lambda: p.fit(ByLoss(), p.learner(),
+    pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1), max_epochs=3))
+in_callback("two learners in one fit")(lambda: p.fit(
+    p.Lit(lambda module, x, i: p.run_second(module, x.transpose(0, 1)), **p.second()),
+    p.learner(), p.learner(TRIPLETS(None), TOP)))
 
-@in_callback("stochastic weight averaging")
-def swa():
-    average = pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1)
-    p.fit(ByLoss(), p.learner(), average, max_epochs=3)
-
-
-@in_callback("two learners in one fit")
-def both_networks():
-    """Two learners, of two layers, in one fit."""
-    pair = p.Lit(lambda module, x, i: p.run_second(module, x.transpose(0, 1)), **p.second())
-    p.fit(pair, p.learner(), p.learner(TRIPLETS(None), TOP))
-
-
-in_callback("several fits with one learner")(lambda: again(always(p.Lit()), always(p.learner())))
-in_callback("one learner for several modules")(lambda: again(p.Lit, always(p.learner())))
+in_callback("several fits with one learner")(lambda: again([p.Lit()] * 3, p.learner()))
+in_callback("one learner for several modules")(
+    lambda: again([p.Lit() for _ in range(3)], p.learner()))
 in_callback("a fit that fails and is begun again")(lambda: interrupted(5))
 in_callback("a fit that fails in its first batch")(lambda: interrupted(0))
 in_callback("fast_dev_run")(lambda: p.fit(p.Lit(), p.learner(), fast_dev_run=True))
 in_callback("no logs and no summary")(lambda: p.fit(p.Lit(), p.learner(log=False, summary=False)))
 
-
 # ====================================================================== loops and notebooks
-@in_loop("a rule that is looked at")
-def looked_at():
-    """A rule that is made, and never used."""
-    repr(p.stdp()), repr(p.registered()), repr(p.learner())
-
+in_loop("a rule that is looked at")(lambda: repr([p.stdp(), p.registered(), p.learner()]))
 
 @in_loop("a network that runs while a rule records it")
 def ran_only():
-    """A network that runs a few times while a rule records it."""
     net, _rule = p.registered()
     for x in p.spikes(1):
         net.rest()
         net(x[:, :4])
-
 
 def apply_and_drop(net, rule, i):
     """Reads what would change, and drops it."""
@@ -614,10 +488,8 @@ def apply_and_drop(net, rule, i):
     net.fc.weight.data += 0.5 * (weight.pos - weight.neg)
     weight.clear()
 
-
 @in_loop("trials that are not learned")
 def rejected_now_and_then():
-    """Trials that failed are not learned."""
     net, rule = p.registered()
     for i, x in enumerate(p.spikes(24)):
         p.whole(net, x, i)
@@ -629,21 +501,17 @@ def rejected_now_and_then():
             rule.updater_of("enc").clear()
         rule.update()
 
-
 def half_of_the_time(net, rule, i):
     """Calls the rule in a test too, in which nothing is recorded."""
     nn.ModuleList([net, rule]).train(i % 4 < 2)
 
-
 @in_loop("changes of one's own")
 def plain_updater():
-    """Assigns changes of its own, and applies them."""
     fc = nn.Linear(p.INPUTS, p.OUTPUTS)
     updater = attach_updater(fc, "weight")
     for _ in range(40):
         updater.weight = 1e-3 * torch.randn(p.OUTPUTS, p.INPUTS)
         updater()
-
 
 in_loop("many short runs")(lambda: [p.by_hand(p.Program(name="one", epochs=1)) for _ in range(4)])
 BY_HAND = {"hosts": (p.HAND,), "epochs": 3}
@@ -654,46 +522,32 @@ correct("changes that are measured from the same weights", **BY_HAND, **p.restor
 correct("changes that are read, applied and dropped", **BY_HAND, update=False,
     on={"updated": apply_and_drop})
 correct("one update of all batches", **BY_HAND, every=24)
-correct("trials of steps", **BY_HAND, net=p.lif(time_dim=None), inputs=("reward",),
-    rule=p.of(MSTDPET, 0.01, -0.008, time_dim=None),
-    step=p.rewarded(lambda i: (-1.0) ** i, p.stepwise))
+correct("trials of steps", **BY_HAND, net=p.lif(time_dim=None), **p.rewarded(
+    lambda i: (-1.0) ** i, p.of(la.MSTDPET, 0.01, -0.008, time_dim=None), p.stepwise))
 correct("a rule that is called in tests too", **BY_HAND,
     on={"batch": half_of_the_time, "end": lambda net, rule, i: (net.eval(), rule.eval())})
-correct("an update that is dropped", **BY_HAND, rule=p.mstdp,
+correct("an update that is dropped", **BY_HAND,
     prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"),
-    step=p.rewarded(lambda i: float("inf") if i == 11 else (-1.0) ** i))
+    **p.rewarded(lambda i: float("inf") if i == 11 else (-1.0) ** i))
 correct("parts of a batch under Fabric", every=3, hosts=(p.FABRIC,))
-
 
 @in_fabric("a loop under Fabric that is not released")
 def left():
-    """A loop that is not released."""
     net, use = p.set_up()
     for _i in p.recorded(net, use):
         use.step()
 
-
-@in_fabric("a learner that is set up and released")
-def set_up_only():
-    use = FabricCellTrainer(p.stdp(), p.ENC)
-    use.setup(p.Net())
-    use.release()
-
+in_fabric("a learner that is set up and released")(lambda: p.set_up()[1].release())
 
 # ====================================================================== advice, and no warning
-def crawls():
-    adam = partial(torch.optim.Adam, lr=1e-8)
-    p.fit(p.Lit(p.step_exported, lambda module: adam(module.fc.parameters())), p.learner())
-
-
 advise("an optimizer that hardly moves weights", "enc", "by a share of", "rate of its optimizer",
-    alone=crawls, hosts=(p.CALLBACK,))
+    alone=in_steps(torch.optim.Adam, lr=1e-8), hosts=(p.CALLBACK,))
 advise("neurons that spike in most steps", "`enc`", "spike in", "of the steps",
     net=p.lif(v_threshold=0.05))
 advise("an input that spikes in most steps", "input of `enc`", "spikes in",
     data=lambda: p.spikes(8, rate=0.8))
 advise("neurons that fall silent", "`enc`", "fired at first", rule=p.pairs(0.001, -0.3),
-    prepare=p.constrained(Clamp(0.0, 1.0)), epochs=4)
+    **p.BOXED, epochs=4)
 advise("single steps", "`enc`", "single step", data=lambda: p.spikes(40, steps=1, rate=0.8),
     prepare=lambda net, rule: nn.init.uniform_(net.fc.weight, 0.2, 0.6))
 advise("a rate of 0", "enc", "unchanged", "0", rule=p.pairs(0.0, 0.0))
@@ -703,27 +557,24 @@ advise("depression with the sign of other libraries", "grows on: write `lr_pre=-
     "libraries subtract it); otherwise lower", rule=p.pairs(0.5, 0.5), epochs=4)
 advise("depression by triplets with that sign", "`lr_pre_pair=-0.3` and `lr_pre_triplet=-0.2`",
     rule=p.of(la.TripletSTDP, 0.5, 0.0, 0.3, 0.2), epochs=4)
-advise("a reward that is always the same", "`reward`", "was 1", rule=p.mstdp, inputs=("reward",),
-    step=p.rewarded(lambda i: 1.0))
-advise("a reward that is never negative", "`reward`", "below 0", rule=p.mstdp, inputs=("reward",),
-    step=p.rewarded(lambda i: float(i % 2)), epochs=8)
+advise("a reward that is always the same", "`reward`", "was 1", **p.rewarded(lambda i: 1.0))
+advise("a reward that is never negative", "`reward`", "below 0", epochs=8,
+    **p.rewarded(lambda i: float(i % 2)))
 advise("negative outputs under BCM", "`enc`", "negative",
-    net=lambda: p.Net(nn.Identity(), fc=p.dense(-1.0, 0.5)), rule=p.of(la.BCM, 1e-4, time_dim=None),
-    step=run_rates, data=lambda: list(torch.rand(40, 16, p.INPUTS)))
+    net=lambda: p.Net(nn.Identity(), fc=p.dense(-1.0, 0.5)),
+    **p.of_rates(la.BCM, 1e-4, data=p.rates(40, 16)))
 advise("negative weights of inhibition", "enc", "range", "at least 0: begin with positive weights",
     net=lambda: p.Net(fc=p.dense(-0.2, 0.5)), rule=p.of(la.InhibitorySTDP, 1e-4, target_rate=50.0))
 advise("weights beyond the range of the rule", "enc", "from 0.3 to 1: give the rule the limits",
     rule=p.of(la.WeightDependentSTDP, 0.002, -0.002, w_min=0.3, w_max=1.0))
 advise("neurons that never won", "`enc`", "never won", net=lambda: p.Net(nn.Identity()),
-    rule=p.of(la.WTAHebb, 0.01, time_dim=None),
-    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight[1:].detach()), step=run_rates,
-    data=lambda: list(torch.rand(8, p.BATCH, p.INPUTS)))
+    prepare=lambda net, rule: nn.init.zeros_(net.fc.weight[1:].detach()),
+    **p.of_rates(la.WTAHebb, 0.01, data=p.rates(8)))
 advise("neurons that are all alike", "`enc`", "same weights", "`WinnerTakeAll`",
     prepare=p.weights(0.2))
 advise("neurons of another library that are all alike", "`enc`", "same weights",
-    "with `Competition`", net=lambda: p.Net(nn.Identity()),
-    rule=p.of(la.Hebb, 0.001, time_dim=None), step=run_rates,
-    data=lambda: list(torch.rand(8, p.BATCH, p.INPUTS)), prepare=p.weights(0.2))
+    "with `Competition`", net=lambda: p.Net(nn.Identity()), prepare=p.weights(0.2),
+    **p.of_rates(la.Hebb, 0.001, data=p.rates(8)))
 advise("delays that stay in their step", "delay", "step", net=lambda: p.delayed(delay=2.0),
     rule=p.of(la.DelayAdjustedSTDP, 1e-4, -1e-4, params=["delay"]), prepare=delays_clamped)
 advise("a layer that rests from the beginning", "`top`", "evaluation mode", net=p.Deep, cells=BOTH,

@@ -20,10 +20,8 @@ MISTAKES = []
 
 
 def mistake(name, link, *words, **program):
-    """Adds a program."""
     error = Exception if link == "error" else None
     MISTAKES.append(p.Program(name=name, link=link, words=words, **{"error": error, **program}))
-
 
 def alone(host):
     """Makes a decorator of programs that run in one host."""
@@ -32,26 +30,20 @@ def alone(host):
 
     return of
 
-
 in_loop, in_fit, in_fabric = map(alone, (p.HAND, p.CALLBACK, p.FABRIC))
-
 
 # ====================================================================== recorded
 def methods(net, x, i):
     net.rest()
     net.lif.forward(net.fc.forward(x.transpose(0, 1)))
 
-
 def functional(net, x, i):
     net.rest()
     net.lif(nn.functional.linear(x.transpose(0, 1), net.fc.weight))
 
-
 def outside(net, rule):
-    """Cells of a copy of the network."""
     other = vars(rule)["other"] = copy.deepcopy(net)
     rule.register_cell("enc", Cell(other.fc, other.lif))
-
 
 mistake("methods are called, which no hook sees", "recorded", "`enc`", "fc(x)", step=methods)
 mistake("linear is called with the weight", "error", "`enc`", "connection", error=ValueError,
@@ -67,23 +59,19 @@ mistake("cells of a copy of the model", "recorded", "`enc`", "not a module of th
 mistake("one of two cells is never called", "recorded", "`top`", net=lambda: p.Net(**p.second(4)),
     cells={**p.ENC, "top": CellSpec("fc2", "lif2")})
 
-
 def unrecorded(batches):
     net, use = p.set_up()
     for x in p.spikes(24):
         p.whole(net, x, 0)
-        if batches:
-            with use.batch():
-                pass
+        with use.batch() if batches else contextlib.nullcontext():
+            pass
         use.step()
     use.release()
-
 
 mistake("the module runs before batch()", "recorded", "`enc`", "batch()",
     alone=lambda: unrecorded(True), hosts=(p.FABRIC,))
 mistake("steps without batch()", "recorded", "batch()", alone=lambda: unrecorded(False),
     hosts=(p.FABRIC,))
-
 
 # ====================================================================== evaluated
 NEVER = {"call": False, "hosts": (p.HAND,)}
@@ -98,16 +86,13 @@ mistake("weights are NaN from the beginning", "finite", "enc", "nan", "initializ
 mistake("weights become NaN", "finite", "enc", "nan",
     on={"updated": lambda net, rule, i: i == 5 and net.fc.weight.data[0, 0].fill_(NAN)})
 
-
 # ====================================================================== active
 def silent(steps, calls):
-    """Learns online from inputs that are too weak."""
     layer = la.Serial(p.dense(high=0.001), LIF(p.OUTPUTS))
     rule = RuleTrainer(STDP(0.01, -0.008))
     rule.register_cell("enc", layer.cell)
     for x in torch.cat(p.spikes(20, batch=1), 1)[:, : steps * calls].split(steps, 1):
         learn_online(rule, layer, x.transpose(0, 1))
-
 
 mistake("the input is always zero", "active", "`enc`", "input", "always 0",
     step=lambda net, x, i: p.whole(net, x * 0, i))
@@ -118,24 +103,19 @@ mistake("one silent sequence that is learned online", "active", "never fired in 
     alone=lambda: silent(300, 1), hosts=(p.HAND,))
 mistake("Normalize keeps the weights below the threshold", "active", "`enc`", "fired",
     prepare=p.constrained(la.Normalize(1e-3)))
-mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0", rule=p.mstdp,
-    inputs=("reward",), step=p.rewarded(lambda i: torch.zeros(p.BATCH)))
+mistake("the reward is always 0", "active", "`enc`", "`reward`", "always 0",
+    **p.rewarded(lambda i: torch.zeros(p.BATCH)))
 mistake("nothing releases the neuromodulator", "active", "`enc`", "`reward`", "always 0",
     rule=p.of(la.MSTDP, 0.01, -0.008, reward=la.Neuromodulator(20.0)))
-
 
 def blind(net, x, i):
     p.whole(net, x, i)
     return {"error": torch.zeros(p.BATCH, 2)}
 
-
-FROZEN = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
-mistake("the error is always 0", "active", "`enc`", "`error`", "always 0", net=p.Errors,
-    rule=p.eprop, step=blind, inputs=("error",), **FROZEN)
-mistake("the feedback is 0", "active", "`enc`", "feedback", net=p.Errors, rule=p.eprop,
-    step=p.erring, inputs=("error",),
+mistake("the error is always 0", "active", "`enc`", "`error`", "always 0",
+    **{**p.ERRING, "step": blind}, **p.FROZEN)
+mistake("the feedback is 0", "active", "`enc`", "feedback", **p.ERRING,
     prepare=lambda net, rule: nn.init.zeros_(net.readout.requires_grad_(False).weight))
-
 
 # ====================================================================== applied
 @in_loop("a new rule in each batch", "applied", "`weight`", "no update")
@@ -147,7 +127,6 @@ def new_rule_in_each_batch():
         p.whole(net, x, i)
         rule(carry=False)
 
-
 mistake("never updated", "applied", "`enc`", "none applied", "update()", update=False, epochs=3,
     hosts=(p.HAND,))
 mistake("changes are cleared", "applied", "`weight`", "cleared", update=False, epochs=12,
@@ -157,7 +136,6 @@ mistake("step() is never called", "applied", "`enc`", "step()", update=False, ho
 mistake("batches that are never evaluated", ("evaluated", "applied"), "step()", call=False,
     update=False, hosts=(p.FABRIC,))
 
-
 @in_fit("exported changes that the optimizer of a fit does not step", "applied", "gradients",
     "step()")
 def not_stepped():
@@ -166,15 +144,11 @@ def not_stepped():
     module = p.Lit(
         lambda module, x, i: module.trainer.callbacks[0].updates_as_gradients(error=error),
         lambda module: torch.optim.SGD(module.parameters(), lr=1.0),
-        lif=SurrogateLIF(p.OUTPUTS, time_dim=0),
-        readout=nn.Linear(p.OUTPUTS, 2),
-    )
+        lif=SurrogateLIF(p.OUTPUTS, time_dim=0), readout=nn.Linear(p.OUTPUTS, 2))
     p.fit(module, p.learner(p.eprop(module)))
-
 
 @in_fit("a cell that is registered during the fit", "applied", "`late`", "optimizer")
 def late_cell():
-    """Registers a cell in the midst of a fit."""
     rule = p.stdp()
 
     def step(module, x, i):
@@ -184,18 +158,14 @@ def late_cell():
 
     p.fit(p.Lit(step, **p.second()), p.learner(rule))
 
-
 @in_fit("a fit that stops before its first update", "applied", "`enc`", "none applied")
 def interrupted():
-    """A fit that ends before its first update is due."""
     with contextlib.suppress(OSError):
         p.fit(p.Lit(p.fails(10)), p.learner(apply_every_n_batches=50), data=p.spikes(14))
-
 
 def own(optimizers = p.local, **more):
     """Has an UpdateOptimizer of its own, and steps it."""
     return p.Lit(lambda module, x, i: module.optimizers().step(), optimizers, **more)
-
 
 in_fit("the module's own optimizer is never stepped", "applied", "`enc`", "UpdateOptimizer",
     "not stepped")(lambda: p.fit(p.Lit(optimizers=p.local), p.learner()))
@@ -212,40 +182,33 @@ mistake("exported changes that are emptied before the step", "applied", "`weight
 mistake("gradients that are never emptied", ("applied", "trained"), "gradients", "zero_grad()",
     alone=lambda: p.exported(zero=False), hosts=(p.HAND,))
 
-
 # ====================================================================== kept
-mistake("the reward is NaN", "kept", "nan", "dropped", rule=p.mstdp, inputs=("reward",),
-    step=p.rewarded(lambda i: torch.full((p.BATCH,), NAN)),
+mistake("the reward is NaN", "kept", "nan", "dropped",
+    **p.rewarded(lambda i: torch.full((p.BATCH,), NAN)),
     prepare=lambda net, rule: attach_updater(net.fc, "weight", nonfinite="skip"))
-
 
 # ====================================================================== moved
 mistake("the scale is 0", "moved", "`weight`", "multiplied by 0", scale=0.0,
     hosts=(p.HAND, p.FABRIC))
 
-
 def at_limit(net, rule):
     nn.init.ones_(net.fc.weight)
     attach_updater(net.fc, "weight").weight.fullbound("sharp", 1.0, 0.0)
-
 
 mistake("all weights are at a limit", "moved", "`weight`", "at a limit", rule=p.pairs(0.01, 0.01),
     prepare=at_limit)
 mistake("rates that are lost in rounding", "moved", "`weight`", "raise",
     rule=p.pairs(1e-12, -1e-12))
 
-
 def keeps_first(net, rule):
     first = net.fc.weight.detach().clone()
     p.constrained(lambda weight: weight.copy_(first))(net, rule)
-
 
 mistake("a constraint copies the first weights", "moved", "`weight`", "constraint",
     prepare=keeps_first)
 mistake("a constraint rounds changes away", "moved", "`weight`", "constraint",
     rule=p.pairs(1e-5, -4e-6),
     prepare=p.constrained(lambda weight: weight.mul_(4).round_().div_(4)))
-
 
 class Wrong(la.Rule):
     """Returns no terms, or a change."""
@@ -256,15 +219,12 @@ class Wrong(la.Rule):
         post, pre = (side.values().flatten(0, 1) for side in (window.post, window.pre))
         return [] if self.empty else 0.01 * post.T @ pre
 
-
 mistake("a rule without terms", "moved", "`weight`", "terms", rule=p.of(Wrong, empty=True))
-
 
 # ====================================================================== lasting
 def initialize(net, x, i):
     nn.init.constant_(net.fc.weight, 0.3)
     p.whole(net, x, i)
-
 
 mistake("an initialization in forward", "lasting", "`enc`", "set", step=initialize, hosts=p.HOSTED)
 mistake("the first weights are loaded after each update", "lasting", "`enc`", "set", hosts=p.HOSTED,
@@ -272,11 +232,9 @@ mistake("the first weights are loaded after each update", "lasting", "`enc`", "s
 mistake("the first weights are loaded after each epoch", "lasting", "`enc`", "training began",
     **p.restores("epoch"), hosts=(p.CALLBACK,))
 
-
 # ====================================================================== shared
 @in_loop("processes that update apart", "shared", "processes")
 def apart():
-    """A loop by hand in one of two processes."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -286,21 +244,17 @@ def apart():
     finally:
         dist.destroy_process_group()
 
-
 # ====================================================================== delays, streams
 mistake("delays leave their range", "range", "delays", "`enc`", "max_delay", net=p.delayed,
     rule=p.of(la.DelayAdjustedSTDP, 8.0, -8.0, params=["delay"]))
-
 
 def leaking(net, x, i):
     net.lif.reset()
     net.leak(net(x))
 
-
 def exchanged(net, x, i):
     net.rest()
     net.lif(net.fc(x))
-
 
 mistake("neurons are never reset", "probes", "reset()", "carry=True", step=p.flow, hosts=p.HOSTED)
 mistake("neurons are reset in each batch of a stream", "probes", "reset", "stream", carry=True,
@@ -310,7 +264,6 @@ mistake("a readout keeps its state", "probes", "leak`", "rest",
 mistake("a readout of a derived class keeps its state", "probes", "leak`", "rest",
     net=lambda: p.Net(leak=type("Derived", (LeakyIntegrator,), {})(p.OUTPUTS, time_dim=0)),
     step=leaking, hosts=p.HOSTED)
-
 
 # ====================================================================== set-up
 mistake("time and batch are exchanged", "setup", "`enc`", "time", "first", step=exchanged,
@@ -323,55 +276,43 @@ in_fit("the same cell in two callbacks", "setup", "twice")(
 mistake("the same cell twice in a rule", "setup", "twice",
     cells={"enc": CellSpec("fc", "lif"), "again": CellSpec("fc", "lif")})
 mistake("an input that the rule does not read", "setup", "`reward`",
-    step=p.rewarded(lambda i: (-1.0) ** i), inputs=("reward",))
-
+    **p.rewarded(lambda i: (-1.0) ** i, p.stdp))
 
 @in_fit("updates by hand beside a callback", "setup", "STDP", "callback")
 def by_hand_beside():
     rule = p.stdp()
     p.fit(p.Lit(lambda module, x, i: (rule(carry=False), rule.update())[1]), p.learner(rule))
 
-
 # ====================================================================== probes
 mistake("the neuron of another layer", "probes", "`enc`", "lif2", net=p.Deep,
     cells={"enc": CellSpec("fc", "lif2")}, hosts=p.HOSTED)
 
-
 # ====================================================================== trained
-mistake("a readout that nothing trains", "trained", "readout.weight", net=p.Errors, rule=p.eprop,
-    step=p.erring, inputs=("error",), hosts=p.HOSTED)
-
+mistake("a readout that nothing trains", "trained", "readout.weight", **p.ERRING, hosts=p.HOSTED)
 
 class Below(p.Net):
     """An optimizer trains what is below neurons that pass no gradient."""
 
     def __init__(self):
         super().__init__(
-            SurrogateLIF(p.OUTPUTS, time_dim=0),
-            below=nn.Linear(p.INPUTS, p.INPUTS),
-            first=SurrogateLIF(p.INPUTS, v_threshold=0.2, time_dim=0),
-            head=nn.Linear(p.OUTPUTS, 2),
-        )
+            SurrogateLIF(p.OUTPUTS, time_dim=0), below=nn.Linear(p.INPUTS, p.INPUTS),
+            first=SurrogateLIF(p.INPUTS, v_threshold=0.2, time_dim=0), head=nn.Linear(p.OUTPUTS, 2))
 
     def loss(self, x):
         fired = self.lif(self.fc(self.first(self.below(x.transpose(0, 1)))))
         return self.head(fired.mean(0)).square().mean()
 
-
 def backward(net, x, i):
     net.rest()
     return {"loss": net.loss(x)}
-
 
 mistake("an optimizer below neurons that pass no gradient", "trained", "below.weight", "gradient",
     net=Below, step=backward,
     optimizer=lambda net: torch.optim.SGD([*net.below.parameters(), *net.head.parameters()], 0.1),
     hosts=p.HOSTED, epochs=10)
 
-
 # ====================================================================== errors
 mistake("a rule without cells", "error", "STDP", "cell", alone=lambda: p.stdp()(), hosts=(p.HAND,))
-
 
 @in_fit("constraints of exported changes", "error", "constraint", "gradients")
 def constrained_export():
@@ -379,13 +320,11 @@ def constrained_export():
     p.constrained(Clamp(0.0, 1.0))(module, None)
     p.fit(module, p.learner())
 
-
 in_fit("another number of batches than between the steps of the module's own optimizer", "error",
     "apply_every_n_batches")(lambda: p.fit(own(), p.learner(apply_every_n_batches=3)))
 mistake("terms that are a tensor", "error", "terms", rule=p.of(Wrong, empty=False))
 mistake("graded activity for a rule of spikes", "error", "`enc`", "0 or 1",
     net=lambda: p.Net(nn.Identity()))
-
 
 @in_fabric("a learner that is never set up", "error", "setup", error=RuntimeError)
 def never_set_up():
@@ -393,22 +332,18 @@ def never_set_up():
     with use.batch():
         p.Net()(p.spikes()[0])
 
-
 # ====================================================================== more of each link
 mistake("only the neurons are in evaluation mode", "error", "`enc`", "evaluation mode",
     error=ValueError, prepare=lambda net, rule: net.lif.eval())
 mistake("a kernel of nothing", "moved", "`weight`", "kernel",
     rule=p.of(la.KernelSTDP, torch.zeros_like))
 
-
 def biased():
     fc = p.uniform(nn.Linear(p.INPUTS, p.OUTPUTS))
     nn.init.constant_(fc.bias, NAN)
     return p.Net(fc=fc)
 
-
 mistake("a bias that is NaN", ("active", "finite"), "nan", net=biased)
-
 
 @in_fit("ModelPruning sets weights back", ("lasting", "moved"), "`enc`", "ModelPruning")
 def pruned():
@@ -417,7 +352,6 @@ def pruned():
     net = p.Lit()
     prune = ModelPruning("l1_unstructured", [(net.fc, "weight")], amount=0.3)
     p.fit(net, prune, p.learner())
-
 
 @in_fit("a layer in a plain list", ("setup", "recorded"), "`hidden`", "model")
 def in_a_list():
@@ -431,29 +365,20 @@ def in_a_list():
     rule.register_cell("hidden", Cell(*net.layers))
     p.fit(net, p.learner(rule, {}))
 
-
 @in_fit("Adam and a rule on the same weights", "trained", "enc.weight")
 def hybrid():
-    """Adam and a rule change the same weights."""
-    module = p.Lit(
-        lambda module, x, i: (module(x).mean() - 0.2).square(),
-        lambda module: torch.optim.Adam(module.fc.parameters(), 1e-3),
-        automatic=True,
-    )
+    module = p.Lit(lambda module, x, i: (module(x).mean() - 0.2).square(),
+        lambda module: torch.optim.Adam(module.fc.parameters(), 1e-3), automatic=True)
     module.lif = SurrogateLIF(p.OUTPUTS, gradient="time", time_dim=0)
     p.fit(module, p.learner())
 
-
 def hidden():
-    """A neuron of snnTorch, which keeps its state."""
     import pytest
 
     return p.Net(pytest.importorskip("snntorch").Leaky(beta=0.9, init_hidden=True))
 
-
 mistake("a neuron of another library is never reset", "probes", "rest", net=hidden,
     rule=p.pairs(0.01, -0.008, time_dim=None), step=p.by_steps, hosts=p.HOSTED)
-
 
 class Passed(nn.Module):
     """A neuron that is given its potential, and returns it."""
@@ -462,24 +387,20 @@ class Passed(nn.Module):
         v = 0.9 * v + x
         return (v > 1).float(), v * (v <= 1)
 
-
 def passes(net, x, i):
     state = vars(net).setdefault("state", torch.zeros(p.BATCH, p.OUTPUTS))
     for each in x.transpose(0, 1):
         _, state = net.lif(net.fc(each), state)
     vars(net)["state"] = state.detach()
 
-
 mistake("a neuron is given the state of the batch before", "probes", "given the state", "pass none",
     net=lambda: p.Net(Passed()), rule=p.pairs(0.01, -0.008, time_dim=None), step=passes,
     hosts=p.HOSTED)
-
 
 def learned_feedback(net):
     from lightning_accum.rules import LearnedFeedback
 
     return p.eprop(net, feedback=LearnedFeedback(net.readout, 2, p.OUTPUTS))
 
-
-mistake("learned feedback of a readout that nothing trains", "trained", "readout", net=p.Errors,
-    rule=learned_feedback, step=p.erring, inputs=("error",), hosts=p.HOSTED, **FROZEN)
+mistake("learned feedback of a readout that nothing trains", "trained", "readout",
+    **{**p.ERRING, "rule": learned_feedback}, hosts=p.HOSTED, **p.FROZEN)

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from trainers import trainer_of
 
 import lightning_accum as la
-from lightning_accum import MSTDP, STDP, Cell, CellSpec, RuleTrainer, attach_updater
+from lightning_accum import MSTDP, STDP, Cell, CellSpec, Clamp, RuleTrainer, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, FabricCellTrainer
 from lightning_accum.nn import LIF, DelayedLinear, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
@@ -40,7 +40,6 @@ def uniform(connection, low=0.0, high=0.35):
 
 
 def dense(low=0.0, high=0.35, kind=nn.Linear):
-    """Returns a connection of the layer."""
     return uniform(kind(INPUTS, OUTPUTS, bias=False), low, high)
 
 
@@ -66,7 +65,6 @@ class Net(nn.Module):
 
 
 def lif(kind=LIF, **options):
-    """Makes a layer of neurons with these options."""
     return lambda: Net(kind(OUTPUTS, **{"time_dim": 0, **options}))
 
 
@@ -94,13 +92,11 @@ def flow(net, x, i):
 
 
 def by_steps(net, x, i):
-    """Runs a batch step by step."""
     for each in x.transpose(0, 1):
         net.lif(net.fc(each))
 
 
 def stepwise(net, x, i):
-    """Runs a batch from rest, step by step."""
     net.rest()
     by_steps(net, x, i)
 
@@ -111,7 +107,6 @@ def of(kind, *args, **options):
 
 
 def stdp(net=None):
-    """Returns STDP of sequences."""
     return RuleTrainer(STDP(0.01, -0.008), time_dim=0)
 
 
@@ -119,21 +114,35 @@ pairs = partial(of, STDP)
 mstdp = of(MSTDP, 0.01, -0.008)
 
 
-def rewarded(value, run=whole):
-    """Runs a batch, and returns a reward."""
-    return lambda net, x, i: (run(net, x, i), {"reward": value(i)})[1]
+def rewarded(value, rule=mstdp, run=whole):
+    """A rule that runs a batch, and gets a reward."""
+
+    def step(net, x, i):
+        run(net, x, i)
+        return {"reward": value(i)}
+
+    return {"rule": rule, "step": step, "inputs": ("reward",)}
+
+
+def rates(batches=12, batch=BATCH):
+    """Batches of rates ``[B, inputs]``."""
+    return lambda: list(torch.rand(batches, batch, INPUTS))
+
+
+def of_rates(kind, *args, data=None):
+    """A rule of rates, which needs no time."""
+
+    def step(net, x, i):
+        net.lif(net.fc(x))
+
+    return {"rule": of(kind, *args, time_dim=None), "step": step, "data": data or rates()}
 
 
 class Errors(Net):
-    """Surrogate neurons and a readout."""
-
     def __init__(self, threshold=1.0, **lif):
-        super().__init__(
-            SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif),
-            dense(),
-            readout=nn.Linear(OUTPUTS, 2, bias=False),
-            leak=LeakyIntegrator(2, time_dim=0),
-        )
+        neurons = SurrogateLIF(OUTPUTS, v_threshold=threshold, time_dim=0, **lif)
+        readout, leak = nn.Linear(OUTPUTS, 2, bias=False), LeakyIntegrator(2, time_dim=0)
+        super().__init__(neurons, dense(), readout=readout, leak=leak)
 
     def forward(self, x):
         return self.leak(self.readout(super().forward(x)))
@@ -152,8 +161,12 @@ def eprop(net, **options):
     return trainer_of(la.EProp, 0.05, feedback, tc_readout=20.0, time_dim=0, **options)
 
 
-def nothing(net, rule):
-    """Prepares nothing."""
+FROZEN = {"prepare": lambda net, rule: net.readout.requires_grad_(False)}
+ERRING = {"net": Errors, "rule": eprop, "step": erring, "inputs": ("error",)}
+
+
+def nothing(*_):
+    """Prepares and returns nothing."""
 
 
 # ---------------------------------------------------------------------- a program
@@ -162,65 +175,43 @@ At = Callable[[Any, Any, int], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A network, a rule, and what happens in each batch.
+    """A network, a rule, and what happens in each batch."""
 
-    Attributes:
-        name: what the program is or does.
-        link: the link of the chain that breaks, or several names of it; none in a correct program.
-        words: parts of the message, in any case.
-        advice: parts of one line of the summary; an empty tuple if there should be no line.
-        error: the type of the error that ends the program.
-        hosts: which of them run it.
-        alone: the whole program, if it makes sense in one host only.
-        net, rule, cells, data, epochs: what is trained, on what.
-        step: runs a batch, and returns the inputs of the rule, and ``loss``.
-        prepare: is called with the network and the rule before cells are registered.
-        on: what else happens, by ``"batch"`` (before it), ``"ran"`` (after it, before the rule),
-            ``"updated"``, ``"epoch"`` (at its end) or ``"end"``.
-        optimizer: of the loss, for all hosts.
-        carry, every, scale, call, update: whether batches are a stream; batches between updates;
-            the factor of updates, or of the one after a batch; whether the rule is called, and
-            updates are applied, but in a fit.
-        inputs: names of the rule's inputs.
-        callback, trainer: more options of the callback and of the Trainer.
-        learners: more callbacks of the Trainer.
-    """
-
-    name: str
-    link: str | tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    advice: tuple[str, ...] | None = None
-    error: type[Exception] | None = None
-    hosts: tuple[str, ...] = EVERYWHERE
-    alone: Callable[[], object] | None = None
+    name: str  # what the program is or does
+    link: str | tuple[str, ...] = ()  # that breaks, or several names of it; none if it is correct
+    words: tuple[str, ...] = ()  # parts of the message, in any case
+    advice: tuple[str, ...] | None = None  # parts of a line of the summary; empty if there is none
+    error: type[Exception] | None = None  # that ends the program
+    hosts: tuple[str, ...] = EVERYWHERE  # which of them run it
+    alone: Callable[[], object] | None = None  # the whole program, of one host only
     net: Callable[[], Any] = Net
     rule: Callable[[Any], Any] = stdp
     cells: Mapping[str, CellSpec] = field(default_factory=lambda: {"enc": CellSpec("fc", "lif")})
     data: Callable[[], Sequence[Tensor]] = spikes
     epochs: int = 2
-    step: Callable[[Any, Tensor, int], Any] = whole
-    prepare: Callable[[Any, Any], object] = nothing
+    step: Callable[[Any, Tensor, int], Any] = whole  # runs a batch, returns inputs and `loss`
+    prepare: Callable[[Any, Any], object] = nothing  # network and rule, before cells are there
+    # What else happens: "batch" (before it), "ran" (after it, before the rule), "updated",
+    # "epoch" (at its end), "end".
     on: Mapping[str, At] = field(default_factory=dict)
-    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
-    carry: bool = False
-    every: int = 1
-    scale: float | Callable[[int], float] = 1.0
-    call: bool = True
-    update: bool = True
-    inputs: tuple[str, ...] = ()
-    callback: Mapping[str, Any] = field(default_factory=dict)
-    trainer: Mapping[str, Any] = field(default_factory=dict)
-    learners: Callable[[], list[pl.Callback]] = list
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None  # of the loss, for all hosts
+    carry: bool = False  # whether batches are a stream
+    every: int = 1  # batches between updates
+    scale: float | Callable[[int], float] = 1.0  # of updates, or of the one after a batch
+    call: bool = True  # the rule
+    update: bool = True  # apply, but in a fit
+    inputs: tuple[str, ...] = ()  # names of the rule's inputs
+    callback: Mapping[str, Any] = field(default_factory=dict)  # more options of the callback
+    trainer: Mapping[str, Any] = field(default_factory=dict)  # and of the Trainer
+    learners: Callable[[], list[pl.Callback]] = list  # more callbacks
 
     def at(self, event, net, rule, i):
-        """Does what happens at an event."""
         if event in self.on:
             self.on[event](net, rule, i)
 
 
 # ---------------------------------------------------------------------- hosts
 def loop(p, net, rule, batch, evaluate, update):
-    """A loop of the user's own."""
     optimizer = p.optimizer(net) if p.optimizer else None
     i = 0
     for _ in range(p.epochs):
@@ -245,7 +236,6 @@ def loop(p, net, rule, batch, evaluate, update):
 
 
 def by_hand(p):
-    """A rule that the loop calls."""
     net = p.net()
     rule = p.rule(net)
     p.prepare(net, rule)
@@ -256,7 +246,6 @@ def by_hand(p):
 
 
 def fabric(p):
-    """A FabricCellTrainer."""
     net = p.net()
     rule = p.rule(net)
     p.prepare(net, rule)
@@ -267,8 +256,6 @@ def fabric(p):
 
 
 class Module(pl.LightningModule):
-    """Runs a program's step."""
-
     def __init__(self, p):
         super().__init__()
         self.net, self.p = p.net(), p
@@ -302,12 +289,10 @@ class After(pl.Callback):
 
 
 def quiet_trainer(*callbacks, **options):
-    """Returns a Trainer that writes nothing."""
     return trainer(None, *callbacks, **{"num_sanity_val_steps": 0, **options})
 
 
 def callback(p):
-    """A fit with a CellTrainerCallback."""
     module = Module(p)
     rule = module.rule[0]
     p.prepare(module.net, rule)
@@ -332,22 +317,9 @@ ENC = {"enc": CellSpec("fc", "lif")}
 
 
 class Lit(pl.LightningModule):
-    """The layer as a LightningModule.
+    """The layer; ``step`` is what a training step does besides, ``more`` are other modules."""
 
-    Args:
-        step: what a training step does besides, and returns.
-        optimizers: returns those of the module.
-        automatic: whether it is optimized automatically.
-        more: other modules.
-    """
-
-    def __init__(
-        self,
-        step=lambda module, x, i: None,
-        optimizers=lambda module: None,
-        automatic=False,
-        **more,
-    ):
+    def __init__(self, step=nothing, optimizers=nothing, automatic=False, **more):
         super().__init__()
         self.automatic_optimization = automatic
         self.step, self.made = step, optimizers
@@ -374,7 +346,6 @@ def local(module):
 
 
 def second(inputs=INPUTS, low=0.0, high=0.35):
-    """Returns the modules of another layer."""
     fc = uniform(nn.Linear(inputs, 4, bias=False), low, high)
     return {"fc2": fc, "lif2": LIF(4, time_dim=0)}
 
@@ -413,9 +384,10 @@ def constrained(*constraints):
     return prepare
 
 
-class Deep(Net):
-    """Two layers."""
+BOXED = {"prepare": constrained(Clamp(0.0, 1.0))}
 
+
+class Deep(Net):
     def __init__(self):
         super().__init__(**second(OUTPUTS, 0.2, 0.9))
 
@@ -424,7 +396,6 @@ class Deep(Net):
 
 
 def delayed(**options):
-    """Returns a layer whose delays are trained."""
     net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, time_dim=0, **options))
     net.fc.weight.requires_grad_(False).fill_(0.3)
     return net
@@ -444,7 +415,6 @@ def restores(event):
 
 
 def fit(module, *callbacks, data=None, **trainer):
-    """Fits a module, and returns the Trainer."""
     made = quiet_trainer(*callbacks, **{"max_epochs": 2, **trainer})
     made.fit(module, loader(data))
     return made
@@ -459,7 +429,6 @@ def loader(data=None):
 
 
 def learner(rule=None, cells=None, **options):
-    """Returns a callback that trains the layer."""
     return CellTrainerCallback(rule or stdp(), ENC if cells is None else cells, **options)
 
 
@@ -518,13 +487,10 @@ class Said(NamedTuple):
 
     @property
     def texts(self):
-        """The texts of the warnings."""
         return [str(each.message) for each in self.warnings]
 
 
 class Lines(logging.Handler):
-    """Keeps the lines of summaries."""
-
     def __init__(self):
         super().__init__(logging.INFO)
         self.lines = []

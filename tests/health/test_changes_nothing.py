@@ -51,14 +51,12 @@ def test_a_fit_is_the_same_with_and_without(program):
     found = []
     for health in (True, False):
         notes = Notes()
-        p = dataclasses.replace(
-            program,
-            callback={**program.callback, "health": health},
-            epochs=min(program.epochs, 2),
-            data=lambda: program.data()[:5],  # it looks at windows and updates 1, 2, 4 and 8
-            learners=lambda notes=notes: [*program.learners(), notes],
-        )
-        run(p, CALLBACK)
+        changes = {
+            "callback": {**program.callback, "health": health}, "epochs": min(program.epochs, 2),
+            "data": lambda: program.data()[:5],  # it looks at windows and updates 1, 2, 4 and 8
+            "learners": lambda notes=notes: [*program.learners(), notes],
+        }  # fmt: skip
+        run(dataclasses.replace(program, **changes), CALLBACK)
         found.append(notes.found)
     assert found[0]
     assert not differences(*found)
@@ -109,11 +107,8 @@ def few_batches(name, health, folder):
         if not health:
             patch.setattr(RuleTrainer, "default_events", staticmethod(lambda *_: SILENT))
         if hasattr(example, "load_mnist5k"):
-            patch.setattr(
-                example,
-                "load_mnist5k",
-                lambda split: importlib.import_module("_data").load_digits_split(split, size=28),
-            )
+            digits = partial(importlib.import_module("_data").load_digits_split, size=28)
+            patch.setattr(example, "load_mnist5k", digits)
         begin = getattr(example, "main", None) or partial(
             example.learn, "e-prop, random feedback", example.load_digits_split(), 1
         )

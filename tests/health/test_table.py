@@ -9,7 +9,6 @@ from lightning_accum.health import LocalLearningWarning
 
 
 def each(table):
-    """Programs times hosts."""
     return [pytest.param(p, h, id=f"{p.name} - {h}") for p in table for h in p.hosts]
 
 

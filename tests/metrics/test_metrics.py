@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from turns import turns
 
 from lightning_accum.functional.update_statistics import AVERAGED
@@ -14,15 +14,9 @@ from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateS
 def update_batches():
     generator = torch.Generator().manual_seed(0)
     for _ in range(4):
-        w, pos, neg = (torch.rand(3, 4, generator=generator) for _ in range(3))
-        yield {
-            "before": w,
-            "after": (w + pos - neg).clamp(0, 1),
-            "pos": pos,
-            "neg": neg,
-            "lower": 0.0,
-            "upper": 1.0,
-        }
+        w, pos, neg = torch.rand(3, 3, 4, generator=generator)
+        after = (w + pos - neg).clamp(0, 1)
+        yield {"before": w, "after": after, "pos": pos, "neg": neg, "lower": 0.0, "upper": 1.0}
 
 
 def spike_batches():
@@ -38,15 +32,18 @@ def rate_batches():
         yield {"rates": torch.rand(batch, 4, generator=generator), "labels": labels}
 
 
-METRICS = [(UpdateStatistics, update_batches), (FiringStatistics, spike_batches)]
-every = pytest.mark.parametrize(
-    ("cls", "batches"), [*METRICS, (partial(MaxRateClassifier, 4, 3), rate_batches)]
-)
+BATCHES = {
+    UpdateStatistics: update_batches,
+    FiringStatistics: spike_batches,
+    partial(MaxRateClassifier, 4, 3): rate_batches,
+}
+METRICS = list(BATCHES)[:2]
+every = pytest.mark.parametrize("cls", BATCHES)
 
 
-def fed(cls, batches):
+def fed(cls, batches=None, times=1):
     metric = cls()
-    for batch in batches:
+    for batch in list(BATCHES[cls]() if batches is None else batches) * times:
         metric.update(**batch)
     return metric
 
@@ -56,59 +53,51 @@ def assert_same(found, expected):
 
 
 @every
-def test_two_processes_merge_to_one(cls, batches):
-    both = list(batches())
-    whole = fed(cls, both)
-    first, second = fed(cls, both[:1]), fed(cls, both[1:])
+def test_two_processes_merge_to_one(cls):
+    both = list(BATCHES[cls]())
+    whole, first, second, empty = fed(cls), fed(cls, both[:1]), fed(cls, both[1:]), cls()
     first.compute()  # A cached result must not outlive the merge.
     first.merge_state(second)
-    assert_same(first, whole)
-    empty = cls()
     empty.merge_state(whole)
+    assert_same(first, whole)
     assert_same(empty, whole)
 
 
 @every
-def test_forward_returns_the_batch_and_accumulates_without_a_graph(cls, batches):
+def test_forward_returns_the_batch_and_accumulates_without_a_graph(cls):
     metric = cls()
-    for batch in batches():
+    for batch in BATCHES[cls]():
         for value in batch.values():
             if torch.is_tensor(value) and value.is_floating_point():
                 value.requires_grad_()
         found = metric(**batch)
         torch.testing.assert_close(found, fed(cls, [batch]).compute())
-    assert_same(metric, fed(cls, batches()))
+    assert_same(metric, fed(cls))
     held = tree_leaves([found, metric.compute(), metric.metric_state])
     assert not any(each.requires_grad for each in held if torch.is_tensor(each))
 
 
 @every
-def test_a_model_cast_to_low_precision_does_not_round_the_sums(cls, batches):
-    metric = cls().to(torch.bfloat16)
-    for batch in list(batches()) * 100:
-        metric.update(**batch)
-    assert_same(metric, fed(cls, list(batches()) * 100))
+def test_a_model_cast_to_low_precision_does_not_round_the_sums(cls):
+    assert_same(fed(lambda: cls().to(torch.bfloat16), BATCHES[cls](), 100), fed(cls, times=100))
 
 
 @every
-def test_update_reads_nothing_on_the_host(cls, batches):
-    metric = cls().to("meta")
-    for batch in batches():
-        there = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
-        metric.update(**there)
-    metric.compute()
+def test_update_reads_nothing_on_the_host(cls):
+    there = tree_map_only(torch.Tensor, lambda value: value.to("meta"), list(BATCHES[cls]()))
+    fed(lambda: cls().to("meta"), there).compute()
 
 
 def bars_of(ax):
     return zip(ax.get_xticklabels(), ax.patches, strict=True)
 
 
-@pytest.mark.parametrize(("cls", "batches"), METRICS)
-def test_plot(cls, batches):
+@pytest.mark.parametrize("cls", METRICS)
+def test_plot(cls):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("Agg")
     metric = cls()
-    values = [metric(**batch) for batch in batches()]
+    values = [metric(**batch) for batch in BATCHES[cls]()]
     figure, axes = metric.plot()
     bars = {tick.get_text(): bar.get_height() for ax in axes for tick, bar in bars_of(ax)}
     assert bars == {name: pytest.approx(float(v)) for name, v in metric.compute().items()}
@@ -130,22 +119,15 @@ def test_update_statistics_average_and_count():
     metric.update(w, w + torch.tensor([3.0, 4.0]), neg=torch.tensor([math.inf, 2.0]), upper=6.0)
     assert {(each.shape, each.dtype) for each in metric.compute().values()} == {((), torch.float32)}
     found = {name: float(value) for name, value in metric.compute().items()}
-    assert found == pytest.approx(
-        {
-            "update_norm": 3.0,
-            "weight_norm": (math.hypot(3, 5) + 10) / 2,
-            "ratio": 0.6,
-            "pos_norm": 0.0,
-            "neg_norm": 1.0,
-            "balance": -0.5,
-            "at_lower": 0.0,
-            "at_upper": 0.5,
-            "at_bound": 0.5,
-            "zero_share": 0.25,
-            "nonfinite": 1.0,
-        }
-    )
-    bare = UpdateStatistics()
+    assert found == pytest.approx({
+        "update_norm": 3.0, "weight_norm": (math.hypot(3, 5) + 10) / 2, "ratio": 0.6,
+        "pos_norm": 0.0, "neg_norm": 1.0, "balance": -0.5, "at_lower": 0.0, "at_upper": 0.5,
+        "at_bound": 0.5, "zero_share": 0.25, "nonfinite": 1.0,
+    })  # fmt: skip
+    bare, weight = UpdateStatistics(), torch.ones(1)
+    with pytest.raises(ValueError, match=r"`before = param.detach\(\).clone\(\)`"):
+        bare.update(weight.detach(), weight.add_(1.0))
+    assert bare.updates == 0
     bare.update(torch.ones(1), torch.ones(1))
     assert list(bare.compute()) == list(found) == [*AVERAGED, "nonfinite"]
 
@@ -165,34 +147,20 @@ def test_firing_statistics_by_hand():
 
 
 @pytest.mark.parametrize("value", [0.5, -1.0, 2.0, float("nan")])
-def test_firing_statistics_reject_graded_activity(value):
+def test_firing_statistics_reject_graded_activity_and_another_layer(value):
     metric = FiringStatistics()
     metric.update(torch.eye(4)[None])
     graded = torch.eye(4)[None].clone()
     graded[0, 1, 2] = value
     with pytest.raises(ValueError, match=r"`spikes` should be 0 or 1.*Found values from"):
         metric.update(graded)
-    assert metric.compute()["firing_rate"] == 0.25
-    metric.update(torch.eye(4, dtype=torch.int64)[None])
-
-
-def test_firing_statistics_refuse_another_layer():
-    metric = FiringStatistics()
-    metric.update(torch.ones(1, 1, 4))
     with pytest.raises(ValueError, match=r"should have 4 neurons, as before\. Found 5"):
         metric.update(torch.ones(1, 1, 5))
+    assert metric.compute()["firing_rate"] == 0.25
+    metric.update(torch.eye(4, dtype=torch.int64)[None])
     metric.reset()
     metric.update(torch.ones(1, 1, 5))
     assert metric.compute()["firing_rate"] == 1.0
-
-
-def test_before_that_is_no_copy():
-    stats, weight = UpdateStatistics(), torch.ones(3)
-    before = weight.detach()
-    weight.add_(1.0)
-    with pytest.raises(ValueError, match=r"`before = param.detach\(\).clone\(\)`"):
-        stats.update(before, weight)
-    assert stats.updates == 0
 
 
 # ---------------------------------------------------------------------------- classes by rates
@@ -211,15 +179,14 @@ def fitted(vote="assigned", rates=RATES, labels=LABELS):
 
 def test_assignments_by_hand():
     readout = fitted()
-    assert readout.assignments.tolist() == ASSIGNED
-    assert readout.compute().tolist() == ASSIGNED
-
-
-def test_a_rare_class_counts_by_its_mean():
+    readout.update(RATES[:0], LABELS[:0])  # an empty batch changes nothing
+    assert readout.assignments.tolist() == readout.compute().tolist() == ASSIGNED
     # Class 0 answers more in sum, class 2 on average.
-    readout = MaxRateClassifier(1, 3)
-    readout.update(torch.tensor([[2.0], [2.0], [3.0]]), torch.tensor([0, 0, 2]))
-    assert readout.assignments.tolist() == [2]
+    rare = MaxRateClassifier(1, 3)
+    rare.update(torch.tensor([[2.0], [2.0], [3.0]]), torch.tensor([0, 0, 2]))
+    assert rare.assignments.tolist() == [2]
+    with pytest.raises(RuntimeError, match=r"of shape \(3, 5\).* as `rate_sums`.*\(3, 4\)"):
+        MaxRateClassifier(5, 3).load_state_dict(readout.state_dict())
 
 
 def test_predictions_by_hand():
@@ -243,6 +210,9 @@ def test_classes_that_no_neuron_stands_for_never_win(vote):
     readout = fitted(vote)
     predicted = readout.predict(torch.rand(50, 4, generator=torch.Generator().manual_seed(0)))
     assert set(predicted.tolist()) == {0, 2}
+    there = MaxRateClassifier(4, 3, vote=vote).to("meta")  # nothing is read on the host
+    there.update(RATES.to("meta"), LABELS.to("meta"))
+    assert there.predict(RATES.to("meta")).shape == (4,)
     silent = fitted(vote, rates=torch.zeros(4, 4))
     assert silent.assignments.tolist() == [-1] * 4
     assert silent.predict(torch.ones(2, 4)).tolist() == [-1, -1]
@@ -278,24 +248,6 @@ def test_predictions_follow_updates_merges_loads_and_resets():
     readout.reset()
     readout.update(10 * RATES, 2 - LABELS)
     assert readout.predict(sample).tolist() == [2]
-
-
-def test_a_state_of_another_size_is_refused():
-    with pytest.raises(RuntimeError, match=r"of shape \(3, 5\).* as `rate_sums`.*\(3, 4\)"):
-        MaxRateClassifier(5, 3).load_state_dict(fitted().state_dict())
-
-
-@pytest.mark.parametrize("vote", VOTES)
-def test_predictions_read_nothing_on_the_host(vote):
-    readout = MaxRateClassifier(4, 3, vote=vote).to("meta")
-    readout.update(RATES.to("meta"), LABELS.to("meta"))
-    assert readout.predict(RATES.to("meta")).shape == (4,)
-
-
-def test_an_empty_batch_changes_nothing():
-    readout = fitted()
-    readout.update(RATES[:0], LABELS[:0])
-    assert readout.assignments.tolist() == ASSIGNED
 
 
 TWO, NO_RATES = torch.ones(2, 4), r"`rates` should be finite and not negative.*Found"

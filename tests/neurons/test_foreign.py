@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-import lightning.pytorch as pl
 import pytest
 import torch
-from callback_helpers import trainer
+from callback_helpers import Local, trainer
+from compiled import spikes
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -21,8 +21,7 @@ JELLY = "spikingjelly.activation_based"
 
 
 def raster(seed, steps=STEPS, batch=BATCH):
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.rand(steps, batch, INPUTS, generator=generator) < 0.4).double()
+    return spikes(steps, batch, INPUTS, density=0.4, seed=seed).double()
 
 
 def pairs(pre, post):
@@ -119,9 +118,7 @@ LIBRARIES = {
     ],
     "snntorch": [
         lambda snntorch: Net(snntorch.Leaky(beta=0.9), 0.6),
-        lambda snntorch: Net(
-            snntorch.Leaky(beta=0.9, init_hidden=True, reset_mechanism="zero"), 0.6
-        ),
+        lambda snntorch: Net(snntorch.Leaky(0.9, init_hidden=True, reset_mechanism="zero"), 0.6),
         lambda snntorch: Net(snntorch.Synaptic(alpha=0.5, beta=0.8, threshold=2.0), 0.6),
         lambda snntorch: Net(competing(snntorch.Leaky(beta=0.9)), 0.6),
     ],
@@ -153,22 +150,17 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
-class Learner(pl.LightningModule):
+class Learner(Local):
     """Runs a net on every batch, and keeps what went in and came out."""
 
     def __init__(self, net):
         super().__init__()
-        self.automatic_optimization = False
-        self.net = net
-        self.seen = []
+        self.net, self.seen = net, []
 
     def training_step(self, batch, batch_idx):
         pre = batch[0].transpose(0, 1)
         self.net.rest()
         self.seen.append((pre, self.net(pre).detach()))
-
-    def configure_optimizers(self):
-        return None
 
 
 def test_batches_after_a_reset_are_new_samples(net):
@@ -215,15 +207,15 @@ def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once():
     changes = []
     for beside in (False, True):
         torch.manual_seed(0)
-        fc, spikes = torch.nn.Linear(6, 3, bias=False), torch.nn.Identity()
-        learner = learning.STDPLearner(fc, spikes, tau_pre=20.0, tau_post=20.0)
+        fc, fired = torch.nn.Linear(6, 3, bias=False), torch.nn.Identity()
+        learner = learning.STDPLearner(fc, fired, tau_pre=20.0, tau_post=20.0)
         own = RuleTrainer(STDP(0.1, -0.1))
         if beside:
-            own.register_cell("enc", Cell(fc, spikes))
+            own.register_cell("enc", Cell(fc, fired))
         for _ in range(3):
             with torch.no_grad():
                 fc((torch.rand(4, 6) < 0.5).float())
-                spikes((torch.rand(4, 3) < 0.5).float())
+                fired((torch.rand(4, 3) < 0.5).float())
             if beside:
                 own()  # the first call checks the connection
         changes.append(learner.step(on_grad=False))

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from eprop_reference import eprop
+from eprop_reference import eprop, low_pass
 from test_foreign import BATCH, INPUTS, JELLY, OUTPUTS, STEPS, Net, Stateless, jelly, raster
 from torch import nn
 
@@ -68,11 +68,8 @@ def test_it_is_the_loop_over_what_was_returned(name, surrogate, calls):
     spikes, potential = map(torch.cat, zip(*seen, strict=True))
     assert 0.02 < spikes.mean() < 0.98
     psi = (surrogate or Triangular()).derivative(potential - 1.0)
-    low_pass = [pre[0]]
-    for now in pre[1:]:
-        low_pass.append(DECAY * low_pass[-1] + now)
     constants = (math.exp(-1 / 12.0), 0.0, 0.0)
-    expected = -0.2 * eprop(errors, psi, torch.stack(low_pass), *constants)[0].mean(0)
+    expected = -0.2 * eprop(errors, psi, low_pass(pre, TC_MEM), *constants)[0].mean(0)
     assert expected.abs().max() > 1e-2
     weight = get_updater(fc).weight
     torch.testing.assert_close(weight.update(fc.weight), expected, **CLOSE)

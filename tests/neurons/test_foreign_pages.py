@@ -4,34 +4,25 @@ import importlib.util
 import re
 import sys
 import types
-from pathlib import Path
 
 import pytest
 import torch
 from _forked import Forked
 from matplotlib.image import imread
+from pages import ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def blocks(page, language):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 LIBRARIES = ["snntorch", "norse", "spikingjelly"]
-HEAD, TAIL, *PROGRAMS = blocks("docs/foreign-neurons.md", "python")
+HEAD, TAIL, *PROGRAMS = blocks("docs/foreign-neurons.md")
 TUTORIAL = "docs/tutorials/from-other-libraries.md"
 CELLS, BLOCKS = (blocks(TUTORIAL, language) for language in (r"\{code-cell\} ipython3", "python"))
 # What each block imports; all of it has to be there, and what that imports in turn.
 IMPORTED = [
-    "spikingjelly.activation_based.learning",
-    "snntorch.functional.stdp_learner",
-    "norse.torch.functional.stdp",
-    "bindsnet.network",
-    "inferno.learn",
-]
+    "spikingjelly.activation_based.learning", "snntorch.functional.stdp_learner",
+    "norse.torch.functional.stdp", "bindsnet.network", "inferno.learn",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -1,29 +1,19 @@
 """Networks as NIR: written to a file, read, and run by others, they give the same spikes."""
 
 import math
-import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from pages import blocks
 from torch import nn
 from torch.nn import functional as F
 
 from lightning_accum import Layer, Serial
+from lightning_accum import nn as layers
 from lightning_accum.nir import to_nir
-from lightning_accum.nn import (
-    LIF,
-    AdaptiveLIF,
-    Conv1d,
-    Conv2d,
-    LateralInhibition,
-    LeakyIntegrator,
-    Linear,
-    PoissonEncoder,
-    SurrogateLIF,
-)
+from lightning_accum.nn import LIF, AdaptiveLIF, Conv1d, Conv2d, LeakyIntegrator, Linear
 
 nir = pytest.importorskip("nir", reason="nir is not installed")
 STEPS, BATCH = 120, 3
@@ -37,11 +27,8 @@ def written(path, model, *args, **options):
 
 def run_node(node, x, state, solver, dt):
     """One step of NIR's equations in double precision, with the current constant in it."""
-    p = {
-        k: torch.as_tensor(v, dtype=torch.float64)
-        for k, v in vars(node).items()
-        if isinstance(v, np.ndarray)
-    }
+    arrays = {k: v for k, v in vars(node).items() if isinstance(v, np.ndarray)}
+    p = {k: torch.as_tensor(v, dtype=torch.float64) for k, v in arrays.items()}
     kind = type(node).__name__
     if kind in ("Linear", "Affine"):
         return F.linear(x, p["weight"], p.get("bias"))
@@ -75,12 +62,8 @@ def simulate(graph, inputs, solver="exact"):
     """Runs a graph without loops; returns what each of its outputs gives, ``[T, B, ...]``."""
     order = [*graph.inputs]
     while len(order) < len(graph.nodes):
-        ready = {
-            name
-            for name in graph.nodes
-            if name not in order and all(a in order for a, b in graph.edges if b == name)
-        }
-        order += sorted(ready)
+        rest = {name for name in graph.nodes if name not in order}
+        order += sorted(rest - {b for a, b in graph.edges if a not in order})
     states = {name: {} for name in order}
     out = {name: [] for name in graph.outputs}
     for t in range(STEPS):
@@ -106,12 +89,9 @@ def positive(model):
 
 
 def two_layers(dt=1.0):
-    return positive(
-        nn.Sequential(
-            Serial(Linear(20, 15), LIF(15, tc_mem=15.0, dt=dt, time_dim=0)),
-            Serial(nn.Linear(15, 5, bias=False), LIF(5, tc_mem=30.0, dt=dt, time_dim=0)),
-        )
-    )
+    first = Serial(Linear(20, 15), LIF(15, tc_mem=15.0, dt=dt, time_dim=0))
+    second = Serial(nn.Linear(15, 5, bias=False), LIF(5, tc_mem=30.0, dt=dt, time_dim=0))
+    return positive(nn.Sequential(first, second))
 
 
 def small_convolution(padding, stride):
@@ -125,34 +105,25 @@ def small_convolution(padding, stride):
     )
 
 
+def dense(*args, **options):
+    return lambda: Serial(Linear(20, 9), LIF(9, *args, **options, time_dim=0))
+
+
+def conv1d():
+    conv = Conv1d(2, 4, 5, dilation=2, padding=1)
+    return nn.Sequential(conv, LIF((4, 4), tc_mem=9.0, time_dim=0))
+
+
 MODELS = {
     "two layers": (two_layers, (20,)),
     "steps of 0.5 ms": (lambda: two_layers(dt=0.5), (20,)),
-    "rest and reset": (
-        lambda: Serial(
-            Linear(20, 9), LIF(9, v_threshold=-0.5, v_reset=-1.2, v_rest=-1.0, time_dim=0)
-        ),
-        (20,),
-    ),
-    "reset above rest": (
-        lambda: Serial(Linear(20, 9), LIF(9, v_reset=0.4, v_rest=0.1, time_dim=0)),
-        (20,),
-    ),
-    "no leak": (
-        lambda: Serial(
-            Linear(20, 9), LIF(9, math.inf, v_threshold=2, v_reset=-0.5, v_rest=0.5, time_dim=0)
-        ),
-        (20,),
-    ),
+    "rest and reset": (dense(v_threshold=-0.5, v_reset=-1.2, v_rest=-1.0), (20,)),
+    "reset above rest": (dense(v_reset=0.4, v_rest=0.1), (20,)),
+    "no leak": (dense(math.inf, v_threshold=2, v_reset=-0.5, v_rest=0.5), (20,)),
     "neurons alone": (lambda: nn.Sequential(nn.Identity(), LIF(7, time_dim=0)), (7,)),
     "a 2d convolution": (lambda: small_convolution(1, 2), (2, 8, 8)),
     "a 2d convolution of the same size": (lambda: small_convolution("same", 1), (2, 8, 8)),
-    "a 1d convolution": (
-        lambda: nn.Sequential(
-            Conv1d(2, 4, 5, dilation=2, padding=1), LIF((4, 4), tc_mem=9.0, time_dim=0)
-        ),
-        (2, 10),
-    ),
+    "a 1d convolution": (conv1d, (2, 10)),
 }
 
 
@@ -212,9 +183,8 @@ def test_thresholds_that_adapted(tmp_path):
     assert model.neuron.theta.unique().numel() > 3
     expected = model(x)
     assert expected.any()
-    assert torch.equal(
-        simulate(written(tmp_path, model), {"input": x})["output"], expected.double()
-    )
+    found = simulate(written(tmp_path, model), {"input": x})["output"]
+    assert torch.equal(found, expected.double())
 
 
 def test_a_layer_of_several_connections_and_neurons(tmp_path):
@@ -282,10 +252,8 @@ def test_snntorch_gives_the_same_spikes(tmp_path):
 def test_program_on_the_page(tmp_path, monkeypatch, capsys):
     pytest.importorskip("norse.torch", reason="Norse, or nirtorch, is not installed")
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs/nir.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     space = {}
-    exec(compile("\n".join(blocks), "nir.md", "exec"), space)
+    exec(compile("\n".join(blocks("docs/nir.md")), "nir.md", "exec"), space)
     assert capsys.readouterr().out == "True\n"
     assert 0.02 < space["layer"](space["spikes"]).mean() < 0.5
 
@@ -304,13 +272,15 @@ def not_a_number():
 
 REFUSED = {
     "inhibition": (
-        lambda: LIF(2, inhibition=LateralInhibition(1.0)),
+        lambda: LIF(2, inhibition=layers.LateralInhibition(1.0)),
         ValueError,
         r"no `inhibition`.*`inhibition = LateralInhibition\(strength=1.0\)` in `1`.*=None",
     ),
     "refractory": (lambda: LIF(2, refractory=2.0), ValueError, r"`refractory = 2.0` in `1`.*=0.0"),
-    "subtraction": (lambda: SurrogateLIF(2), TypeError, r"`SurrogateLIF` as `1`, whose spikes sub"),
-    "an encoder": (lambda: PoissonEncoder(3, 9.0), TypeError, "at random: export the modules"),
+    "subtraction": (
+        lambda: layers.SurrogateLIF(2), TypeError, "`SurrogateLIF` as `1`, whose spikes sub"
+    ),
+    "an encoder": (lambda: layers.PoissonEncoder(3, 9.0), TypeError, "at random: export the mod"),
     "a ReLU": (nn.ReLU, TypeError, "AdaptiveLIF, Conv1d, .* Found `ReLU` as `1`: pass"),
     "a subclass": (lambda: Own(2, 2), TypeError, "Found `Own` as `1`"),
     "NaN": (lambda: not_a_number(), ValueError, r"should have finite.*NaN or Inf in `1.weight`"),
@@ -331,19 +301,19 @@ def test_what_nir_cannot_express_is_refused_by_name(name):
         to_nir(nn.Sequential(Linear(3, 2), make()))
 
 
-def test_arguments():
-    with pytest.raises(ValueError, match=r"`input_shape` should be.*Found None for `0`"):
-        to_nir(nn.Sequential(Conv1d(2, 4, 5), LIF((4, 6))))
-    with pytest.raises(TypeError, match=r"`\(1, 28, 28\)`\. Found `Tensor`: pass the shape, not"):
-        to_nir(nn.Flatten(), torch.zeros(1, 2, 2))
-    with pytest.raises(ValueError, match=r"\('exact', 'euler'\)\. Found `solver = 'rk4'`"):
-        to_nir(LIF(2), solver="rk4")
-    with pytest.raises(ValueError, match="at least one module"):
-        to_nir(nn.Sequential())
-    with pytest.raises(TypeError, match=r"`model` should be a torch\.nn\.Module"):
-        to_nir([LIF(2)])
-    with pytest.raises(ValueError, match=r"shape \(3,\).*\(2, 2\) before it"):
-        to_nir(Linear(3, 2), (2, 2))
+@pytest.mark.parametrize(("args", "options", "error", "words"), [
+    ((nn.Sequential(Conv1d(2, 4, 5), LIF((4, 6))),), {}, ValueError,
+     r"`input_shape` should be.*Found None for `0`"),
+    ((nn.Flatten(), torch.zeros(1, 2, 2)), {}, TypeError,
+     r"`\(1, 28, 28\)`\. Found `Tensor`: pass the shape, not"),
+    ((LIF(2),), {"solver": "rk4"}, ValueError, r"\('exact', 'euler'\)\. Found `solver = 'rk4'`"),
+    ((nn.Sequential(),), {}, ValueError, "at least one module"),
+    (([LIF(2)],), {}, TypeError, r"`model` should be a torch\.nn\.Module"),
+    ((Linear(3, 2), (2, 2)), {}, ValueError, r"shape \(3,\).*\(2, 2\) before it"),
+])  # fmt: skip
+def test_arguments(args, options, error, words):
+    with pytest.raises(error, match=words):
+        to_nir(*args, **options)
 
 
 def test_without_nir_the_extra_is_named(monkeypatch):

@@ -30,11 +30,9 @@ def connection(*sizes, time_dim=0, **options):
 @settings(max_examples=60, derandomize=True)
 @given(
     shape=st.tuples(*[st.integers(0, 6)] + 3 * [st.integers(1, 4)]),
-    max_delay=st.sampled_from([0.0, 0.8, 2.0, 3.7]),
-    dt=st.sampled_from([0.5, 1.0, 1.5]),
-    cut=st.integers(0, 6),
-    seed=st.integers(0, 99),
-)
+    max_delay=st.sampled_from([0.0, 0.8, 2.0, 3.7]), dt=st.sampled_from([0.5, 1.0, 1.5]),
+    cut=st.integers(0, 6), seed=st.integers(0, 99),
+)  # fmt: skip
 def test_equals_a_loop_however_a_sequence_is_cut(shape, max_delay, dt, cut, seed):
     steps, batch, inputs, outputs = shape
     torch.manual_seed(seed)

@@ -1,17 +1,12 @@
 """The graph of a state lasts from call to call: until it is cut, or a backward pass frees it."""
 
 import copy
-import pickle
 
 import pytest
 import torch
+from values import by_pickle
 
-from lightning_accum.nn import (
-    DelayedLinear,
-    LeakyIntegrator,
-    ShortTermPlasticity,
-    SurrogateLIF,
-)
+from lightning_accum.nn import DelayedLinear, LeakyIntegrator, ShortTermPlasticity, SurrogateLIF
 
 MAKE = {
     "LIF": lambda **o: SurrogateLIF(4, gradient="time", **o),
@@ -97,7 +92,7 @@ def test_a_copy_between_steps_has_no_graph_and_goes_on(make):
     module = made(make)
     x = sequence(module)
     by_step(module, x[:4])
-    copies = copy.copy(module), copy.deepcopy(module), pickle.loads(pickle.dumps(module))
+    copies = copy.copy(module), copy.deepcopy(module), by_pickle(module)
     expected = by_step(module, x[4:])
     for other in copies:
         found = by_step(other, x[4:])

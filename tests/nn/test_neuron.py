@@ -91,12 +91,10 @@ def switched(neurons):
 COPIES = [copy.deepcopy, by_pickle, loaded]
 CHANGES = [lambda neurons: neurons.reset(), higher, inhibited, switched]
 MEMORY = {
-    "plain": Tensor.clone,
-    "transposed": lambda x: x.mT.contiguous().mT,
+    "plain": Tensor.clone, "transposed": lambda x: x.mT.contiguous().mT,
     "strided": lambda x: x.repeat_interleave(2, -1)[..., ::2],
-    "requires grad": lambda x: x.clone().requires_grad_(),
-    "parameter": torch.nn.Parameter,
-}
+    "requires grad": lambda x: x.clone().requires_grad_(), "parameter": torch.nn.Parameter,
+}  # fmt: skip
 # What happens before each piece of the input, its steps and samples, and how it lies in memory.
 PIECES = st.lists(
     st.tuples(
@@ -192,7 +190,7 @@ def test_steps_since_the_reset_are_counted_in_copies_too(copied):
 def test_steps_go_on_in_place_and_saved_states_stay():
     lif = LIF(SIZE).double()
     lif(currents(3, SIZE))
-    memory, state = lif._state["voltage"], lif.state_dict()["_extra_state"]
+    memory, state = lif._state["voltage"], lif.get_extra_state()
     kept = state["voltage"].clone()
     lif(currents(3, SIZE, seed=1))
     assert lif._state["voltage"] is memory

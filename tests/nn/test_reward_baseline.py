@@ -10,10 +10,6 @@ from lightning_accum.nn import RewardBaseline
 REWARDS = st.one_of(st.floats(-5, 5), st.sampled_from([math.nan, math.inf]))
 
 
-def rewards(*shape, seed=0):
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def naive(batches, decay, contexts, initial):
     """Errors and means, sample by sample, in Python's numbers."""
     means, errors = [initial] * contexts, []
@@ -51,7 +47,7 @@ def test_it_is_the_formula(batches, decay, initial):
 
 def test_one_mean_is_the_same_as_one_context():
     plain, one = RewardBaseline(0.8), RewardBaseline(0.8, contexts=1)
-    for reward in rewards(5, 4).float():
+    for reward in torch.rand(5, 4):
         assert torch.equal(plain(reward), one(reward, torch.zeros(4, dtype=torch.long)))
     assert torch.equal(plain.mean, one.mean)
 
@@ -68,16 +64,13 @@ def test_rewards_of_any_shape_and_dtype(dtype):
 BOTH = torch.tensor([0, 1])
 
 
-@pytest.mark.parametrize(
-    ("reward", "context", "error", "message"),
-    [
-        (torch.ones(2), BOTH * 2, ValueError, "between 0 and 1. Found values from 0 to 2"),
-        (torch.ones(2), BOTH - 1, ValueError, "Found values from -1 to 0"),
-        (torch.ones(2), BOTH[:1], ValueError, r"the shape of `reward`, \[2\]. Found \[1\]"),
-        (torch.ones(2), BOTH.double(), TypeError, "should be integers"),
-        (torch.ones(2) * 1j, BOTH, TypeError, r"`reward` should be real\. Found torch.complex"),
-    ],
-)
+@pytest.mark.parametrize(("reward", "context", "error", "message"), [
+    (torch.ones(2), BOTH * 2, ValueError, "between 0 and 1. Found values from 0 to 2"),
+    (torch.ones(2), BOTH - 1, ValueError, "Found values from -1 to 0"),
+    (torch.ones(2), BOTH[:1], ValueError, r"the shape of `reward`, \[2\]. Found \[1\]"),
+    (torch.ones(2), BOTH.double(), TypeError, "should be integers"),
+    (torch.ones(2) * 1j, BOTH, TypeError, r"`reward` should be real\. Found torch.complex"),
+])  # fmt: skip
 def test_a_refused_call_changes_nothing(reward, context, error, message):
     baseline = RewardBaseline(contexts=2, initial=0.5)
     with pytest.raises(error, match=message):

@@ -1,7 +1,6 @@
 """Synapses are replaced at constant number, and what belongs to one stays with it."""
 
 import copy
-import pickle
 import sys
 from collections import Counter
 from contextlib import nullcontext
@@ -14,6 +13,7 @@ from rasters import Fed, raster
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 from turns import turns
+from values import by_pickle
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, UpdateMonitor
@@ -70,17 +70,15 @@ def connection(density=0.3):
     return made
 
 
-def mask(sparse):
-    found = torch.zeros(sparse.out_features, sparse.in_features, dtype=torch.bool)
-    found[sparse.indices.long().unbind()] = True
-    return found
-
-
 def matrix(sparse, values):
     """Values of synapses ``[..., synapses]`` as matrices."""
     found = torch.zeros(*values.shape[:-1], sparse.out_features, sparse.in_features).to(values)
     found[..., sparse.indices[0].long(), sparse.indices[1].long()] = values
     return found
+
+
+def mask(sparse):
+    return matrix(sparse, torch.ones_like(sparse.weight, dtype=torch.bool))
 
 
 @turns("density", [0.1, 0.5, 1.0])
@@ -158,15 +156,13 @@ def test_what_belongs_to_a_synapse_stays_with_it(reduction):
         optimizer.step()
 
     def seen():
-        parts = {f"{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.pos]}
-        parts |= {f"-{n}": p for n, each in enumerate((updater, other)) for p in [each.weight.neg]}
-        carried = rule.state_of("cell").carried
+        shape, carried, parts = sparse.weight.shape, rule.state_of("cell").carried, {}
+        for n, each in enumerate((updater, other)):
+            parts |= {f"pos {n}": each.weight.pos, f"neg {n}": each.weight.neg}
         parts |= {str(k): v for k, v in carried.items() if k.kind.startswith("weight ")}
         for n, optimizer in enumerate(optimizers):
             state = optimizer.state[sparse.weight].items()
-            parts |= {
-                f"{n} {k}": v for k, v in state if getattr(v, "shape", ()) == sparse.weight.shape
-            }
+            parts |= {f"{n} {k}": v for k, v in state if getattr(v, "shape", ()) == shape}
         parts |= {"weight": sparse.weight.detach(), "grad": sparse.weight.grad}
         assert len(parts) == 4 + 2 + 2 + 3 + 2
         return {name: matrix(sparse, each) for name, each in parts.items()}
@@ -188,25 +184,12 @@ def test_copies_follow_anew():
     sparse = connection()
     updater = la.attach_updater(sparse, "weight")
     updater.weight = torch.rand(len(sparse.weight))
-    for twin in (copy.deepcopy(sparse), pickle.loads(pickle.dumps(sparse))):
+    for twin in (copy.deepcopy(sparse), by_pickle(sparse)):
         pending = matrix(sparse, updater.weight.pos)
         new = twin.replace(torch.rand(len(sparse.weight)) < 0.5)
         stays = matrix(twin, (~new).double()).bool()
         assert torch.equal(matrix(twin, twin.updater.weight.pos)[stays], pending[stays])
         assert torch.equal(matrix(sparse, updater.weight.pos), pending)
-
-
-@turns("arguments, words", [
-    ({"share": 1.5}, "from 0 to 1"),
-    ({"start": -1.0}, "not negative"),
-    ({"sign": 0.5}, "1, -1 or None"),
-    ({"share": 0.1, "noise": 0.1}, "those of Deep R"),
-])  # fmt: skip
-def test_wrong_settings_are_rejected(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        Rewire(**arguments)
-    with pytest.raises(TypeError, match="should be a SparseLinear"):
-        Rewire(0.1)(torch.nn.Linear(2, 2))
 
 
 class Lit(pl.LightningModule):

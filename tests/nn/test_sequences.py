@@ -6,14 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum.nn import (
-    LIF,
-    Competition,
-    DelayedLinear,
-    LeakyIntegrator,
-    ShortTermPlasticity,
-    SurrogateLIF,
-)
+from lightning_accum.nn import LIF, Competition, DelayedLinear, LeakyIntegrator, SurrogateLIF
+from lightning_accum.nn import ShortTermPlasticity as Plasticity
 
 ADAPTIVE = {"beta": 0.3, "tc_adaptation": 30.0}
 AT_REST = {
@@ -21,18 +15,14 @@ AT_REST = {
     "LeakyIntegrator": partial(LeakyIntegrator, 3),
     "DelayedLinear": partial(DelayedLinear, 3, 2, 5.0),
     "Competition": partial(Competition, nn.Identity(), 3, theta_plus=0.0, tc_drive=100.0),
-    "depressing": partial(ShortTermPlasticity.depressing, 3),
-    "facilitating": partial(ShortTermPlasticity.facilitating, 3),
-    "facilitating only": partial(ShortTermPlasticity, 3, 0.2, None, 50.0),
-    "used up": partial(ShortTermPlasticity, 3, 1.0, float("inf"), float("inf")),
-    **{
-        f"SurrogateLIF {recurrent} {options}": partial(
-            SurrogateLIF, 3, 9.0, recurrent=recurrent, **options
-        )
-        for recurrent in (False, True)
-        for options in ({}, ADAPTIVE)
-    },
-}
+    "depressing": partial(Plasticity.depressing, 3),
+    "facilitating": partial(Plasticity.facilitating, 3),
+    "facilitating only": partial(Plasticity, 3, 0.2, None, 50.0),
+    "used up": partial(Plasticity, 3, 1.0, float("inf"), float("inf")),
+    **{f"SurrogateLIF {recurrent} {options}":
+       partial(SurrogateLIF, 3, 9.0, recurrent=recurrent, **options)
+       for recurrent in (False, True) for options in ({}, ADAPTIVE)},
+}  # fmt: skip
 # What tires does not forget it with a reset.
 LAYERS = {**AT_REST, "tiring": partial(Competition, nn.Identity(), 3, theta_plus=0.05)}
 X = (torch.rand(20, 3, 3, generator=torch.Generator().manual_seed(0)) < 0.5).double() * 0.6

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from compiled import spikes
 from torch import nn
 from trainers import trainer_of
 
@@ -21,9 +22,8 @@ PRESETS = [
 each_preset = pytest.mark.parametrize("make", PRESETS)
 
 
-def raster(steps=60, batch=2, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.rand(steps, batch, 3, generator=generator) < 0.3).double()
+def raster(steps=60, seed=0):
+    return spikes(steps, 2, 3, seed=seed).double()
 
 
 def left(tc, ms):
@@ -32,20 +32,19 @@ def left(tc, ms):
 
 @each_preset
 def test_it_is_the_equations_from_spike_to_spike(make):
-    made = make(time_dim=0, dt=0.5)
-    spikes = raster()
-    expected = torch.zeros_like(spikes)
+    made, x_pre = make(time_dim=0, dt=0.5), raster()
+    expected = torch.zeros_like(x_pre)
     for b in range(2):
         for i in range(3):
             u, x, last = made.release, 1.0, None
-            for t in spikes[:, b, i].nonzero().flatten().tolist():
+            for t in x_pre[:, b, i].nonzero().flatten().tolist():
                 if last is not None:
                     apart = 0.5 * (t - last)
                     x = 1 + (x - x * u - 1) * left(made.tc_recovery, apart)
                     u = made.release + u * (1 - made.release) * left(made.tc_facilitation, apart)
                 expected[t, b, i], last = u * x, t
-    torch.testing.assert_close(made(spikes), expected, rtol=1e-12, atol=1e-13)
-    assert torch.equal(make(time_dim=0)(spikes.bool()), make(time_dim=0)(spikes.float()))
+    torch.testing.assert_close(made(x_pre), expected, rtol=1e-12, atol=1e-13)
+    assert torch.equal(make(time_dim=0)(x_pre.bool()), make(time_dim=0)(x_pre.float()))
 
 
 def test_gradients_are_the_equations_derivative():
@@ -60,16 +59,13 @@ def test_gradients_are_the_equations_derivative():
 
 
 @pytest.mark.parametrize("time_dim", [None, 0])
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(trainer_of, la.STDP, 0.1, -0.05),
-        partial(trainer_of, la.STDP, 0.1, -0.05, trace_mode="nearest", pairing="reduced"),
-        partial(trainer_of, la.TripletSTDP, 0.1, 0.1, -0.1, -0.1),
-        partial(trainer_of, la.KernelSTDP, GaussianKernel(0.3)),
-        partial(trainer_of, la.InhibitorySTDP, 0.1),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    partial(trainer_of, la.STDP, 0.1, -0.05),
+    partial(trainer_of, la.STDP, 0.1, -0.05, trace_mode="nearest", pairing="reduced"),
+    partial(trainer_of, la.TripletSTDP, 0.1, 0.1, -0.1, -0.1),
+    partial(trainer_of, la.KernelSTDP, GaussianKernel(0.3)),
+    partial(trainer_of, la.InhibitorySTDP, 0.1),
+])  # fmt: skip
 def test_rules_on_spikes_learn_from_the_times_of_what_is_released(make, time_dim):
     x, y = raster(), raster(seed=1)
     found = []
@@ -95,11 +91,11 @@ def test_rules_with_an_error_learn_from_how_much_is_released():
     rule = la.RuleTrainer(la.EProp(1.0), graded_input=True, time_dim=0, batch_reduction="sum")
     unit = rule.register_cell("cell", layer.cell)
     nn.init.uniform_(layer.connection.weight, 0.0, 6.0)
-    spikes = layer(plasticity(raster()))
-    assert 20 < spikes.sum() < 400
-    error = torch.randn_like(spikes)
+    out = layer(plasticity(raster()))
+    assert 20 < out.sum() < 400
+    error = torch.randn_like(out)
     rule(error=error)
-    (expected,) = torch.autograd.grad(spikes, layer.connection.weight, error)
+    (expected,) = torch.autograd.grad(out, layer.connection.weight, error)
     found = unit.cell.updater.weight.update(layer.connection.weight)
     torch.testing.assert_close(found, -expected)
 

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from compiled import spikes
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
@@ -39,18 +40,13 @@ def test_synapses_are_in_the_documented_layout(density):
         assert torch.equal(starts, F.pad(counts.cumsum(0), (1, 0)))
 
 
-def spikes(*shape):
-    return torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.2
-
-
 @pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_output_and_gradients_are_those_of_a_dense_layer(density, dtype):
     connection = layer(density, dtype)
-    near = (
-        {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
-    )
+    rtol, atol = (1e-5, 1e-6) if dtype == torch.float32 else (1e-12, 1e-12)
+    near = {"rtol": rtol, "atol": atol}
     for x in (spikes(7, 3, 17), spikes(17).to(dtype) * 2.5, spikes(0, 17), spikes(2, 17).byte()):
         expected = F.linear(x.to(dtype), connection.dense(), connection.bias)
         with torch.no_grad():
@@ -190,26 +186,6 @@ def test_a_weight_or_a_size_of_other_synapses_is_rejected(kind):
             connection(torch.ones(2, connection.in_features, dtype=kind))
         with pytest.raises(ValueError, match="from 17 inputs to 11 outputs"):
             connection.replace(torch.ones(len(connection.weight), dtype=torch.bool))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "not both be given"),
-        ({"density": 0.5, "indices": torch.zeros(2, 1, dtype=torch.int64)}, "not both be given"),
-        ({"density": 0.0}, "share of inputs"),
-        ({"density": 1.5}, "share of inputs"),
-        ({"indices": torch.tensor([[0], [3]])}, "its input, below 3"),
-        ({"indices": torch.tensor([[-1], [0]])}, "below 2"),
-        ({"indices": torch.ones(2, 3)}, "integers of shape"),
-        ({"indices": torch.zeros(2, 2, dtype=torch.int64)}, "each synapse once"),
-    ],
-)
-def test_wrong_synapses_are_rejected(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SparseLinear(3, 2, **arguments)
-    with pytest.raises(ValueError, match="shape"):
-        layer()(torch.ones(2, 16))
 
 
 def test_what_does_not_fit_in_memory_is_rejected_at_once():

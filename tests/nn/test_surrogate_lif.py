@@ -2,23 +2,21 @@
 
 import pytest
 import torch
+from compiled import currents
 
 from lightning_accum.functional import ArcTan, Triangular
 from lightning_accum.nn import LeakyIntegrator, RecurrentLinear, SurrogateLIF
 from lightning_accum.observe import InputMonitor, WindowRecorder
 
 CASES = {
-    "LIF": {},
-    "ALIF": {"beta": 0.3, "tc_adaptation": 30.0},
-    "recurrent": {"recurrent": True},
+    "LIF": {}, "ALIF": {"beta": 0.3, "tc_adaptation": 30.0}, "recurrent": {"recurrent": True},
     "recurrent ALIF": {"recurrent": True, "beta": 0.3, "tc_adaptation": 30.0},
-}
+}  # fmt: skip
 every = pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 
 
 def current(steps=40, batch=3, size=5, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(steps, batch, size, generator=generator, dtype=torch.float64) * 0.5 + 0.2
+    return currents(steps, batch, size, seed=seed)
 
 
 def neurons(**options):
@@ -27,20 +25,6 @@ def neurons(**options):
     if lif.recurrent is not None:
         torch.nn.init.normal_(lif.recurrent.weight, std=0.5)
     return lif
-
-
-@every
-def test_a_sequence_is_its_steps(options):
-    fast, x = neurons(**options), current()
-    spikes = fast(x)
-    assert 0.05 < spikes.mean() < 0.95
-    by_step = neurons(**options, time_dim=None)
-    rows = [(by_step(now), by_step.membrane, by_step.threshold) for now in x]
-    sequence = (spikes, fast.membrane, fast.threshold)
-    for found, row in zip(sequence, zip(*rows, strict=True), strict=True):
-        torch.testing.assert_close(found, torch.stack(row), rtol=1e-10, atol=1e-10)
-    fast.reset()
-    assert fast.membrane is None
 
 
 @pytest.mark.parametrize(
@@ -75,11 +59,8 @@ def test_a_gradient_within_a_step_is_the_surrogate():
     psi = lif.surrogate.derivative(lif.membrane - lif.threshold)
     torch.testing.assert_close(x.grad, weights * psi, rtol=1e-10, atol=1e-10)
     assert torch.equal(spikes.detach(), neurons(beta=0.3)(x.detach()))
-
-
-def test_without_a_gradient_there_is_no_graph():
-    lif = neurons(recurrent=True)
-    assert not lif(current().requires_grad_()).requires_grad
+    lif.reset()
+    assert lif.membrane is None
 
 
 def test_a_monitor_sees_the_spikes_of_the_step_before():
@@ -101,17 +82,15 @@ def test_a_layer_has_any_shape(options, gradient, time_dim):
     x = current(9, size=6).requires_grad_()
     for given in [x] if time_dim == 0 else x:
         spikes, expected = shaped(given.unflatten(-1, (2, 3))), flat(given)
-        for found, other in (
-            (spikes, expected),
-            (shaped.membrane, flat.membrane),
-            (shaped.threshold, flat.threshold),
-        ):
+        ours, theirs = (
+            (y, n.membrane, n.threshold) for y, n in ((spikes, shaped), (expected, flat))
+        )
+        for found, other in zip(ours, theirs, strict=True):
             assert torch.equal(found, other.unflatten(-1, (2, 3)))
+        assert spikes.requires_grad == (gradient != "none")
         if gradient != "none":
-            both = [
-                torch.autograd.grad(y.sum(), x, retain_graph=True)[0] for y in (spikes, expected)
-            ]
-            assert torch.equal(*both)
+            both = (torch.autograd.grad(y.sum(), x, retain_graph=True) for y in (spikes, expected))
+            assert torch.equal(*(found for (found,) in both))
     flat.load_state_dict(shaped.state_dict())
     with pytest.raises(ValueError, match=r"shape \[.*B, 2, 3\]"):
         shaped(x if time_dim == 0 else x[0])

@@ -7,11 +7,11 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from monitors import COPIES, hooks
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from turns import turns
 from values import by_pickle
-from watching import COPIES, hooks
 
 from lightning_accum import observe
 from lightning_accum.observe import OutputMonitor, WindowRecorder, unobserved
@@ -130,22 +130,17 @@ second = operator.itemgetter(1)
 IN, OUT = observe.InputMonitor, observe.OutputMonitor
 
 
-@turns(
-    "kind, args, kwargs, picker, expected",
-    [
-        (IN, (one, two), {}, first_tensor, one),
-        (IN, (one, two), {}, second, two),
-        (IN, ((None, three),), {}, first_tensor, three),
-        (IN, ({"a": "text", "b": [four]},), {}, first_tensor, four),
-        (IN, (), {"x": one, "y": two}, first_tensor, one),
-        (IN, (), {"x": one, "y": two}, operator.itemgetter("y"), two),
-        (OUT, ((one, two),), {}, first_tensor, one),
-        (OUT, ((one, two),), {}, second, two),
-        (OUT, ([None, {"s": three}],), {}, first_tensor, three),
-        (OUT, (OrderedDict(z=three, s=four),), {}, operator.itemgetter("s"), four),
-        (OUT, (one,), {}, second, one),
-    ],
-)
+@turns("kind, args, kwargs, picker, expected", [
+    (IN, (one, two), {}, first_tensor, one), (IN, (one, two), {}, second, two),
+    (IN, ((None, three),), {}, first_tensor, three),
+    (IN, ({"a": "text", "b": [four]},), {}, first_tensor, four),
+    (IN, (), {"x": one, "y": two}, first_tensor, one),
+    (IN, (), {"x": one, "y": two}, operator.itemgetter("y"), two),
+    (OUT, ((one, two),), {}, first_tensor, one), (OUT, ((one, two),), {}, second, two),
+    (OUT, ([None, {"s": three}],), {}, first_tensor, three),
+    (OUT, (OrderedDict(z=three, s=four),), {}, operator.itemgetter("s"), four),
+    (OUT, (one,), {}, second, one),
+])  # fmt: skip
 def test_finds_its_tensor(kind, args, kwargs, picker, expected):
     echo = Echo()
     monitor = kind(echo, picker=picker)
@@ -156,12 +151,10 @@ def test_finds_its_tensor(kind, args, kwargs, picker, expected):
 def test_filters_and_maps_see_no_graph():
     fc = nn.Linear(1, 1, bias=False)
     nn.init.ones_(fc.weight)
-    monitor = observe.OutputMonitor(
-        fc,
-        reducer=observe.WindowRecorder(),
-        filter_=lambda x: positive(x) and not x.requires_grad,
+    monitor = OutputMonitor(
+        fc, reducer=WindowRecorder(), filter_=lambda x: positive(x) and not x.requires_grad,
         map_=lambda x: x.sqrt() if not x.requires_grad else None,
-    )
+    )  # fmt: skip
     for value in (-1.0, 4.0, 0.0, 9.0):
         assert fc(torch.tensor([value])).requires_grad
     assert monitor.dump().tolist() == [[2.0], [3.0]]
@@ -188,14 +181,13 @@ def test_records_by_hand():
     monitor(torch.ones(1))
     assert monitor.peek().item() == 1.0
     assert list(monitor.parameters()) == []
+    monitor.reducer(torch.zeros(1, requires_grad=True))
+    assert not monitor.peek().requires_grad
 
 
 def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():
     fc, relu = nn.Linear(2, 2), nn.ReLU()
-    monitors = [
-        observe.InputMonitor(fc, "", observe.WindowRecorder()),
-        observe.OutputMonitor(relu, "", observe.WindowRecorder()),
-    ]
+    monitors = IN(fc, "", WindowRecorder()), OUT(relu, "", WindowRecorder())
     for reentrant in (True, False):
         x = torch.rand(3, 2, requires_grad=True)
         out = checkpoint(lambda x: relu(fc(x)), x, use_reentrant=reentrant)
@@ -214,20 +206,15 @@ def steps():
     return torch.arange(12.0).view(4, 1, 3)
 
 
-def test_one_backward_pass_for_all_steps_comes_in_the_order_of_the_calls():
+@turns("by_step", [False, True])
+def test_one_backward_pass_or_one_for_each_step_comes_in_the_order_of_the_calls(by_step):
     fc, relu, monitor = watched()
-    loss = sum((t + 1) * relu(fc(x)).sum() for t, x in enumerate(steps()))
-    loss.backward()
+    losses = ((t + 1) * relu(fc(x)).sum() for t, x in enumerate(steps()))
+    for t, loss in enumerate(losses if by_step else [sum(losses)]):
+        loss.backward()
+        assert monitor.reducer.length == (t + 1 if by_step else 4)
     expected = torch.arange(1.0, 5.0).view(4, 1, 1).expand(4, 1, 2)
     assert torch.equal(monitor.reducer.window(), expected)
-
-
-def test_a_backward_pass_for_each_step_is_the_same():
-    fc, relu, monitor = watched()
-    for t, x in enumerate(steps()):
-        ((t + 1) * relu(fc(x)).sum()).backward()
-        assert monitor.reducer.length == t + 1
-    assert monitor.peek().tolist() == [[4.0, 4.0]]
 
 
 def test_clearing_forgets_gradients_that_are_still_to_come():
@@ -239,20 +226,15 @@ def test_clearing_forgets_gradients_that_are_still_to_come():
     assert monitor.reducer.window().tolist() == [[[2.0, 2.0]]]
 
 
-def test_what_has_no_graph_is_not_seen():
+def test_what_has_no_graph_is_not_seen_and_a_graph_is_not_kept_and_a_copy_sees_nothing():
     fc, relu, monitor = watched()
+    other = copy.deepcopy(monitor)
     with torch.no_grad():
         relu(fc(steps()[0]))
     assert monitor.peek() is None
-    relu(fc(steps()[0])).sum().backward()
-    assert monitor.reducer.length == 1
-
-
-def test_the_graph_is_not_kept_and_a_copy_sees_nothing():
-    fc, relu, monitor = watched()
-    other = copy.deepcopy(monitor)
     loss = (relu(fc(steps()[0])) ** 2).sum()
     torch.autograd.grad(loss, fc.weight, create_graph=True)
+    assert monitor.reducer.length == 1
     assert not monitor.peek().requires_grad
     assert other.peek() is None
 
@@ -276,35 +258,23 @@ def test_a_second_backward_pass_is_refused(calls):
 
 
 # ---------------------------------------------------------------------------- what is refused
-WATCHING = {
-    "input": lambda module: observe.InputMonitor(module, "norm"),
-    "output": lambda module: OutputMonitor(module, "norm"),
-    "state": lambda module: observe.StateMonitor(module, "norm.running_mean"),
-}
-FC = nn.Linear(2, 3)
-NET = nn.Sequential(FC)
+NET = nn.Sequential(nn.Linear(2, 3))
 
 
-@turns(
-    "call, error, words",
-    [
-        (lambda: OutputMonitor(nn.Identity())("text"), TypeError, "`observation` should be a ten"),
-        (lambda: watched_identity("text"), TypeError, r"at least one tensor.*`picker`"),
-        (lambda: observe.InputMonitor(NET, "nowhere"), AttributeError,
-         "`nowhere`, and `Sequential` has no `nowhere`"),
-        (lambda: OutputMonitor(NET, "0.weigth"), AttributeError, "and `0` has no `weigth`"),
-        (lambda: OutputMonitor(NET, "0.weight"), AttributeError,
-         "`0.weight`, of type `Parameter`: a StateMonitor"),
-        (lambda: observe.StateMonitor(NET, "0.nothing"), AttributeError,
-         "`0.nothing`, and `Linear` has no `nothing`"),
-        (lambda: WindowRecorder(time_dim=1), ValueError, "Argument `time_dim`.*`time_dim = 1`"),
-        (lambda: WindowRecorder()(torch.tensor(1.0)), ValueError, r"Found shape \(\)"),
-        (lambda: WindowRecorder(time_dim=0)(torch.ones(2)), ValueError,
-         r"Found shape \(2,\), `time_dim = 0`"),
-        (lambda: WindowRecorder(spikes=True)(torch.ones(1, 2, dtype=torch.complex64)), TypeError,
-         "should be real. Found torch.complex64 in a recorder"),
-    ],
-)  # fmt: skip
+@turns("call, error, words", [
+    (lambda: OutputMonitor(nn.Identity())("text"), TypeError, "`observation` should be a ten"),
+    (lambda: watched_identity("text"), TypeError, r"at least one tensor.*`picker`"),
+    (lambda: IN(NET, "nowhere"), AttributeError, "`nowhere`, and `Sequential` has no `nowhere`"),
+    (lambda: OUT(NET, "0.weigth"), AttributeError, "and `0` has no `weigth`"),
+    (lambda: OUT(NET, "0.weight"), AttributeError, "`0.weight`, of type `Parameter`: a StateM"),
+    (lambda: observe.StateMonitor(NET, "0.nothing"), AttributeError,
+     "`0.nothing`, and `Linear` has no `nothing`"),
+    (lambda: WindowRecorder(time_dim=1), ValueError, "Argument `time_dim`.*`time_dim = 1`"),
+    (lambda: WindowRecorder()(torch.tensor(1.0)), ValueError, r"Found shape \(\)"),
+    (lambda: WindowRecorder(time_dim=0)(one[None]), ValueError, r"shape \(1,\), `time_dim = 0`"),
+    (lambda: WindowRecorder(spikes=True)(torch.ones(1, 2) * 1j), TypeError,
+     "should be real. Found torch.complex64 in a recorder"),
+])  # fmt: skip
 def test_what_is_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
@@ -320,11 +290,11 @@ def watched_identity(value):
         assert monitor.peek() is None
 
 
-@turns("kind", WATCHING)
+@turns("kind, path", [(IN, "norm"), (OUT, "norm"), (observe.StateMonitor, "norm.running_mean")])
 @turns("wrong", [1.0, None, nn.ReLU()])
-def test_a_monitor_whose_bind_is_refused_goes_on(kind, wrong):
+def test_a_monitor_whose_bind_is_refused_goes_on(kind, path, wrong):
     net = nn.ModuleDict({"norm": nn.BatchNorm1d(2)})
-    monitor = WATCHING[kind](net)
+    monitor = kind(net, path)
     with pytest.raises(AttributeError, match="Argument `attr`"):
         monitor.bind(wrong)
     assert monitor.registered

@@ -16,16 +16,12 @@ from lightning_accum import STDP, Cell, EProp, RuleTrainer, get_updater
 from lightning_accum.nn import LIF, Linear, SurrogateLIF
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.recorder import SpikeCheck
-from lightning_accum.observe.reducer import Latest
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import has_kernel
 
 COPIES = [
-    copy.deepcopy,
-    by_pickle,
-    lambda x: loaded(x),
-    lambda x: copy.deepcopy(x).to("cpu"),
-]
+    copy.deepcopy, by_pickle, lambda x: loaded(x), lambda x: copy.deepcopy(x).to("cpu"),
+]  # fmt: skip
 
 
 def loaded(recorder):
@@ -176,12 +172,8 @@ def test_rasters_that_were_recorded_may_change(density, parts, change):
     for reused in (True, False):
         fc, lif = Linear(300, 40, bias=False), LIF(40, time_dim=0)
         torch.nn.init.constant_(fc.weight, 0.5)
-        rule, cell, same = (
-            RuleTrainer(STDP(0.1, -0.05), time_dim=0),
-            Cell(fc, lif),
-            rasters[0][0].clone(),
-        )
-        other = RuleTrainer(STDP(0.2, -0.1), time_dim=0)
+        rule, other = (RuleTrainer(STDP(lr, -lr / 2), time_dim=0) for lr in (0.1, 0.2))
+        cell, same = Cell(fc, lif), rasters[0][0].clone()
         for each in (rule, other):
             each.register_cell("c", cell)
         for window in rasters:
@@ -297,14 +289,3 @@ def test_sequences_as_before_are_checked_and_searched_in_one_pass():
     assert recorder.events() is None
     recorder(1 - x)
     assert torch.equal(recorder.window(), x == 0)
-
-
-def test_the_latest_is_a_copy_without_a_graph_made_in_inference_mode_or_not():
-    latest = Latest()
-    for value in (1.0, 0.0):
-        with torch.inference_mode(value == 1.0):
-            latest(torch.tensor([value], requires_grad=True))
-    assert latest.peek().tolist() == [0.0]
-    assert not latest.peek().requires_grad
-    latest.clear()
-    assert latest.peek() is latest.dump() is None

@@ -35,10 +35,7 @@ def adam_like(
     for t, slope in enumerate(slopes, 1):
         g, weight = begin(decay, slope, weight, rate(t))
         m = beta1 * m + (1 - beta1) * g
-        if belief:
-            v = beta2 * v + (1 - beta2) * (g - m) ** 2 + eps
-        else:
-            v = beta2 * v + (1 - beta2) * g**2
+        v = beta2 * v + (1 - beta2) * ((g - m) ** 2 if belief else g**2) + belief * eps
         top = max(top, v) if amsgrad else v
         if eps_beside:
             size = rate(t) * math.sqrt(1 - beta2**t) / (1 - beta1**t)
@@ -100,11 +97,9 @@ REFERENCES = {
 
 
 DECAYED = [
-    (False, WeightDecay()),
-    (True, WeightDecay(0.1)),
-    (True, WeightDecay(0.1, weight_decouple=False)),
+    (False, WeightDecay()), (True, WeightDecay(0.1)), (True, WeightDecay(0.1, False)),
     (False, WeightDecay(0.001, absolute=True)),
-]
+]  # fmt: skip
 
 
 @turns("way", [{}, {"foreach": True}, {"foreach": False}, {"capturable": True}])
@@ -174,18 +169,10 @@ def test_rectification(step, beta2):
 
 
 # ---------------------------------------------------------------------------- in any order
-DECAYS = [
-    WeightDecay(*options).defaults()
-    for options in ((0.0,), (0.1,), (0.1, False), (0.1, True, True))
-]
+DECAYS = [WeightDecay(*how).defaults() for how in ((0.0,), (0.1,), (0.1, False), (0.1, True, True))]
 WAYS = [{"foreach": None}, {"foreach": True}, {"foreach": False}]
-OPTIONS = [
-    {"lr": 0.02},
-    {"lr": torch.tensor(0.01, dtype=torch.float64)},
-    {"maximize": True},
-    {"maximize": False},
-    *DECAYS,
-]
+RATES = [{"lr": 0.02}, {"lr": torch.tensor(0.01, dtype=torch.float64)}]
+OPTIONS = [*RATES, {"maximize": True}, {"maximize": False}, *DECAYS]
 
 
 def turned(tensor):
@@ -208,7 +195,6 @@ class Pair:
         self.fused, self.beside = name in ADAM, []
 
     def groups(self):
-        """The same group of both."""
         at = self.draw.randrange(len(self.optimizer.param_groups))
         return self.optimizer.param_groups[at], self.other.param_groups[at]
 
@@ -290,7 +276,6 @@ class Pair:
         tensor.data = self.draw.choice([values, turned(values), wide[..., 0]])
 
     def exchange(self):
-        """Puts another parameter in the place of one."""
         own, other = self.optimizer.param_groups[0], self.other.param_groups[0]
         at = self.draw.randrange(len(own["params"]))
         self.params[at] = own["params"][at] = nn.Parameter(self.params[at].detach() + 1.0)

@@ -7,6 +7,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.demos.boring_classes import BoringModel
 from optimizer_cases import ADAM, CASES, OWN, close, parameters, run, same
 from torch import nn
 from turns import turns
@@ -28,9 +29,7 @@ DEFAULTS = {
         **FUSED, "lr": 1.0, "betas": (0.9, 0.98), "eps": 1e-9, "warmup": 4000, "d_model": 512
     },
     optim.AdamWarmupCosineDecay: {**FUSED, "warmup": 0, "total_steps": 10_000},
-    optim.RAdam: {
-        **SHARED, "amsgrad": False, "optimized_update": True, "degenerate_to_sgd": True,
-    },
+    optim.RAdam: {**SHARED, "amsgrad": False, "optimized_update": True, "degenerate_to_sgd": True},
     optim.AdaBelief: {
         **SHARED, "eps": 1e-16, "amsgrad": False, "rectify": False, "degenerate_to_sgd": True,
     },
@@ -51,14 +50,10 @@ def test_every_default(make):
     shared = optim.MomentOptions if make in (optim.RAdam, optim.AdaBelief) else optim.AdamOptions
     options = {*inspect.signature(make).parameters, *shared.__annotations__}
     assert options - {"params", "defaults", "options"} <= set(group)
-
-
-@turns("make", DEFAULTS)
-def test_further_defaults_reach_every_group(make):
     further, params = {"note": 3}, parameters()
     groups = [{"params": params[:1]}, {"params": params[1:], "note": 4}]
-    optimizer = make(groups, defaults=further)
-    assert [group["note"] for group in optimizer.param_groups] == [3, 4]
+    found = make(groups, defaults=further).param_groups
+    assert [group["note"] for group in found] == [3, 4]  # further ones reach every group
     assert further == {"note": 3}
 
 
@@ -204,8 +199,6 @@ class Returning(optim.GenericAdaptiveOptimizer):
 
 
 class InPlaceOnly(optim.WeightDecay):
-    """Decays the parameter, and forgets the gradient."""
-
     def __call__(self, param, grad, group):
         param.mul_(0.5)
 
@@ -225,27 +218,18 @@ def complex_fused(params):
     return optim.Adam(params, fused=True)
 
 
-@turns(
-    "make, kind, words",
-    [
-        (
-            lambda p: optim.GenericAdaptiveOptimizer(p, {}, 0.1, (0.9, 0.9), 0.0),
-            NotImplementedError,
-            r"define `step_param\(state, group",
-        ),
-        (lambda p: Returning(p, step=True), TypeError, r"param\.copy_"),
-        (lambda p: Returning(p, state=True), TypeError, r"state\.update"),
-        (late(None), TypeError, r"of a group .* should be a number. Found a `WeightDecay`"),
-        (late(False), TypeError, r"of a group .* should be a number. Found a `WeightDecay`"),
-        (
-            lambda p: optim.Adam(p, weight_decay=InPlaceOnly(0.1)),
-            TypeError,
-            r"Found a `NoneType` from `InPlaceOnly.__call__",
-        ),
-        (complex_fused, ValueError, "`fused = True` for a `Parameter`"),
-        (lambda p: optim.Noam(p, fused=True, capturable=True), ValueError, "capturable"),
-    ],
-)
+@turns("make, kind, words", [
+    (lambda p: optim.GenericAdaptiveOptimizer(p, {}, 0.1, (0.9, 0.9), 0.0), NotImplementedError,
+     r"define `step_param\(state, group"),
+    (lambda p: Returning(p, step=True), TypeError, r"param\.copy_"),
+    (lambda p: Returning(p, state=True), TypeError, r"state\.update"),
+    *((late(foreach), TypeError, r"of a group .* should be a number. Found a `WeightDecay`")
+      for foreach in (None, False)),
+    (lambda p: optim.Adam(p, weight_decay=InPlaceOnly(0.1)), TypeError,
+     r"Found a `NoneType` from `InPlaceOnly.__call__"),
+    (complex_fused, ValueError, "`fused = True` for a `Parameter`"),
+    (lambda p: optim.Noam(p, fused=True, capturable=True), ValueError, "capturable"),
+])  # fmt: skip
 def test_steps_that_cannot_be(make, kind, words):
     params = [nn.Parameter(torch.ones(2))]
     params[0].grad = torch.ones(2)
@@ -336,40 +320,22 @@ def test_steps_long_after_the_end_of_a_schedule_are_told_once(options):
     assert torch.equal(weight, before)
 
 
-# ---------------------------------------------------------------------- the command line
-class Model(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2, 1)
-
-    def training_step(self, batch, index):
-        return (self.layer(batch[0]) ** 2).sum()
-
-    def train_dataloader(self):
-        return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 2)))
+class Model(BoringModel):
+    configure_optimizers = pl.LightningModule.configure_optimizers  # the command line's
 
 
 @pytest.mark.parametrize("make", DEFAULTS)
 def test_a_command_line_makes_any_of_them(make, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["fit"])
     trainer = {
-        "max_steps": 2, "accelerator": "cpu", "logger": "false", "default_root_dir": tmp_path,
-        "enable_progress_bar": "false", "enable_model_summary": "false",
+        "max_steps": 2, "accelerator": "cpu", "logger": False, "default_root_dir": tmp_path,
+        "enable_progress_bar": False, "enable_model_summary": False, "limit_val_batches": 0,
     }  # fmt: skip
-    cli = LightningCLI(
-        Model,
-        args=[
-            "fit",
-            *(f"--trainer.{key}={value}" for key, value in trainer.items()),
-            f"--optimizer=lightning_accum.optim.{make.__name__}",
-            "--optimizer.lr=0.25",
-            "--optimizer.betas=[0.5, 0.75]",
-            "--optimizer.weight_decay.weight_decay=0.5",
-            "--optimizer.weight_decay.weight_decouple=false",
-        ],
-        save_config_callback=None,
-        seed_everything_default=False,
-    )
+    of = ["lr=0.25", "betas=[0.5, 0.75]", "weight_decay.weight_decay=0.5"]
+    options = [f"--optimizer.{each}" for each in (*of, "weight_decay.weight_decouple=false")]
+    args = ["fit", f"--optimizer=lightning_accum.optim.{make.__name__}", *options]
+    quiet = {"save_config_callback": None, "seed_everything_default": False}
+    cli = LightningCLI(Model, args=args, trainer_defaults=trainer, **quiet)
     optimizer = cli.trainer.optimizers[0]
     assert type(optimizer) is make
     expected = {"lr": 0.25, "betas": (0.5, 0.75), "weight_decay": 0.5, "weight_decouple": False}

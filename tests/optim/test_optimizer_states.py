@@ -30,7 +30,6 @@ def refused(optimizer, state_dict, match):
     run(optimizer, optimizer.param_groups[0]["params"], 2)  # and it goes on
 
 
-# ---------------------------------------------------------------------- before the first step
 @turns("options", (*WAYS, {"weight_decay": WeightDecay(0.1, absolute=True)}))
 @turns("name", CASES)
 def test_a_look_at_an_optimizer_that_has_no_state_changes_nothing(name, options):
@@ -49,17 +48,14 @@ def test_a_look_at_an_optimizer_that_has_no_state_changes_nothing(name, options)
 
 # ---------------------------------------------------------------------- shapes
 @turns("name", SOME)
-@turns(
-    "before, after",
-    [
-        (((8,), (9000,)), ((9000,), (8,))),  # another order
-        (((64,),), ((4096,),)),
-        (((4096,),), ((64,),)),
-        (((4, 6),), ((6, 4),)),
-        (((1,),), ((5,),)),
-        (((),), ((5,),)),
-    ],
-)
+@turns("before, after", [
+    (((8,), (9000,)), ((9000,), (8,))),  # another order
+    (((64,),), ((4096,),)),
+    (((4096,),), ((64,),)),
+    (((4, 6),), ((6, 4),)),
+    (((1,),), ((5,),)),
+    (((),), ((5,),)),
+])  # fmt: skip
 def test_moments_of_other_shapes_are_refused(name, before, after):
     saved = saved_by(CASES[name], parameters(shapes=before))
     for options in ({}, {"foreach": True}, {"capturable": True}):
@@ -232,7 +228,6 @@ def test_an_empty_state_is_begun():
     assert [optimizer.state[p]["step"] for p in params] == [4, 1, 4, 4, 4]
 
 
-# ---------------------------------------------------------------------------- with torch's own
 @pytest.mark.parametrize("theirs", [torch.optim.Adam, torch.optim.AdamW])
 def test_a_checkpoint_of_torchs_goes_on(theirs):
     left, right = parameters(), parameters()

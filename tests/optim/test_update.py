@@ -2,15 +2,13 @@
 
 import copy
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
 from optimizer_cases import assert_raises_as_stale
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict as checkpoint
 from turns import turns
 from values import by_pickle
 
@@ -186,9 +184,17 @@ def test_a_step_that_cannot_be_changes_nothing():
     optimizer.step()  # nothing pending is no mistake
     updater.weight = torch.full_like(fc.weight, torch.nan)
     updater.bias = torch.ones_like(fc.bias)
-    with pytest.raises(NonFiniteUpdateError, match="weight of `Linear`"):
-        optimizer.step()
-    assert value(fc.weight) == value(fc.bias) == 0.5
+    for step in (optimizer.step, lambda: updates_as_gradients(updater)):
+        with pytest.raises(NonFiniteUpdateError, match="weight of `Linear`"):
+            step()
+        assert value(fc.weight) == value(fc.bias) == 0.5
+        assert fc.weight.grad is fc.bias.grad is None
+    updater.nonfinite = "skip"
+    updates_as_gradients(updater)
+    assert updater.skipped["weight"] == 1
+    assert not fc.weight.grad.any()
+    Adam(fc.parameters(), lr=0.5).step()
+    assert torch.isfinite(fc.weight).all()
     del fc
     with pytest.raises(RuntimeError, match="no longer exists"):
         optimizer.step()
@@ -199,12 +205,10 @@ def test_bounds_come_before_the_rate_and_constraints_after_it():
     updater.weight.fullbound("multiplicative", 1.0, 0.0)
     updater.register_constraint(Clamp(max=0.7))
     optimizer = UpdateOptimizer(fc.parameters(), 0.5, [updater])
-    pend(updater)
-    optimizer.step()  # 0.5 + 0.5 * (0.5 * 1 - 0.5 * 0.25)
-    assert value(fc.weight) == pytest.approx(0.6875)
-    pend(updater)
-    optimizer.step()
-    assert value(fc.weight) == pytest.approx(0.7)
+    for expected in (0.6875, 0.7):  # 0.5 + 0.5 * (0.5 * 1 - 0.5 * 0.25)
+        pend(updater)
+        optimizer.step()
+        assert value(fc.weight) == pytest.approx(expected)
 
 
 def test_it_follows_parameters_by_their_names():
@@ -256,78 +260,30 @@ def test_an_applied_update(change):
 
 
 # ---------------------------------------------------------------------------- as gradients
-def test_the_gradient_is_the_change_reversed():
-    fc, updater = layer(value=0.25, dtype=torch.float32)
+@pytest.mark.parametrize("mode", [nullcontext, torch.inference_mode])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_is_the_change_reversed_added_to_what_is_there(dtype, mode):
+    fc, updater = layer(value=0.25, dtype=dtype)
     pos, neg = torch.rand(2, 3), torch.rand(2, 3)
     updater.weight.fullbound("multiplicative", 1.0, 0.0)
+    expected = (0.75 * pos - 0.25 * neg).to(dtype)
     updater.weight = pos, neg
-    expected = 0.75 * pos - 0.25 * neg
-    updates_as_gradients(updater, updater)  # one is exported once
+    with mode():
+        updates_as_gradients(updater, updater)  # one is exported once
+    pos.zero_(), neg.zero_()
+    updater.weight = torch.full((2, 3), 5.0)
+    updater.clear()
+    assert fc.weight.grad.dtype == dtype
     torch.testing.assert_close(fc.weight.grad, -expected)
     assert fc.bias.grad is None
     assert updater.weight.empty
-    torch.optim.SGD(fc.parameters(), lr=1.0).step()
-    torch.testing.assert_close(fc.weight.detach(), 0.25 + expected)
-
-
-def test_gradients_that_are_there_are_added_to():
-    fc, updater = layer(value=0.25, dtype=torch.float32)
-    fc(torch.ones(1, 3)).sum().backward()
-    kept = fc.weight.grad.clone()
+    updater.weight.fullbound(None)
     updater.weight = torch.ones(2, 3)
-    updates_as_gradients(updater)
-    torch.testing.assert_close(fc.weight.grad, kept - 1.0)
-
-
-def test_a_change_is_not_aliased_and_keeps_the_dtype_of_the_parameter():
-    fc, updater = layer(value=0.25, dtype=torch.bfloat16)
-    change = torch.ones(2, 3)
-    updater.weight = change
-    updates_as_gradients(updater)
-    change.zero_()
-    updater.weight = torch.full((2, 3), 5.0)
-    assert fc.weight.grad.dtype == torch.bfloat16
-    assert torch.equal(fc.weight.grad, -torch.ones(2, 3, dtype=torch.bfloat16))
-
-
-def test_what_is_not_finite_goes_by_the_policy():
-    fc, updater = layer(value=0.25, dtype=torch.float32)
-    updater.weight = torch.full((2, 3), torch.nan)
-    updater.bias = torch.ones(2)
-    with pytest.raises(NonFiniteUpdateError, match="weight"):
+    with mode():
         updates_as_gradients(updater)
-    assert fc.weight.grad is None
-    assert fc.bias.grad is None
-    updater.nonfinite = "skip"
-    updates_as_gradients(updater)
-    assert updater.skipped["weight"] == 1
-    assert not fc.weight.grad.any()
-    Adam(fc.parameters(), lr=0.5).step()
-    assert torch.isfinite(fc.weight).all()
-
-
-@pytest.mark.parametrize("to_none", [True, False])
-@pytest.mark.parametrize("every", [1, 6])
-def test_gradients_that_are_emptied_or_wait_for_a_step_are_not_told(every, to_none):
-    fc, updater = layer(value=0.25, dtype=torch.float32)
-    optimizer = torch.optim.SGD(fc.parameters(), lr=0.01)
-    for i in range(12):
-        fc(torch.ones(1, 3)).sum().backward()
-        updater.weight = torch.ones(2, 3)
-        updates_as_gradients(updater)
-        if (i + 1) % every == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=to_none)
-    assert fc.weight.grad is None or not fc.weight.grad.any()
-
-
-def test_updates_are_exported_in_inference_mode():
-    fc, updater = layer(value=0.25, dtype=torch.float32)
-    with torch.inference_mode():
-        for _ in range(2):
-            updater.weight = torch.ones(2, 3)
-            updates_as_gradients(updater)
-    assert torch.equal(fc.weight.grad, torch.full((2, 3), -2.0))
+    torch.testing.assert_close(fc.weight.grad, -expected - 1)
+    torch.optim.SGD(fc.parameters(), lr=1.0).step()
+    torch.testing.assert_close(fc.weight.detach(), 0.25 + expected + 1)
 
 
 def test_a_look_at_the_state_applies_and_loses_nothing():
@@ -335,11 +291,11 @@ def test_a_look_at_the_state_applies_and_loses_nothing():
     optimizer = UpdateOptimizer(fc.parameters(), updaters=[updater])
     pend(updater)
     updater.register_constraint(lambda weight: weight.fill_(9.0))
-    saved = get_optimizer_state_dict(fc, optimizer)
+    saved = checkpoint.get_optimizer_state_dict(fc, optimizer)
     assert value(fc.weight) == 0.5
     assert updater.weight.pos is not None
     loaded = UpdateOptimizer(other.parameters(), lr=3.0, updaters=[its])
     pend(its)
-    set_optimizer_state_dict(other, loaded, saved)
+    checkpoint.set_optimizer_state_dict(other, loaded, saved)
     loaded.step()
     assert value(other.weight) == 0.5 + 1.0 - 0.25

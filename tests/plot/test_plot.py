@@ -60,10 +60,7 @@ def test_raster_shows_the_input_above_on_the_same_time():
     assert axes[0].get_ylabel() == "input"
     assert axes[0].get_shared_x_axes().joined(*axes)
     assert axes[0].get_position().y0 > axes[1].get_position().y1
-
-
-def test_graded_values_are_an_image():
-    inputs = random(12, 1, 4)
+    inputs = random(12, 1, 4)  # graded values are an image
     _, axes = plot.raster(random(12, 1, 3) < 0.5, dt=2.0, inputs=inputs)
     (image,) = axes[0].images
     assert torch.equal(torch.tensor(image.get_array()), inputs[:, 0].T)
@@ -91,20 +88,17 @@ def test_membrane_has_curves_thresholds_and_spikes():
     assert [text.get_text() for text in ax.get_legend().texts] == ["neuron 4", "neuron 1"]
 
 
-def test_membrane_shows_the_first_four_neurons_and_a_single_one():
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (20, 1), (20, 3)])
+def test_thresholds_may_differ_by_neuron_and_step_and_four_neurons_are_shown(shape):
+    threshold = random(*shape)
+    _, ax = plot.membrane(random(20, 3), threshold)
+    drawn = torch.stack([torch.tensor(line.get_ydata()) for line in ax.lines[1::2]], 1)
+    assert torch.equal(drawn, threshold.expand(20, 3))
     _, ax = plot.membrane(random(20, 9))
     assert len(ax.lines) == 4
     _, ax = plot.membrane(random(20))
     assert len(ax.lines) == 1
     assert ax.get_legend() is None
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (20, 1), (20, 3)])
-def test_thresholds_may_differ_by_neuron_and_step(shape):
-    threshold = random(*shape)
-    _, ax = plot.membrane(random(20, 3), threshold)
-    drawn = torch.stack([torch.tensor(line.get_ydata()) for line in ax.lines[1::2]], 1)
-    assert torch.equal(drawn, threshold.expand(20, 3))
 
 
 @pytest.mark.parametrize("columns", [None, 1, 3, 99])
@@ -121,31 +115,29 @@ def test_every_field_is_in_the_picture_once(columns):
     assert torch.equal(fc.weight, before)
 
 
-def test_fields_share_one_scale_with_a_bar():
-    figure, ax = plot.weights(torch.tensor([[0.1] * 4, [0.5] * 4]))
-    assert ax.images[0].get_clim() == (0.0, pytest.approx(0.5))
+@pytest.mark.parametrize(("values", "limits", "shown", "colors"), [
+    ([[0.1] * 4, [0.5] * 4], None, (0.0, 0.5), "gray_r"),
+    ([[-3.0] * 4, [0.5] * 4], None, (-3.0, 3.0), "RdBu_r"),
+    ([[0.0] * 4] * 2, None, (0.0, 1.0), None),
+    ([[1.0] * 4] * 2, (-1.0, 4.0), (-1.0, 4.0), None),
+])  # fmt: skip
+def test_fields_share_one_scale_with_a_bar(values, limits, shown, colors):
+    figure, ax = plot.weights(torch.tensor(values), limits=limits)
+    assert ax.images[0].get_clim() == pytest.approx(shown)
     assert len(figure.axes) == 2
-    assert ax.images[0].cmap.name == "gray_r"
-    _, ax = plot.weights(torch.tensor([[-3.0] * 4, [0.5] * 4]))
-    assert ax.images[0].get_clim() == (-3.0, 3.0)
-    assert ax.images[0].cmap.name == "RdBu_r"
-    _, ax = plot.weights(torch.zeros(2, 4))
-    assert ax.images[0].get_clim() == (0.0, 1.0)
-    _, ax = plot.weights(torch.ones(2, 4), limits=(-1.0, 4.0))
-    assert ax.images[0].get_clim() == (-1.0, 4.0)
+    assert colors in (None, ax.images[0].cmap.name)
 
 
 def test_weights_of_other_layers():
-    conv = Conv2d(2, 3, kernel_size=5)
-    _, ax = plot.weights(conv.weight, columns=2)
-    assert ax.images[0].get_array().shape == (3 * 6 - 1, 2 * 6 - 1)
-    _, ax = plot.weights(random(5, 7))  # 7 is not a square
-    assert ax.images[0].get_array().shape == (5, 7)
+    for weight, options, shape in (
+        (Conv2d(2, 3, kernel_size=5).weight, {"columns": 2}, (3 * 6 - 1, 2 * 6 - 1)),
+        (random(1, 7), {}, (1, 7)),
+        (random(100, 16), {"most": 10, "columns": 10}, (4, 49)),
+        (random(5, 7), {}, (5, 7)),  # 7 is not a square
+    ):
+        _, ax = plot.weights(weight, **options)
+        assert ax.images[0].get_array().shape == shape
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("input", "neuron")
-    _, ax = plot.weights(random(1, 7))
-    assert ax.images[0].get_array().shape == (1, 7)
-    _, ax = plot.weights(random(100, 16), most=10, columns=10)
-    assert ax.images[0].get_array().shape == (4, 49)
 
 
 def test_given_axes_are_drawn_in():
@@ -160,23 +152,20 @@ def test_given_axes_are_drawn_in():
     assert len(pyplot.get_fignums()) == 2
 
 
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda: plot.raster(torch.ones(3)), r"`spikes` should have shape \[T, N\]"),
-        (lambda: plot.raster(torch.ones(0, 3)), r"`spikes.shape = \(0, 3\)`"),
-        (lambda: plot.raster(torch.ones(3, 2, 4), sample=2), "one of the 2 samples in `spikes`"),
-        (lambda: plot.raster(torch.ones(3, 2), dt=0.0), "`dt` should be a positive step"),
-        (lambda: plot.raster(torch.ones(3, 2), inputs=torch.ones(4, 2)), "have the 3 steps of"),
-        (lambda: plot.raster(torch.ones(3, 2), ax=[None, None]), "`ax` should be one axes. Found"),
-        (lambda: plot.membrane(torch.ones(3, 2), neurons=[2]), "indices of the 2 neurons"),
-        (lambda: plot.membrane(torch.ones(3, 2), torch.ones(4)), r"have shape \[2\] or \[3, 2\]"),
-        (lambda: plot.membrane(torch.ones(3, 2), spikes=torch.ones(3)), "the shape of `membrane`"),
-        (lambda: plot.weights(torch.ones(3, 8), shape=(3, 3)), "height and width of 8 inputs"),
-        (lambda: plot.weights(torch.ones(3)), r"Found `weight.shape = \(3,\)`"),
-        (lambda: plot.weights(torch.ones(3, 4), columns=0), "should be positive"),
-    ],
-)
+@pytest.mark.parametrize(("draw", "message"), [
+    (lambda: plot.raster(torch.ones(3)), r"`spikes` should have shape \[T, N\]"),
+    (lambda: plot.raster(torch.ones(0, 3)), r"`spikes.shape = \(0, 3\)`"),
+    (lambda: plot.raster(torch.ones(3, 2, 4), sample=2), "one of the 2 samples in `spikes`"),
+    (lambda: plot.raster(torch.ones(3, 2), dt=0.0), "`dt` should be a positive step"),
+    (lambda: plot.raster(torch.ones(3, 2), inputs=torch.ones(4, 2)), "have the 3 steps of"),
+    (lambda: plot.raster(torch.ones(3, 2), ax=[None, None]), "`ax` should be one axes. Found"),
+    (lambda: plot.membrane(torch.ones(3, 2), neurons=[2]), "indices of the 2 neurons"),
+    (lambda: plot.membrane(torch.ones(3, 2), torch.ones(4)), r"have shape \[2\] or \[3, 2\]"),
+    (lambda: plot.membrane(torch.ones(3, 2), spikes=torch.ones(3)), "the shape of `membrane`"),
+    (lambda: plot.weights(torch.ones(3, 8), shape=(3, 3)), "height and width of 8 inputs"),
+    (lambda: plot.weights(torch.ones(3)), r"Found `weight.shape = \(3,\)`"),
+    (lambda: plot.weights(torch.ones(3, 4), columns=0), "should be positive"),
+])  # fmt: skip
 def test_what_does_not_fit_is_rejected(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()

@@ -33,17 +33,14 @@ class PowerLaw(la.Rule):
     power: float
 
     def terms(self, window):
-        grown = window.param**self.power
+        post, pre, w = window.post, window.pre, window.param
         return (
-            la.Term(self.lr_post, window.post, window.pre.trace(self.tc_pre), lambda x: x * grown),
-            la.Term(
-                self.lr_pre, window.post.trace(self.tc_post), window.pre, lambda x: x * window.param
-            ),
+            la.Term(self.lr_post, post, pre.trace(self.tc_pre), lambda x: x * w**self.power),
+            la.Term(self.lr_pre, post.trace(self.tc_post), pre, lambda x: x * w),
         )
 
 
 def pair(case):
-    """The rates and time constants of a pair rule."""
     settings = case["settings"]
     rate = settings["lambda"] * settings.get("Wmax", 1.0)
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
@@ -51,9 +48,9 @@ def pair(case):
 
 
 def weight_dependent(case):
-    powers = {f"power_{sign}": case["settings"][f"mu_{name}"]
-              for sign, name in (("pos", "plus"), ("neg", "minus"))}  # fmt: skip
-    return RuleTrainer(la.WeightDependentSTDP(**pair(case), **powers), dt=case["dt"])
+    s = case["settings"]
+    rule = la.WeightDependentSTDP(**pair(case), power_pos=s["mu_plus"], power_neg=s["mu_minus"])
+    return RuleTrainer(rule, dt=case["dt"])
 
 
 def triplet(case):
@@ -85,12 +82,8 @@ def modulated(case):
 
 
 def nearest(pairing):
-    def make(case):
-        return RuleTrainer(
-            la.STDP(**pair(case), trace_mode="nearest", pairing=pairing), dt=case["dt"]
-        )
-
-    return make
+    options = {"trace_mode": "nearest", "pairing": pairing}
+    return lambda case: RuleTrainer(la.STDP(**pair(case), **options), dt=case["dt"])
 
 
 RULES = {
@@ -161,8 +154,6 @@ def test_synapses_release_as_in_nest(name):
 
 
 class Fixed(Feedback):
-    """Feedback by given weights."""
-
     def __init__(self, weight):
         super().__init__()
         self.weight = weight
@@ -176,11 +167,8 @@ def test_a_network_learns_by_eprop_as_in_nest(name):
     case = NEST["eprop"][name]
     first, last, back = (tensor(case["weights"][key]) for key in ("in", "out", "back"))
     x, target = raster(case["pre"], case["steps"]), tensor(case["target"]).T.unsqueeze(1)
-    adapts = (
-        {"beta": case["adapt_beta"], "tc_adaptation": case["adapt_tau"]}
-        if "adapt_beta" in case
-        else {}
-    )
+    names = {"beta": "adapt_beta", "tc_adaptation": "adapt_tau"}
+    adapts = {name: case[key] for name, key in names.items() if key in case}
     hidden = layers.SurrogateLIF(
         len(first), case["tau_m"], v_threshold=case["threshold"], surrogate=Triangular(0.3, 1.0),
         time_dim=0, **adapts,
@@ -239,9 +227,9 @@ def test_voltages_change_weights_as_in_nest_but_for_the_step():
 
 
 RATES = {
-    "Oja": lambda lr, tau: RuleTrainer(la.Oja(lr)),
-    "BCM": lambda lr, tau: RuleTrainer(la.BCM(lr, tc_threshold=tau)),
-    "SoftHebb": lambda lr, tau: RuleTrainer(la.SoftHebb(lr)),
+    "Oja": lambda lr, tau: la.Oja(lr),
+    "BCM": lambda lr, tau: la.BCM(lr, tc_threshold=tau),
+    "SoftHebb": lambda lr, tau: la.SoftHebb(lr),
 }
 
 
@@ -249,26 +237,23 @@ RATES = {
 def test_rates_change_weights_as_brians_equations(name):
     case = NEST["rates"][name]
     x, y, before = (tensor(case[key]) for key in ("x", "y", "before"))
-    model, rule = layer(x.shape[-1], y.shape[-1]), RATES[name](case["lr"], case["tau"])
+    model, rule = layer(x.shape[-1], y.shape[-1]), RuleTrainer(RATES[name](case["lr"], case["tau"]))
     model.connection.weight.data.copy_(before)
     rule.register_cell("cell", model.cell)
     for pre, post in zip(x, y, strict=True):
         show(model, pre.view(1, 1, -1), post.view(1, 1, -1))
         rule()
         rule.update()
-    assert (
-        error_of(model.connection.weight.detach() - before, tensor(case["after"]) - before) < 1e-12
-    )
+    found = model.connection.weight.detach() - before
+    assert error_of(found, tensor(case["after"]) - before) < 1e-12
 
 
 def test_rewards_change_weights_as_brians_equations():
     case = NEST["MSTDP"]
     pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
-    rule, model = (
-        RuleTrainer(la.MSTDP(case["lr_post"], case["lr_pre"], **taus)),
-        layer(4, post.shape[-1]),
-    )
+    rule = RuleTrainer(la.MSTDP(case["lr_post"], case["lr_pre"], **taus))
+    model = layer(4, post.shape[-1])
     rule.register_cell("cell", model.cell)
     show(model, pre, post)
     rule(reward=torch.tensor(case["reward"], dtype=torch.float64).unsqueeze(1))

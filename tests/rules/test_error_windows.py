@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 from connections import KINDS
-from eprop_reference import eprop
+from eprop_reference import eprop, low_pass
 from rasters import raster
 from torch import nn
 from trainers import trainer_of
@@ -26,7 +26,8 @@ MEMORIES = {
 }  # fmt: skip
 SHARED = tuple(k for k in KINDS if any(word in k for word in ("conv", "depthwise", "tokens")))
 WAYS = ((1, True), (3, False), (STEPS, True), (3, True))  # calls, and whether they carry
-EPROP = {"tc_mem": 8.0, "threshold": 0.5, "surrogate": SURROGATE, "membrane": "u"}
+POTENTIAL = {"threshold": 0.5, "surrogate": SURROGATE, "membrane": "u"}
+EPROP = {"tc_mem": 8.0, **POTENTIAL}
 
 
 class Given(nn.Module):
@@ -54,13 +55,6 @@ def naive_sum(module, name, post, pre):
     params[name].requires_grad_()
     out = torch.func.functional_call(module, params, (pre.flatten(0, 1),))
     return torch.autograd.grad(out, params[name], post.flatten(0, 1).reshape(out.shape))[0]
-
-
-def low_pass(values, tc):
-    rows = [values[0]]
-    for now in values[1:]:
-        rows.append(math.exp(-1 / tc) * rows[-1] + now)
-    return torch.stack(rows)
 
 
 def in_windows(values, calls, carry, tc):
@@ -113,9 +107,9 @@ MAKERS = {
     "DeltaRule": partial(trainer_of, la.DeltaRule, 0.3, tc_readout=8.0),
     "OTTT": partial(trainer_of, la.OTTT, 0.3, **EPROP),
     "EProp": partial(trainer_of, la.EProp, 0.3, **EPROP),
-    "Clopath": partial(trainer_of, la.Clopath, 0.3, -0.2, -0.1, 0.2, membrane="u"),
+    "Clopath": partial(trainer_of, la.Clopath, 0.3, -0.2, 0.1, 0.5, membrane="u"),
     "Clopath, u_ref": partial(
-        trainer_of, la.Clopath, 0.3, -0.2, -0.1, 0.2, u_ref=0.6, tc_average=30.0, membrane="u"
+        trainer_of, la.Clopath, 0.3, -0.2, 0.1, 0.5, u_ref=0.4, tc_average=30.0, membrane="u"
     ),
     "EProp, readout": partial(trainer_of, la.EProp, 0.3, tc_readout=9.0, **EPROP),
     "EProp, ALIF": partial(trainer_of, la.EProp, 0.3, **ALIF, **EPROP),
@@ -137,8 +131,8 @@ def voltage(u, u_ref, calls, carry, unit):
         average = math.exp(-1 / 30) * average + u[t : t + 1].mean(rest, keepdim=True)[0]
         weight = math.exp(-1 / 30) * weight + 1.0
         scale = 1.0 if u_ref is None else (average / weight / u_ref) ** 2
-        downs.append(-0.2 * (slow + 0.1).clamp(min=0) * scale)
-        ups.append(0.3 / 15 * (u[t] - 0.2).clamp(min=0) * (fast + 0.1).clamp(min=0))
+        downs.append(-0.2 * (slow - 0.1).clamp(min=0) * scale)
+        ups.append(0.3 / 15 * (u[t] - 0.5).clamp(min=0) * (fast - 0.1).clamp(min=0))
     return [torch.stack(downs), torch.stack(ups)]
 
 
@@ -153,7 +147,7 @@ def test_without_eligibility_every_connection_learns(name):
         posts = posts[:1] if name == "DeltaRule" else posts[1:]
         if name.startswith("Clopath"):
             unit = 2 if isinstance(module, nn.modules.conv._ConvNd) else u.ndim - 1
-            posts, tc = voltage(u, 0.6 if "u_ref" in name else None, *way, unit), 15.0
+            posts, tc = voltage(u, 0.4 if "u_ref" in name else None, *way, unit), 15.0
         traced, ones = low_passed(rule, pre, u, way, tc)
         for param in params:
             expected = 0.0

@@ -6,12 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_accum.rules import (
-    ActorCriticError,
-    LearnedFeedback,
-    RandomFeedback,
-    SymmetricFeedback,
-)
+from lightning_accum import rules
+from lightning_accum.rules import ActorCriticError, RandomFeedback, SymmetricFeedback
 
 exact = {"rtol": 0.0, "atol": 1e-10}
 T, B, ACTIONS = 15, 3, 2
@@ -44,7 +40,7 @@ def test_random_feedback_is_fixed_by_its_seed():
 
 def test_the_difference_to_a_readout_shrinks_by_the_decay():
     readout = nn.Linear(3, 2)
-    feedback = LearnedFeedback(readout, 2, 3, decay=0.5)
+    feedback = rules.LearnedFeedback(readout, 2, 3, decay=0.5)
     drawn = feedback.weight.clone()
     feedback.follow()
     torch.testing.assert_close(feedback.weight, drawn / 2)  # there was no update yet

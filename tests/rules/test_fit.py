@@ -29,9 +29,7 @@ RULES = {
     "WeightDependentSTDP": (la.WeightDependentSTDP, OF_PAIRS, TRACES),
     "MSTDP": (la.MSTDP, {"lr_post": 0.02, "lr_pre": 0.013, "tc_pre": 14.0}, ("tc_pre",)),
     "MSTDPET": (
-        la.MSTDPET,
-        {"lr_post": 0.02, "lr_pre": -0.013, "tc_eligibility": 40.0},
-        ("tc_eligibility",),
+        la.MSTDPET, {"lr_post": 0.02, "lr_pre": -0.013, "tc_eligibility": 40.0}, ("tc_eligibility",)
     ),
     "InhibitorySTDP": (la.InhibitorySTDP, {"lr": 0.02, "tc": 12.0}, ("tc",)),
     "Hebb": (la.Hebb, {"lr": 0.02}, ()),
@@ -115,20 +113,17 @@ def fit(rule, change=None, spikes=0.1, **options):
     fit_rates(rule, pre, post, torch.ones(2, 3, 4) if change is None else change, **options)
 
 
-@turns(
-    "call, words",
-    [
-        (lambda: fit(la.STDP(1.0, -1.0), torch.ones(2, 4, 3)), r"= \[2, 3, 4\].* \[2, 4, 3\]"),
-        (lambda: fit(la.STDP(1.0, -1.0), [1.0]), "`change` should be a tensor"),
-        (lambda: fit(la.STDP(1.0, -1.0), torch.ones(3, 4)), r"`change` should be \[windows"),
-        (lambda: fit(la.STDP(0.0, 0.0)), "a rate that is not 0"),
-        (lambda: fit(la.STDP(1.0, 1.0), spikes=0.0), "`lr_post` and `lr_pre` change nothing"),
-        (lambda: fit(la.STDP(1.0, 1.0), spikes=1.1), "proportional in this activity"),
-        (lambda: fit(la.Oja(1.0)), "`weight` should be the weights before .* `Oja`"),
-        (lambda: fit(la.STDP(1.0, 1.0), tune="tc_pst"), "did you mean `tc_post`"),
-        (lambda: fit(la.Clopath(0.1, -0.1, 0.0, 0.5)), "which records `membrane`"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(call, words):
+@turns("rule, options, words", [
+    (la.STDP(1.0, -1.0), {"change": torch.ones(2, 4, 3)}, r"= \[2, 3, 4\].* \[2, 4, 3\]"),
+    (la.STDP(1.0, -1.0), {"change": [1.0]}, "`change` should be a tensor"),
+    (la.STDP(1.0, -1.0), {"change": torch.ones(3, 4)}, r"`change` should be \[windows"),
+    (la.STDP(0.0, 0.0), {}, "a rate that is not 0"),
+    (la.STDP(1.0, 1.0), {"spikes": 0.0}, "`lr_post` and `lr_pre` change nothing"),
+    (la.STDP(1.0, 1.0), {"spikes": 1.1}, "proportional in this activity"),
+    (la.Oja(1.0), {}, "`weight` should be the weights before .* `Oja`"),
+    (la.STDP(1.0, 1.0), {"tune": "tc_pst"}, "did you mean `tc_post`"),
+    (la.Clopath(0.1, -0.1, 0.0, 0.5), {}, "which records `membrane`"),
+])  # fmt: skip
+def test_what_is_refused(rule, options, words):
     with pytest.raises((TypeError, ValueError), match=words):
-        call()
+        fit(rule, **options)

@@ -10,15 +10,7 @@ import torch
 from rasters import layer, raster, show
 
 import lightning_accum as la
-from lightning_accum import (
-    MSTDP,
-    MSTDPET,
-    Neuromodulator,
-    RuleTrainer,
-    Term,
-    get_updater,
-    learn_online,
-)
+from lightning_accum import MSTDP, MSTDPET, Neuromodulator, RuleTrainer, Term, get_updater
 from lightning_accum.rules import reward_modulated
 
 PAIR = {"lr_post": 0.3, "lr_pre": -0.2, "tc_post": 8.0, "tc_pre": 12.0}
@@ -139,6 +131,9 @@ def test_a_call_releases_in_the_last_step_of_its_window():
     number, tensor = (change(copy.deepcopy(rewarded), {"reward": r}) for r in (2, steps * 0 + 2.0))
     assert not torch.allclose(number, tensor)
     assert torch.equal(number, change(rewarded, {"reward": torch.full((BATCH,), 2.0)}))
+    each = 0.1, torch.full((BATCH,), 0.1, dtype=torch.float64)  # is as exact as a number
+    for kind in ("MSTDP", "MSTDPET"):
+        assert torch.equal(*(change(RuleTrainer(RULES[kind]), {"reward": r}) for r in each))
 
 
 def test_a_baseline_multiplies_where_nothing_is_released():
@@ -154,7 +149,7 @@ def test_learns_online_from_what_is_released():
         rule = RuleTrainer(Both())
         rule.register_cell("cell", model.cell)
         if online:
-            learn_online(rule, model, inputs, dopamine=released)
+            la.learn_online(rule, model, inputs, dopamine=released)
         for t, step in () if online else enumerate(inputs):
             model(step)
             rule(dopamine=released[t])
@@ -163,78 +158,35 @@ def test_learns_online_from_what_is_released():
     assert torch.equal(*results)
 
 
-class Unread(la.Rule):
-    """Has a modulator, and reads another one."""
+class Reads(la.Rule):
+    """Has a modulator, and reads it, another one, or none."""
 
     dopamine: Neuromodulator = DOPAMINE
     read: str | None = None
+    reward: float | None = None
 
     def terms(self, window):
-        terms = [Term(0.3, window.post, window.pre)]
-        return (
-            terms
-            if self.read is None
-            else reward_modulated(window, terms, 1.0, modulator=self.read)
-        )
+        term = Term(0.3, window.post, window.pre)
+        return reward_modulated(window, [term], self.reward, None, self.read) if self.read else term
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (
-            lambda: RuleTrainer(Unread(dopamine=1.0)),
-            TypeError,
-            r"`dopamine` should .* Found `float`: give",
-        ),
-        (
-            lambda: change(RuleTrainer(Both()), {"dopamine": torch.ones(3)}),
-            ValueError,
-            "`dopamine` should be a",
-        ),
-        (
-            lambda: change(RuleTrainer(Both()), {"dopamine": "much"}),
-            ValueError,
-            r"torch.as_tensor\(dopamine\)",
-        ),
-        (
-            lambda: change(RuleTrainer(Unread(read="dopamine")), {}),
-            ValueError,
-            "should not both be given",
-        ),
-    ],
-)
-def test_refuses_what_makes_no_sense(make, error, message):
+@pytest.mark.parametrize(("rule", "call", "error", "message"), [
+    (lambda: Reads(dopamine=1.0), {}, TypeError, r"`dopamine` should .* Found `float`: give"),
+    (Both, {"dopamine": torch.ones(3)}, ValueError, "`dopamine` should be a"),
+    (Both, {"dopamine": "much"}, ValueError, r"torch.as_tensor\(dopamine\)"),
+    (lambda: Reads(read="dopamine", reward=1.0), {}, ValueError, "should not both be given"),
+    (lambda: Reads(read="dopa"), {}, KeyError, r"among \['dopamine'\]"),
+])  # fmt: skip
+def test_refuses_what_makes_no_sense(rule, call, error, message):
     with pytest.raises(error, match=message):
-        make()
+        change(RuleTrainer(rule()), call)
 
 
 def test_a_modulator_that_no_term_reads_is_unread_and_one_that_is_missing_is_named():
-    rule = RuleTrainer(Unread())
-    change(rule, {"dopamine": 1.0})
-    assert rule.unread == ["dopamine"]
-    both = RuleTrainer(Both())
-    change(both, {"dopamine": 1.0, "serotonine": 2.0})
-    assert both.unread == ["serotonine"]
-
-
-class Misnamed(la.Rule):
-    dopamine: Neuromodulator = DOPAMINE
-
-    def terms(self, window):
-        return reward_modulated(window, [Term(0.1, window.post, window.pre)], modulator="dopa")
-
-
-def test_a_name_that_is_not_a_modulator_is_refused():
-    with pytest.raises(KeyError, match=r"among \['dopamine'\]"):
-        change(RuleTrainer(Misnamed()), {})
-
-
-@pytest.mark.parametrize("kind", ["MSTDP", "MSTDPET"])
-def test_a_number_is_released_as_exactly_as_a_tensor(kind):
-    each = 0.1, torch.full((BATCH,), 0.1, dtype=torch.float64)
-    assert torch.equal(
-        *(change(RuleTrainer(RULES[kind], dt=DT), {"reward": released}) for released in each)
-    )
+    for kind, call in ((Reads, {"dopamine": 1.0}), (Both, {"dopamine": 1.0, "serotonine": 2.0})):
+        rule = RuleTrainer(kind())
+        change(rule, call)
+        assert rule.unread == [[*call][-1]]
 
 
 def test_what_is_eligible_belongs_to_its_samples():

@@ -7,7 +7,8 @@ import itertools
 
 import pytest
 import torch
-from torch import Tensor, nn
+from rasters import Fed
+from torch import nn
 from trainers import trainer_of
 from values import by_file
 
@@ -21,15 +22,6 @@ exact = {"rtol": 1e-12, "atol": 1e-12}
 STEPS = 8
 
 
-class Given(nn.Module):
-    """Gives out what it is told to."""
-
-    spikes: Tensor
-
-    def forward(self, current):
-        return self.spikes
-
-
 class Net:
     """A rule with the modules of its cells, and the weights after each step."""
 
@@ -38,7 +30,7 @@ class Net:
         generator = torch.Generator().manual_seed(7)
         self.layers = []
         for at in range(cells):
-            fc, neuron = nn.Linear(5, 3, bias=False).double(), Given()
+            fc, neuron = nn.Linear(5, 3, bias=False).double(), Fed()
             fc.weight.data = torch.rand(3, 5, generator=generator, dtype=torch.float64)
             fc = self.layers[0][0] if shared and at else fc
             self.layers.append((fc, neuron))
@@ -53,7 +45,7 @@ class Net:
                 fc(x)
                 for other, each in self.layers:
                     if other is fc:
-                        each.spikes = torch.rand(batch, 3, generator=generator) < 0.4
+                        each.food.append(torch.rand(batch, 3, generator=generator) < 0.4)
                         each(x)
             if at % window:
                 continue
@@ -104,8 +96,9 @@ def test_what_is_pending_stays_as_it_is_while_steps_go_on():
     pending = net.rule.updater_of("cell0").weight
     before = copy.deepcopy((pending.pos, pending.neg))
     ((fc, neuron),) = net.layers
-    neuron.spikes = ~neuron.spikes
-    neuron(fc(torch.ones(1, 5).double()))  # overwrites the memory of the window
+    for fired in (True, False):
+        neuron.food.append(torch.full((1, 3), fired))
+        neuron(fc(torch.ones(1, 5).double()))  # overwrites the memory of the window
     torch.testing.assert_close((pending.pos, pending.neg), before, rtol=0, atol=0)
 
 
@@ -203,22 +196,17 @@ BETWEEN = {
     "an update after several steps": lambda net: net.learn(6, every=3),
     "a smaller batch": lambda net: net.learn(batch=3),
     "a constraint": lambda net: net.rule.updater_of("cell0").register_constraint(CLAMP),
-    "the mode": lambda net: (net.rule.eval(), net.rule.train()),
-    "another rule": two_rules,
-    "another updater": given_another_updater,
-    "a look": read,
-    "an undone batch": restored,
-    "a state": saved,
-    "inference mode and autocast": without_gradients,
+    "the mode": lambda net: (net.rule.eval(), net.rule.train()), "another rule": two_rules,
+    "another updater": given_another_updater, "a look": read, "an undone batch": restored,
+    "a state": saved, "inference mode and autocast": without_gradients,
     "a bound": lambda net: net.rule.updater_of("cell0").weight.fullbound("power", 1.0, 0.0),
     "another parameter and updater of the module": replaced,
     "the own state": lambda net: net.rule.load_state_dict(copy.deepcopy(net.rule.state_dict())),
     "another registration": registered,
     "windows of several steps": lambda net: [net.learn(1, window=n) for n in (3, 3, 1, 4, 4)],
-    "windows that carry nothing": carrying_nothing,
-    "copies": copied,
+    "windows that carry nothing": carrying_nothing, "copies": copied,
     "a parameter in another dtype": in_another_dtype,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("between", BETWEEN)

@@ -1,16 +1,19 @@
 """Learning after every step: one compiled loop, and the calls step by step that it replaces."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from compiled import spikes as raster
 from compiled import threads
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from trainers import trainer_of
 from turns import turns
+from values import unpacked
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer
@@ -47,6 +50,7 @@ NEURONS = {
     "v_rest": st.sampled_from([0.0, 0.2]),
     "v_reset": st.sampled_from([0.0, -0.1]),
 }
+INHIBITION = st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(3)])
 FAMILY = [la.STDP, la.TripletSTDP, la.WeightDependentSTDP, la.MSTDP, la.MSTDPET]
 BOUNDS = [
     lambda updater: None,
@@ -79,11 +83,6 @@ def learner_of(layer, **options):
     return rule
 
 
-def raster(steps, batch, inputs, share=0.3, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(steps, batch, inputs, generator=generator) < share
-
-
 def step_by_step(rule, layer, inputs, **given):
     outputs, reward = [], given.get("reward")
     for t, step in enumerate(inputs):
@@ -114,25 +113,18 @@ def compiled(monkeypatch):
 
 def same_everywhere(ours, plain):
     """Compares weights, neurons, traces and counts."""
-    for one, two in zip(ours[1].state_dict().items(), plain[1].state_dict().items(), strict=True):
-        torch.testing.assert_close(one[1], two[1], rtol=1e-10, atol=1e-12)
-    states = [each[0].state_dict() for each in (ours, plain)]
+    layers = [unpacked(each[1]) for each in (ours, plain)]
+    torch.testing.assert_close(*layers, rtol=1e-10, atol=1e-12)
+    states = [unpacked(each[0]) for each in (ours, plain)]
     torch.testing.assert_close(*states, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::lightning_accum.LocalLearningWarning")  # without spikes
 @settings(max_examples=40)
 @example(  # a rate of 0, of which no trace passes on
-    (1, 1, 1, 1),
-    0.0,
-    (0.003, 0.0),
-    la.TripletSTDP,
-    "number",
-    {},
-    {"inhibition": None},
-    BOUNDS[0],
+    (1, 1, 1, 1), 0.0, (0.003, 0.0), la.TripletSTDP, "number", {}, {"inhibition": None}, BOUNDS[0],
     True,
-)
+)  # fmt: skip
 @given(
     shape=st.tuples(*(st.integers(1, most) for most in (20, 4, 20, 9))),
     share=st.sampled_from([0.0, 0.05, 0.4, 1.0]),
@@ -147,9 +139,7 @@ def same_everywhere(ours, plain):
             "tc_post": st.sampled_from([2.0, 30.0]),
         }
     ),
-    neurons=st.fixed_dictionaries(
-        {**NEURONS, "inhibition": st.sampled_from([None, WinnerTakeAll(0), WinnerTakeAll(3)])}
-    ),
+    neurons=st.fixed_dictionaries(NEURONS | {"inhibition": INHIBITION}),
     bound=st.sampled_from(BOUNDS),
     bias=st.booleans(),
 )
@@ -167,7 +157,7 @@ def test_the_loop_equals_calls_step_by_step(
         learner.register_cell("cell", each.cell)
     given = rewards(kind, reward, steps, batch)
     for seed in range(2):  # the second sequence goes on where the first one ended
-        x = raster(steps, batch, inputs, share, seed).double()
+        x = raster(steps, batch, inputs, density=share, seed=seed).double()
         found = learn_online(*pairs[0], x, **given)
         expected = step_by_step(*pairs[1], x, **given)
         assert torch.equal(found, expected)
@@ -195,7 +185,7 @@ def test_the_family_runs_in_the_loop_in_both_dtypes_and_any_threads(
     with threads(3):
         assert torch.equal(found, learn_online(*pairs[2], x, **given))
     for one, other, again in zip(*pairs, strict=True):
-        torch.testing.assert_close(one.state_dict(), other.state_dict())
+        torch.testing.assert_close(unpacked(one), unpacked(other))
         torch.testing.assert_close(one.state_dict(), again.state_dict(), rtol=0, atol=0)
     assert compiled == [why is None] * 2
 
@@ -248,12 +238,14 @@ def watched(layer):
     return rule
 
 
-def test_a_rule_in_evaluation_mode_does_not_watch_the_layer():
-    layer = layer_of(5, LIF(3), 3)
+def test_a_rule_in_evaluation_mode_does_not_watch_the_layer_and_is_told():
+    layer, x = layer_of(5, LIF(3), 3), raster(6, 2, 5).double()
     rule, resting = learner_of(layer), learner_of(layer)
-    assert "else watches" in str(why_step_by_step(rule, layer, raster(6, 2, 5).double()))
+    assert "else watches" in str(why_step_by_step(rule, layer, x))
     resting.eval()
-    assert why_step_by_step(rule, layer, raster(6, 2, 5).double()) is None
+    assert why_step_by_step(rule, layer, x) is None
+    with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
+        learn_online(resting, layer, x)
 
 
 def recorded(layer):
@@ -289,9 +281,8 @@ def test_what_does_not_suit_is_called_step_by_step(compiled, reason):
     other, asked = copy.deepcopy(layer), copy.deepcopy(layer)
     for each in (layer, other, asked):
         prepare(each)
-    assert torch.equal(
-        learn_online(learner(layer), layer, x), step_by_step(learner(other), other, x)
-    )
+    found = learn_online(learner(layer), layer, x)
+    assert torch.equal(found, step_by_step(learner(other), other, x))
     torch.testing.assert_close(layer.state_dict(), other.state_dict(), rtol=0, atol=0)
     assert compiled == [False]
     assert reason in str(why_step_by_step(learner(asked), asked, x))
@@ -301,7 +292,7 @@ def test_an_update_that_overflows_is_refused_as_step_by_step(compiled):
     layer = layer_of(5, LIF(3), 3)
     rule = learner_of(layer, lr_post=1e308)
     with pytest.raises(la.NonFiniteUpdateError, match="weight"):
-        learn_online(rule, layer, raster(20, 2, 5, 0.9).double())
+        learn_online(rule, layer, raster(20, 2, 5, density=0.9).double())
     assert layer.connection.weight.isfinite().all()
     assert compiled == [False]
 
@@ -310,10 +301,8 @@ def test_an_update_that_overflows_is_refused_as_step_by_step(compiled):
 @pytest.mark.parametrize(("every", "time_dim"), [(1, 0), (4, None), (4, 0), (100, None)])
 def test_updates_come_after_every_few_steps_each_with_its_own_reward(kind, every, time_dim):
     layer = layer_of(5, LIF(3, time_dim=time_dim), 3)
-    pairs = [
-        (RuleTrainer(kind(0.02, -0.01), time_dim=time_dim), each)
-        for each in (layer, copy.deepcopy(layer))
-    ]
+    both = layer, copy.deepcopy(layer)
+    pairs = [(RuleTrainer(kind(0.02, -0.01), time_dim=time_dim), each) for each in both]
     for rule, each in pairs:
         rule.register_cell("cell", each.cell)
     x, given_, (twin, other) = raster(10, 2, 5).double(), rewards(kind, "step", 10, 2), pairs[1]
@@ -325,7 +314,7 @@ def test_updates_come_after_every_few_steps_each_with_its_own_reward(kind, every
         twin(**{name: each[at : at + every] for name, each in given_.items()})
         twin.update()
     assert torch.equal(found, torch.cat(expected))
-    torch.testing.assert_close(layer.state_dict(), other.state_dict())
+    torch.testing.assert_close(unpacked(layer), unpacked(other))
     for shape, found in ((2, 10), r"Found \[2, 10\]"), ((9, 2), r"or \[10, 2\]. Found \[9, 2\]"):
         if given_:
             with pytest.raises(ValueError, match=rf"`reward` should be a number.* {found}"):
@@ -337,23 +326,12 @@ def test_a_reward_that_does_not_fit_is_refused_as_step_by_step(compiled, reward)
     layer, rule = layer_of(5, LIF(3), 3), RuleTrainer(la.MSTDP(0.02, -0.01))
     rule.register_cell("cell", layer.cell)
     with pytest.raises((ValueError, la.NonFiniteUpdateError)):
-        learn_online(rule, layer, raster(10, 2, 5, 0.9).double(), reward=reward)
+        learn_online(rule, layer, raster(10, 2, 5, density=0.9).double(), reward=reward)
     assert compiled == [False]
 
 
-def test_a_rule_in_evaluation_mode_is_told():
-    layer = layer_of(3, LIF(2), 2)
-    rule = learner_of(layer)
-    rule.eval()
-    with pytest.warns(RuntimeWarning, match=r"`STDP` should be in training .* the layer itse"):
-        learn_online(rule, layer, raster(5, 1, 3).double())
-
-
 def test_a_rule_of_a_callback_is_rejected():
-    rule, model = (
-        RuleTrainer(la.STDP(0.1, -0.1)),
-        nn.ModuleDict({"layer": layer_of(5, LIF(3), 3)}),
-    )
+    rule, model = RuleTrainer(la.STDP(0.1, -0.1)), nn.ModuleDict({"layer": layer_of(5, LIF(3), 3)})
     host = CellHost(rule, {"cell": la.CellSpec("layer.connection", "layer.neuron")})
     host.bind(model)
     with pytest.raises(ValueError, match=r"`STDP` should learn online by itself.*in a callback"):
@@ -361,21 +339,21 @@ def test_a_rule_of_a_callback_is_rejected():
     host.release()
 
 
-OTHERS = {"pairing": "reduced", "trace_mode": "nearest"}
+PAIRS = la.STDP(0.1, -0.1)
 
 
 @turns("rule, connection, options, words", [
-    (RuleTrainer(la.STDP(0.1, -0.1, **OTHERS)), Linear(2, 1), {}, "`pairing = 'reduced'`"),
-    (RuleTrainer(la.Oja(0.1)), Linear(2, 1), {}, "no `Oja`"),
-    (RuleTrainer(la.STDP(0.0, 0.0)), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
-    (RuleTrainer(la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0))), Linear(2, 1), {},
-     "`reward = Neuromod"),
-    (RuleTrainer(la.STDP(0.1, 0.1), batch_reduction="amax"), Linear(2, 1), {},
-     "`batch_reduction = 'amax'`"),
-    (RuleTrainer(la.STDP(0.1, 0.1)), la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
-    (RuleTrainer(la.STDP(0.1, 0.1)), Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
+    (replace(PAIRS, pairing="reduced", trace_mode="nearest"), Linear(2, 1), {},
+     "`pairing = 'reduced'`"),
+    (la.Oja(0.1), Linear(2, 1), {}, "no `Oja`"),
+    (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
+    (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "`reward = Neuromod"),
+    (PAIRS, Linear(2, 1), {"batch_reduction": "amax"}, "`batch_reduction = 'amax'`"),
+    (PAIRS, la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
+    (PAIRS, Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
 ])  # fmt: skip
 def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words):
-    layer = la.Serial(connection, LIF(1))
-    rule.register_cell("cell", layer.cell)
-    assert words in str(why_step_by_step(rule, layer, torch.ones(3, 1, 2), **options))
+    layer, every = la.Serial(connection, LIF(1)), options.pop("update_every", 1)
+    trainer = RuleTrainer(rule, **options)
+    trainer.register_cell("cell", layer.cell)
+    assert words in str(why_step_by_step(trainer, layer, torch.ones(3, 1, 2), update_every=every))

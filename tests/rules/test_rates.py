@@ -3,6 +3,7 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rasters import learned
 from torch import nn
 
 import lightning_accum as la
@@ -16,12 +17,10 @@ def linear(inputs, outputs):
 
 @settings(max_examples=20, derandomize=True)
 @given(
-    steps=st.integers(1, 4),
-    batch=st.integers(1, 3),
-    tokens=st.lists(st.integers(1, 2), max_size=1),
-    reduce=st.sampled_from(["mean", "sum", "amax"]),
+    steps=st.integers(1, 4), batch=st.integers(1, 3),
+    tokens=st.lists(st.integers(1, 2), max_size=1), reduce=st.sampled_from(["mean", "sum", "amax"]),
     seed=st.integers(0, 99),
-)
+)  # fmt: skip
 def test_sanger_against_a_loop(steps, batch, tokens, reduce, seed):
     torch.manual_seed(seed)
     model, rule = linear(3, 4), RuleTrainer(Sanger(0.3), batch_reduction=reduce)
@@ -73,32 +72,19 @@ def test_an_average_is_kept_where_a_window_does_not_ask_for_it():
 
 
 def test_homeostasis_takes_whatever_comes_in():
-    model, rule = linear(2, 3), RuleTrainer(Homeostasis(0.1, 500.0))
-    model.neuron = nn.Identity()
-    rule.register_cell("cell", la.Cell(model.connection, model.neuron))
-    model.connection(torch.tensor([[0.3, -2.0]]).double())
-    model.neuron(torch.tensor([[1.0, 0.0, 1.0]]).double())
-    rule()
-    change = get_updater(model.connection).weight.update(model.connection.weight)
+    pre, post = torch.tensor([[[0.3, -2.0]]]), torch.tensor([[[1.0, 0.0, 1.0]]])
+    change = learned(RuleTrainer(Homeostasis(0.1, 500.0)), pre.double(), post.double())
     assert torch.allclose(change, torch.tensor([[-0.05], [0.05], [-0.05]]).double().expand(3, 2))
 
 
 def test_of_equals_the_first_wins():
-    model, rule = linear(2, 30), RuleTrainer(WTAHebb(1.0))
-    nn.init.ones_(model.connection.weight)
-    rule.register_cell("cell", model.cell)
-    model(torch.tensor([[2.0, 3.0]]).double())
-    rule()
-    pending = get_updater(model.connection).weight
-    assert torch.equal(pending.pos.any(1).nonzero().flatten(), torch.tensor([0]))
+    change = learned(RuleTrainer(WTAHebb(1.0)), torch.full((1, 1, 2), 3.0), torch.ones(1, 1, 30))
+    assert torch.equal(change.any(1).nonzero().flatten(), torch.tensor([0]))
 
 
 def test_competition_shows_nan_to_the_policy():
     for winners in (1, 2):
-        model, rule = (
-            Serial(nn.Linear(3, 3, bias=False), nn.Identity()),
-            RuleTrainer(WTAHebb(0.1, winners)),
-        )
+        model, rule = linear(3, 3).float(), RuleTrainer(WTAHebb(0.1, winners))
         unit = rule.register_cell("enc", model.cell)
         unit.monitors["pre"](torch.ones(2, 3))
         unit.monitors["post"](torch.tensor([[1.0, 2.0, 3.0], [3.0, torch.nan, 2.0]]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import warnings
 from dataclasses import fields
 from functools import partial
@@ -11,39 +10,25 @@ from typing import Any
 
 import pytest
 import torch
+from test_defaults import rules
 from torch import nn
 from trainers import trainer_of
 from turns import turns
 
 import lightning_accum as la
-from lightning_accum import (
-    Cell,
-    CellSpec,
-    Rule,
-    RuleTrainer,
-    Serial,
-    Term,
-    attach_updater,
-    get_updater,
-)
+from lightning_accum import Cell, CellSpec, RuleTrainer, Serial, Term, get_updater
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.engine import CustomChange
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.nn import LIF, AdaptiveLIF, DelayedLinear, SurrogateLIF
-from lightning_accum.rules import (
-    ActorCriticError,
-    LearnedFeedback,
-    RandomFeedback,
-    SymmetricFeedback,
-    learn_online,
-)
+from lightning_accum.rules import ActorCriticError, RandomFeedback, SymmetricFeedback
 
 ERRORS = (TypeError, ValueError, AttributeError, KeyError, RuntimeError)
 STEPS, BATCH, INPUTS, NEURONS, CLASSES = 7, 3, 4, 5, 2
 READOUT = nn.Linear(NEURONS + 1, CLASSES)
 
 
-class Own(Rule):
+class Own(la.Rule):
     """Returns what a test gives it."""
 
     make: Any = None
@@ -104,7 +89,8 @@ class _Online:
         self.x = torch.ones(4, 2, 5)
 
     def __call__(self, rule=None, inputs=None, **options):
-        learn_online(rule or self.rule, self.layer, self.x if inputs is None else inputs, **options)
+        x = self.x if inputs is None else inputs
+        la.learn_online(rule or self.rule, self.layer, x, **options)
 
 
 OUT, NO_ACTION = torch.zeros(4, 2, 3), torch.zeros(4, 2).long()
@@ -133,7 +119,7 @@ MADE = [
     (lambda: SymmetricFeedback("head")(torch.ones(2)), "at `head`"),
     (lambda: SymmetricFeedback("readouts").bind_model(nn.Sequential(nn.ReLU())),
      r"`readout` should be the dotted path of .* Found `readout = 'readouts'`"),
-    (lambda: LearnedFeedback("readouts", 2, 3).bind_model(nn.Sequential(nn.ReLU())),
+    (lambda: la.rules.LearnedFeedback("readouts", 2, 3).bind_model(nn.Sequential(nn.ReLU())),
      r"`readout` should be the dotted path of .* Found `readout = 'readouts'`"),
     (lambda: SymmetricFeedback("0").bind_model(nn.Sequential(nn.ReLU())),
      "`readout` should be an `nn.Linear`.* Found `ReLU`"),
@@ -199,7 +185,7 @@ VALUES = [
     (partial(trainer_of, la.DelayAdjustedSTDP, 0.1, 0.1), {"batch_reduction": [3]}),
     (partial(RandomFeedback, neurons=3), {"classes": [0]}),
     (partial(RandomFeedback, 2, 3), {"scale": [-1.0]}),
-    (partial(LearnedFeedback, "readout", 2, 3), {"decay": [1.0]}),
+    (partial(la.rules.LearnedFeedback, "readout", 2, 3), {"decay": [1.0]}),
     (ActorCriticError, {"gamma": [1.1, NAN], "decay": [-0.1]}),
     (partial(la.MSTDP, 0.1, 0.1), {"reward": [5.0]}),
     *(
@@ -249,10 +235,8 @@ LIKE = "`delay` should name delays of the shape of .*`delay = 'delay'`, "
 
 def unsuited():
     """Rules and neurons, in some rows also connections, and what registering them says."""
-    native, ottt = (
-        partial(SurrogateLIF, 5, time_dim=0),
-        partial(trainer_of, la.OTTT, 0.1, time_dim=0),
-    )
+    native = partial(SurrogateLIF, 5, time_dim=0)
+    ottt = partial(trainer_of, la.OTTT, 0.1, time_dim=0)
     by_hand = RuleTrainer(la.OTTT(0.1, membrane=lambda out: out, threshold=1.0))
     sequences, linear, same = LIF(5, time_dim=0), nn.Linear(3, 2, bias=False), nn.Identity()
     forgets = native(gradient="step", keep_states=False)
@@ -320,23 +304,14 @@ def test_cells_that_suit_are_registered():
 
 def test_time_constants_below_a_step():
     def enc(rule):
-        rule.register_cell("enc", Cell(nn.Linear(2, 1), nn.Identity()))
+        RuleTrainer(rule).register_cell("enc", Cell(nn.Linear(2, 1), nn.Identity()))
 
-    dopamine = la.Neuromodulator(0.5)
+    dopamine, wide = la.Neuromodulator(0.5), ExponentialKernel(0.1, -0.1, 0.02)
     for words, make in [
-        ("`tc_pre` of cell `enc`", lambda: enc(stdp(tc_pre=0.02))),
-        (
-            "`reward.tc` of cell `enc`",
-            lambda: enc(RuleTrainer(la.MSTDP(0.1, -0.1, reward=dopamine))),
-        ),
-        (
-            "`tc_post` of the kernel",
-            lambda: enc(RuleTrainer(la.KernelSTDP(ExponentialKernel(0.1, -0.1, 0.02)))),
-        ),
-        (
-            "`width` of the kernel",
-            lambda: enc(RuleTrainer(la.KernelSTDP(GaussianKernel(0.1, 0.01)))),
-        ),
+        ("`tc_pre` of cell `enc`", lambda: enc(la.STDP(0.1, -0.1, tc_pre=0.02))),
+        ("`reward.tc` of cell `enc`", lambda: enc(la.MSTDP(0.1, -0.1, reward=dopamine))),
+        ("`tc_post` of the kernel", lambda: enc(la.KernelSTDP(wide))),
+        ("`width` of the kernel", lambda: enc(la.KernelSTDP(GaussianKernel(0.1, 0.01)))),
         ("`tc_mem` of LIF", lambda: LIF(1, tc_mem=0.5)),
         ("`refractory` of LIF", lambda: LIF(2, refractory=0.4)),
         ("`tc_theta` of AdaptiveLIF", lambda: AdaptiveLIF(2, tc_theta=0.1)),
@@ -344,9 +319,9 @@ def test_time_constants_below_a_step():
         with pytest.warns(UserWarning, match=f"{words}.* should be at least a step"):
             make()
     LIF(1, tc_mem=1.0)  # what is as long as a step is not warned of
-    enc(stdp(tc_pre=1.0, tc_post=1.0))
+    enc(la.STDP(0.1, -0.1, tc_pre=1.0, tc_post=1.0))
     for kernel in (ExponentialKernel(0.1, -0.1, 1.0, 1.0), torch.sign):
-        enc(RuleTrainer(la.KernelSTDP(kernel)))
+        enc(la.KernelSTDP(kernel))
 
 
 # -------------------------------------------------------------------------- what is called
@@ -433,10 +408,8 @@ def test_ottt_names_the_gradient_that_it_did_not_get():
     never = r"no backward pass has reached .*: call `backward\(\)` on"
     not_in = r"of the SurrogateLIF did not require grad in 1 of {} calls\. Let the"
     for trained, calls, words in ((True, 0, never), (False, 0, not_in), (False, 1, not_in)):
-        neuron, rule = (
-            SurrogateLIF(NEURONS, gradient="step", time_dim=0),
-            RuleTrainer(la.OTTT(0.1), time_dim=0),
-        )
+        neuron = SurrogateLIF(NEURONS, gradient="step", time_dim=0)
+        rule = RuleTrainer(la.OTTT(0.1), time_dim=0)
         cell = Cell(nn.Linear(INPUTS, NEURONS).requires_grad_(trained), neuron)
         rule.register_cell("hidden", cell)
         for call in range(1 + calls):
@@ -534,17 +507,8 @@ def test_terms_that_fit():
 
 
 # ------------------------------------------------------------------------- who is told what
-RULES = [
-    thing
-    for name in la.__all__
-    if inspect.isclass(thing := getattr(la, name))
-    and issubclass(thing, Rule)
-    and not inspect.isabstract(thing)
-]
-
-
 def test_a_rule_lists_its_arguments():
-    for rule in RULES:
+    for rule in rules().values():
         every = inspect.signature(rule).parameters.values()
         given = {p.name: 0.1 for p in every if p.default is p.empty}
         own = [p.name for p in every]
@@ -558,7 +522,7 @@ def test_a_rule_lists_its_arguments():
 
 
 def test_a_bound_that_does_not_fit_is_rejected_when_set():
-    weight = attach_updater(nn.Linear(1, 1), "weight").weight
+    weight = la.attach_updater(nn.Linear(1, 1), "weight").weight
     one, both = lambda w, u, limit: u, lambda w, pos, neg, max, min: pos - neg
     for kind, fn, options, words in (
         ("upperbound", both, {}, r"should be callable as `bound\(param, update, limit"),
@@ -574,12 +538,8 @@ def test_a_bound_that_does_not_fit_is_rejected_when_set():
 
 
 def test_indices_and_integers_of_a_connection():
-    for rule in (
-        RuleTrainer(la.Oja(0.1)),
-        RuleTrainer(la.SoftHebb(0.1)),
-        RuleTrainer(la.WTAHebb(0.1)),
-    ):
-        table, neuron = nn.Embedding(4, 3), nn.ReLU()
+    for kind in (la.Oja, la.SoftHebb, la.WTAHebb):
+        table, neuron, rule = nn.Embedding(4, 3), nn.ReLU(), RuleTrainer(kind(0.1))
         rule.register_cell("c", Cell(table, neuron))
         neuron(table(torch.tensor([0, 2])))
         with pytest.raises(ValueError, match="should have a rule without a constant input"):
@@ -650,46 +610,23 @@ def test_arguments_of_a_call():
 
 
 # ----------------------------------------------------------------------------- activity
-class Told(nn.Module):
-    """A neuron that gives what it was told."""
-
-    next = torch.ones(1, 1)
-
-    def forward(self, x):
-        return self.next
-
-
-def told(rule):
-    fc, neuron = nn.Linear(2, 1, bias=False), Told()
-    nn.init.zeros_(fc.weight)
-    rule.register_cell("enc", Cell(fc, neuron))
-    return fc, neuron
-
-
-def batch(rule, cell, values):
-    fc, neuron = cell
-    for t in range(40):
-        neuron.next = torch.full((1, 1), values.get(("post", t), 1.0))
-        neuron(fc(torch.full((1, 2), values.get(("pre", t), 1.0))))
+def once(rule, cell=None, **odd):
+    """Calls a rule after a window of spikes, but for one value of a side."""
+    unit = rule.register_cell("enc", cell or Cell(nn.Linear(2, 2), nn.Identity()))
+    for value in ({}, odd, {}):
+        for side in ("pre", "post"):
+            unit.monitors[side](torch.full((1, 2), value.get(side, 1.0)))
     rule()
 
 
-def once(rule):
-    batch(rule, told(rule), {})
-
-
-BAD = [torch.nan, 0.001, -1.0, torch.inf]
-
-
-@pytest.mark.parametrize("side", ["pre", "post"])
-def test_what_is_no_spike_in_a_window(side):
-    place = "before the connection" if side == "pre" else "after the neuron"
-    for bad, at in itertools.product(BAD, (1, 2, 20)):
-        rule = stdp()
-        cell = told(rule)
-        with pytest.raises(ValueError, match=rf"0 or 1\. Found \S+ {place} of cell `enc`"):
-            batch(rule, cell, {(side, at): bad})
-        assert get_updater(cell[0]).weight.empty
-        rule.clear()
-        batch(rule, cell, {})
-        assert not get_updater(cell[0]).weight.empty
+@turns("bad", [torch.nan, 0.001, -1.0, torch.inf])
+@turns("side, place", [("pre", "before the connection"), ("post", "after the neuron")])
+def test_what_is_no_spike_in_a_window(side, place, bad):
+    rule, cell = stdp(), Cell(nn.Linear(2, 2), nn.Identity())
+    with pytest.raises(ValueError, match=rf"0 or 1\. Found \S+ {place} of cell `enc`"):
+        once(rule, cell, **{side: bad})
+    assert cell.updater.weight.empty
+    rule.clear()
+    rule.del_cell("enc")
+    once(rule, cell)
+    assert not cell.updater.weight.empty

@@ -39,10 +39,7 @@ def test_what_ends_a_stream(mode, backend):
     first = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2)
     second = raster(5, 3, 4, seed=3), raster(5, 3, 2, seed=4)
     settings = {"trace_mode": mode, "backend": backend}
-    rule, forgets = (
-        trainer_of(STDP, 0.3, -0.2, **settings),
-        trainer_of(STDP, 0.3, -0.2, **settings, carry=False),
-    )
+    rule, forgets = (trainer_of(STDP, 0.3, -0.2, **settings, carry=c) for c in (True, False))
     at_rest = learned(rule, *second)
     assert not torch.allclose(windows(rule, first, second), at_rest)
     for found in (

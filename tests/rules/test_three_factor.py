@@ -5,9 +5,9 @@ import math
 import pytest
 import references
 import torch
-from eprop_reference import eprop
+from eprop_reference import eprop, low_pass
 from rasters import raster
-from test_error_windows import change, low_pass
+from test_error_windows import change
 from torch import nn
 from torch.nn import functional as F
 from trainers import trainer_of
@@ -42,8 +42,7 @@ class Network(nn.Module):
         self.double()
 
     def forward(self, x):
-        y = self.leak(self.readout(self.lif(self.fc(x))))
-        return y
+        return self.leak(self.readout(self.lif(self.fc(x))))
 
 
 X = raster(STEPS, BATCH, INPUTS, density=0.6)
@@ -241,10 +240,8 @@ def test_cells_of_one_neuron_fold_a_window_once():
 def test_only_a_threshold_that_changes_is_recorded():
     for options, recorded in (({}, False), (ADAPTIVE, True)):
         net = Network(gradient="step", **options)
-        for rule in (
-            la.RuleTrainer(la.EProp(1.0), time_dim=0),
-            la.RuleTrainer(la.OTTT(1.0), time_dim=0),
-        ):
-            unit = rule.register_cell("hidden", Cell(net.fc, net.lif))
+        for rule in (la.EProp(1.0), la.OTTT(1.0)):
+            trainer = la.RuleTrainer(rule, time_dim=0)
+            unit = trainer.register_cell("hidden", Cell(net.fc, net.lif))
             assert ("threshold" in unit.monitors) == recorded
             assert "membrane" in unit.monitors

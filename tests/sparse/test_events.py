@@ -3,6 +3,7 @@ import itertools
 
 import pytest
 import torch
+from compiled import numbers, spikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import turns
@@ -12,11 +13,9 @@ from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum
 from lightning_accum.sparse.events import Events, count_spikes, density
 
 sizes = {
-    "k": st.integers(0, 9),
-    "e": st.integers(1, 7),
-    "d": st.integers(1, 5),
+    "k": st.integers(0, 9), "e": st.integers(1, 7), "d": st.integers(1, 5),
     "p": st.sampled_from([0.0, 0.1, 0.5, 1.0]),
-}
+}  # fmt: skip
 quick = settings(derandomize=True, max_examples=60)
 
 
@@ -28,16 +27,11 @@ def kernel(request):
         yield
 
 
-def generator(seed):
-    return torch.Generator().manual_seed(seed)
-
-
 @quick
 @given(**sizes, weighted=st.booleans(), prepared=st.booleans(), seed=st.integers(0, 999))
 def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
-    raster = torch.rand(k, e, generator=generator(seed)) < p
-    rows = torch.randn(k, d, generator=generator(seed + 1), dtype=torch.float64)
-    values = torch.randn(k, e, generator=generator(seed + 2), dtype=torch.float64)
+    raster = spikes(k, e, density=p, seed=seed)
+    rows, values = numbers(k, d, seed=seed + 1), numbers(k, e, seed=seed + 2)
     weights = raster * values if weighted else raster.double()
     events = Events(raster) if prepared else raster
     found = event_outer_sum(events, rows, values if weighted else None)
@@ -48,14 +42,13 @@ def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
 
 
 def test_chunks_views_and_entries_of_any_value():
-    spikes = torch.rand(20, 6, generator=generator(0)) < 0.4
-    many = torch.rand(5000, 6, generator=generator(0)) < 0.1
+    some, many = spikes(20, 6, density=0.4), spikes(5000, 6, density=0.1)
     values = torch.tensor([[2.0, 0.0], [-1.0, 0.5]])  # each that is not zero is one event
     for raster, columns in (
-        *((spikes, columns) for columns in (399, 400, 401, 1000)), (many, 150), (spikes.T, 3),
+        *((some, columns) for columns in (399, 400, 401, 1000)), (many, 150), (some.T, 3),
         (torch.zeros(3, 4, dtype=torch.bool), 2), (values, 1), (values.T, 1),
     ):  # fmt: skip
-        rows = torch.randn(2 * len(raster), columns, generator=generator(1)).double()[::2]
+        rows = numbers(2 * len(raster), columns, seed=1)[::2]
         expected = (raster != 0).double().T @ rows
         torch.testing.assert_close(event_outer_sum(raster, rows), expected, rtol=1e-12, atol=1e-12)
 
@@ -70,13 +63,10 @@ def test_density_looks_at_few_rows_spread_over_all(k):
         single[i] = 1
         looked_at += density(single) > 0
     assert 0 < looked_at <= 64
+    assert density(torch.ones(0, k)) == density(torch.ones(k, 0)) == 0.0
     half = torch.zeros(k, 1)
     half[: k // 2] = 1
     assert density(half) == pytest.approx(0.5, abs=0.5 if k == 1 else 0.05)
-
-
-def test_density_of_nothing():
-    assert density(torch.ones(0, 3)) == density(torch.ones(3, 0)) == 0.0
 
 
 @quick
@@ -89,19 +79,16 @@ def test_density_of_nothing():
 def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(
     k, e, d, p, dtype, prepared, seed
 ):
-    raster = torch.rand(k, e, generator=generator(seed)) < p
-    found, dense = (
-        torch.randn(e, d, generator=generator(seed + 1), dtype=dtype).requires_grad_()
-        for _ in range(2)
-    )
-    shift = torch.randn(d, generator=generator(seed + 2), dtype=dtype)
+    raster = spikes(k, e, density=p, seed=seed)
+    found, dense = (numbers(e, d, seed=seed + 1, dtype=dtype).requires_grad_() for _ in range(2))
+    shift = numbers(d, seed=seed + 2, dtype=dtype)
     near = {"rtol": 1e-12, "atol": 1e-12 if dtype == torch.float64 else 2e-5}
     out = event_matmul(Events(raster) if prepared else raster, found)
     expected = raster.to(dtype) @ dense
     torch.testing.assert_close(out, expected, **near)
     with torch.no_grad():
         torch.testing.assert_close(event_matmul(raster, found, shift), expected + shift, **near)
-    direction = torch.randn(k, d, generator=generator(seed + 2), dtype=dtype)
+    direction = numbers(k, d, seed=seed + 2, dtype=dtype)
     out.backward(direction)
     expected.backward(direction)
     torch.testing.assert_close(found.grad, dense.grad, **near)
@@ -110,7 +97,7 @@ def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(
 @quick
 @given(k=st.integers(0, 9), edges=st.lists(st.integers(0, 9), max_size=3), seed=st.integers(0, 99))
 def test_parts_are_the_events_of_parts(k, edges, seed):
-    raster = torch.rand(k, 4, generator=generator(seed)) < 0.4
+    raster = spikes(k, 4, density=0.4, seed=seed)
     events = Events(raster)
     edges = sorted({0, k, *(edge for edge in edges if edge < k)})
     for start, stop in itertools.pairwise(edges):
@@ -129,7 +116,7 @@ def test_parts_are_the_events_of_parts(k, edges, seed):
 @turns("p", [0.0, 0.001, 0.02, 0.14, 0.16, 0.9])
 @turns("size", [2**12, 2**19])
 def test_every_search_finds_the_same(columns, p, size):
-    raster = torch.rand(size // columns + 3, columns, generator=generator(0)) < p
+    raster = spikes(size // columns + 3, columns, density=p)
     raster[-1, -1] = True  # also behind the last word
     expected = raster.nonzero()
     views = (raster, raster.T.contiguous().T, raster.to(torch.uint8), raster.double())
@@ -146,7 +133,7 @@ def test_every_search_finds_the_same(columns, p, size):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_no_sum_reads_beyond_its_tensors_by_what_was_written_to_events(dtype):
-    raster = torch.rand(6, 4, generator=generator(0)) < 0.6
+    raster = spikes(6, 4, density=0.6)
     table, rows = torch.ones(4, 33, dtype=dtype), torch.ones(6, 33, dtype=dtype)
     expected = raster.to(dtype) @ table, raster.to(dtype).T @ rows
     events = Events(raster)
@@ -173,8 +160,7 @@ def test_booleans_of_other_bytes_than_one():
 
 
 def test_under_transforms_of_functions():
-    raster = torch.rand(40, 6, generator=generator(0)) < 0.3
-    table = torch.randn(6, 3, generator=generator(1))
+    raster, table = spikes(40, 6), numbers(6, 3, seed=1).float()
     found = torch.func.grad(lambda w: event_matmul(raster, w).square().sum())(table)
     expected = torch.func.grad(lambda w: (raster.float() @ w).square().sum())(table)
     torch.testing.assert_close(found, expected)
@@ -188,7 +174,7 @@ def plain(activity):
 @turns("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
 @turns("size", [0, 1, 7, (1 << 16) + 3])
 def test_counts_as_the_plain_form(dtype, size):
-    activity = (torch.rand(size, generator=torch.Generator().manual_seed(0)) < 0.3).to(dtype)
+    activity = spikes(size).to(dtype)
     assert count_spikes(activity) == plain(activity.double())
     assert count_spikes(activity.reshape(1, -1, 1)) == plain(activity.double())
 

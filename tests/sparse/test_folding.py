@@ -45,13 +45,9 @@ def test_a_sum_folds_on_the_way(
     def make(*shape, plus):
         return numbers(*shape, seed=seed + plus, dtype=dtype)
 
-    errors, feedback = (
-        make(*([] if lasting else [T]), B, classes, plus=0),
-        make(classes, width, plus=1),
-    )
-    potential = Potential(
-        make(T, B, width, plus=2), make(T, B, width, plus=3) if moves else 0.25, surrogate
-    )
+    errors = make(*([] if lasting else [T]), B, classes, plus=0)
+    feedback, membrane = make(classes, width, plus=1), make(T, B, width, plus=2)
+    potential = Potential(membrane, make(T, B, width, plus=3) if moves else 0.25, surrogate)
     unfiltered = make(width, plus=4) if regularized else None
     behind = (make(B, width, plus=5), make(B, width, plus=6)) if goes_on else None
     signal = (errors @ feedback).expand(T, B, width)
@@ -69,11 +65,8 @@ def test_a_sum_folds_on_the_way(
     source = Rows(potential.membrane, "reverse", decay, last=last, folding=found)
     assert found.suits_kernel()
     assert outer_sum_into(total, onto, Events(raster), [(0.5, source)], by_event=by_event)
-    tolerance = (
-        {"rtol": 1e-4, "atol": 1e-3} if dtype == torch.float32 else {"rtol": 0, "atol": 1e-11}
-    )
-    torch.testing.assert_close(total, expected, **tolerance)
-    torch.testing.assert_close(last, rows[0], **tolerance)
+    rtol, atol = (1e-4, 1e-3) if dtype == torch.float32 else (0.0, 1e-11)
+    torch.testing.assert_close((total, last), (expected, rows[0]), rtol=rtol, atol=atol)
 
 
 @needs_kernel
@@ -119,9 +112,8 @@ def close(found, expected, dtype):
 def test_a_fold_in_blocks_equals_that_of_the_whole_window(
     dtype, surrogate, seed, steps, width, kappa, beta, rho, moves, regularized, block
 ):
-    signal, membrane, limits = (
-        numbers(steps, 3, width, seed=seed + i, dtype=dtype) for i in range(3)
-    )
+    shape = steps, 3, width
+    signal, membrane, limits = (numbers(*shape, seed=seed + i, dtype=dtype) for i in range(3))
     potential = Potential(membrane, limits if moves else 0.25, surrogate)
     unfiltered = numbers(width, seed=seed, dtype=dtype) if regularized else None
     psi = potential.derivative()

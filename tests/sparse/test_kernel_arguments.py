@@ -14,12 +14,7 @@ from lightning_accum.sparse.eprop import MOST_CLASSES, Folding, Potential, fold_
 from lightning_accum.sparse.event_sums import Rows, multiply_events, outer_sum_into
 from lightning_accum.sparse.events import Events, SpikeRows
 from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
-from lightning_accum.sparse.recurrent import (
-    PairSTDP,
-    SparseGroup,
-    SparseWeights,
-    can_run_recurrent,
-)
+from lightning_accum.sparse.recurrent import PairSTDP, SparseGroup, SparseWeights, can_run_recurrent
 from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
 
 pytestmark = needs_kernel

@@ -34,13 +34,11 @@ pytestmark = needs_kernel
 REALS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 quick = settings(derandomize=True, max_examples=25)
 sizes = {
-    "steps": st.integers(1, 6),
-    "batch": st.integers(0, 4),
+    "steps": st.integers(1, 6), "batch": st.integers(0, 4),
     "inputs": st.sampled_from([1, 3, 16, 35, 70]),
     "outputs": st.sampled_from([1, 15, 16, 32, 33, 70]),
-    "density": st.sampled_from([0.0, 0.05, 0.5, 1.0]),
-    "seed": st.integers(0, 99),
-}
+    "density": st.sampled_from([0.0, 0.05, 0.5, 1.0]), "seed": st.integers(0, 99),
+}  # fmt: skip
 
 
 def close(found, expected):
@@ -55,10 +53,8 @@ def test_neurons_take_currents_that_are_not_written(
     dtype, steps, batch, inputs, outputs, density, seed, period, rise
 ):
     raster = spikes(steps * batch, inputs, density=density, seed=seed)
-    shape, weight = (
-        torch.Size([steps, batch, outputs]),
-        numbers(outputs, inputs, dtype=dtype, seed=seed),
-    )
+    shape = torch.Size([steps, batch, outputs])
+    weight = numbers(outputs, inputs, dtype=dtype, seed=seed)
     product = event_sums.EventProduct(Events(raster), weight, weight[:, 0].clone(), shape)
     constants = (0.9, 0.05, 0.8, 0.95, rise or 0.0)
     found = []
@@ -77,13 +73,9 @@ def test_neurons_take_currents_that_are_not_written(
 @REALS
 @quick
 @given(
-    **sizes,
-    traces=st.lists(st.sampled_from(event_sums._MODES), min_size=1, max_size=3),
-    graded=st.booleans(),
-    edges=st.booleans(),
-    weighted=st.booleans(),
-    rewarded=st.booleans(),
-)
+    **sizes, traces=st.lists(st.sampled_from(event_sums._MODES), min_size=1, max_size=3),
+    graded=st.booleans(), edges=st.booleans(), weighted=st.booleans(), rewarded=st.booleans(),
+)  # fmt: skip
 def test_sums_of_outer_products_with_traces_equal_the_plain_form(
     dtype, steps, batch, inputs, outputs, density, seed, traces, graded, edges, weighted, rewarded
 ):

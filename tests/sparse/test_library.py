@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from compiled import needs_kernel
 
 import lightning_accum as la
 from lightning_accum import nn
@@ -18,7 +19,6 @@ from lightning_accum.sparse.event_sums import event_matmul
 ROOT = Path(__file__).parents[2]
 KERNEL = Path(library.__file__).with_name("kernel")
 BUILT = library.library(torch.float32)
-needs_kernel = pytest.mark.skipif(BUILT is None, reason="needs the compiled kernel")
 
 
 @pytest.fixture
@@ -48,13 +48,10 @@ def found():
     return library.why_not()
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ("0", "LIGHTNING_ACCUM_KERNEL=0 switches it off"),
-        pytest.param("avx3", "should be 0, 1 or one of baseline", marks=needs_kernel),
-    ],
-)
+@pytest.mark.parametrize(("value", "reason"), [
+    ("0", "LIGHTNING_ACCUM_KERNEL=0 switches it off"),
+    pytest.param("avx3", "should be 0, 1 or one of baseline", marks=needs_kernel),
+])  # fmt: skip
 def test_switched_off(fresh, monkeypatch, value, reason, capsys, caplog):
     monkeypatch.setenv(library.SWITCH, value)
     assert reason in (found() or "")
@@ -110,23 +107,17 @@ def flip(library):
 
 
 @needs_kernel
-@pytest.mark.parametrize(
-    ("name", "damage", "reason"),
-    [
-        ("kernel.so", lambda file: os.truncate(file, 4096), "its file is damaged; install the"),
-        ("kernel.so", flip, "its file is damaged"),
-        ("kernel.so", Path.unlink, "it could not be loaded"),
-        ("kernel.json", Path.unlink, "it was not built; run `python scripts/build_kernel.py`"),
-        ("kernel.json", lambda file: file.write_bytes(b"\xff{"), "it was not built"),
-        ("kernel.json", lambda file: file.write_text("{}"), "its sources have changed"),
-        ("kernel.json", lambda file: file.write_text("[1]"), "its record is damaged"),
-        (
-            "sums.c",
-            lambda file: file.write_text(file.read_text() + "\n"),
-            "its sources have changed since it was built; run `python",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "damage", "reason"), [
+    ("kernel.so", lambda file: os.truncate(file, 4096), "its file is damaged; install the"),
+    ("kernel.so", flip, "its file is damaged"),
+    ("kernel.so", Path.unlink, "it could not be loaded"),
+    ("kernel.json", Path.unlink, "it was not built; run `python scripts/build_kernel.py`"),
+    ("kernel.json", lambda file: file.write_bytes(b"\xff{"), "it was not built"),
+    ("kernel.json", lambda file: file.write_text("{}"), "its sources have changed"),
+    ("kernel.json", lambda file: file.write_text("[1]"), "its record is damaged"),
+    ("sums.c", lambda file: file.write_text(file.read_text() + "\n"),
+     "its sources have changed since it was built; run `python"),
+])  # fmt: skip
 def test_what_is_damaged_is_not_loaded_and_told_once(folder, name, damage, reason, caplog, capsys):
     damage(folder / name)
     assert (found() or "").startswith(reason)
@@ -157,15 +148,12 @@ def build(root, **environ):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "reason"),
-    [
-        ("CC", "no-such-compiler", "no C compiler `no-such-compiler` was found"),
-        ("CC", "false -x", "the C compiler `false` failed (no message)"),
-        ("CC", "gcc '", "`CC` cannot be read (No closing quotation)"),
-        ("PATH", "/nowhere", "no C compiler was found"),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "reason"), [
+    ("CC", "no-such-compiler", "no C compiler `no-such-compiler` was found"),
+    ("CC", "false -x", "the C compiler `false` failed (no message)"),
+    ("CC", "gcc '", "`CC` cannot be read (No closing quotation)"),
+    ("PATH", "/nowhere", "no C compiler was found"),
+])  # fmt: skip
 def test_without_a_compiler_it_is_not_built(
     fresh, tmp_path, monkeypatch, variable, value, reason, caplog
 ):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from compiled import needs_kernel
+from compiled import needs_kernel, spikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,11 +44,10 @@ def same_events(found, raster):
 def test_steps_are_kept_and_counted_and_their_events_found(
     dtype, shape, lengths, share, wrong, place
 ):
-    generator = torch.Generator().manual_seed(0)
     raster = torch.full((25, *shape), True)
     rows = SpikeRows(raster, dtype)
-    for length in lengths:
-        window = torch.rand(length, *shape, generator=generator) < share
+    for seed, length in enumerate(lengths):
+        window = spikes(length, *shape, density=share, seed=seed)
         after = raster[length:].clone()
         for i, step in enumerate(window.to(dtype)):
             if wrong is not None and step.numel():  # and what is rejected does not count
@@ -68,7 +67,7 @@ def test_steps_are_kept_and_counted_and_their_events_found(
 
 @needs_kernel
 def test_events_of_a_window_are_known_only_if_the_kernel_wrote_each_step():
-    steps = (torch.rand(20, 4, 16, generator=torch.Generator().manual_seed(4)) < 0.05).float()
+    steps = spikes(20, 4, 16, density=0.05, seed=4).float()
     recorder = WindowRecorder(spikes=True)
 
     def record(window, odd=()):

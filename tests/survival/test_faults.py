@@ -5,19 +5,18 @@ import gc
 import sys
 import tracemalloc
 import weakref
-from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import Probe, hooks, trainer
+from interrupts import PACKAGE, Interrupts, ends
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.tuner import Tuner
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import lightning_accum
 from lightning_accum import STDP, CellSpec, Clamp, RuleTrainer, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.callbacks._cell_trainer_host import CellHost
@@ -25,13 +24,11 @@ from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 
-PACKAGE = str(Path(lightning_accum.__file__).parent)
 BROKEN = set()
 REFERENCES = {}  # by the weights at the beginning
 
 
 def stage(name):
-    """Fails where a test has asked for it."""
     if name in BROKEN:
         raise OSError(f"on purpose: {name}")
 
@@ -109,8 +106,6 @@ def picked(value):
 
 
 class Failing(STDP):
-    """Pair STDP that fails on demand."""
-
     def terms(self, window):
         if window.total:  # which makes it a rule that is asked in every window
             stage("rule")
@@ -198,7 +193,6 @@ def fits_again(folder, net, use):
     assert is_clean(net, use)
 
 
-# ---------------------------------------------------------------------------- stage by stage
 STAGES = ["before forward", "inside forward", "after forward", "pick", "step", "reduce", "rule"]
 STAGES += ["exchange", "bound", "constraint", "log", "save", "state"]
 
@@ -215,61 +209,18 @@ def test_a_stage_that_fails(name, at, tmp_path):
                 BROKEN.add(name)
 
     saves = pl.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
-    handles = (
-        net.neurons.register_forward_pre_hook(lambda *_: stage("before forward")),
-        net.neurons.register_forward_hook(lambda *_: stage("after forward")),
-    )
+    before = net.neurons.register_forward_pre_hook(lambda *_: stage("before forward"))
+    after = net.neurons.register_forward_hook(lambda *_: stage("after forward"))
     options = {"logger": Logger(), "plugins": [Disk()], "enable_checkpointing": True}
     run = trainer(tmp_path, Breaks(), use, saves, **options)
     with pytest.raises(OSError, match=f"on purpose: {name}"):
         fit(run, net)
-    for handle in handles:
-        handle.remove()
-    BROKEN.clear()
+    before.remove(), after.remove(), BROKEN.clear()
     assert is_clean(net, use)
     assert any(same(parameters(net), state) for state in states[at : at + 2])
     applied = name in ("constraint", "log", "save", "state")
     assert same(parameters(net), states[at + applied])
     fits_again(tmp_path, net, use)
-
-
-# ---------------------------------------------------------------------------- line by line
-class Interrupts:
-    """Raises when the n-th line of the package runs, or of one place; a trace function."""
-
-    def __init__(self, n=sys.maxsize, error=KeyError, at=None):
-        self.left, self.error, self.place, self.at = n, error, at, at and at[0]
-        self.seen = {}
-        self.where = None
-
-    def __call__(self, frame, event, arg):
-        file = frame.f_code.co_filename
-        return self.line if file.startswith(PACKAGE) and self.at in (None, file) else None
-
-    def line(self, frame, event, arg):
-        place = frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno
-        if event == "line":
-            self.seen.setdefault(place)
-            self.left -= self.place in (None, place)
-            if self.left == 0:
-                self.where = place
-                sys.settrace(None)
-                raise self.error("on purpose")
-        return self.line
-
-
-def ends(run, tracer):
-    """Whether an interrupt ended a run."""
-    sys.settrace(tracer)
-    try:
-        run()
-    except (tracer.error, SystemExit):
-        return True
-    finally:
-        sys.settrace(None)
-        # an interrupt at the very end of a `with` leaves it without its exit, as Python has it
-        torch.set_grad_enabled(True)
-    return False
 
 
 @pytest.fixture
@@ -339,8 +290,8 @@ def test_an_apply_that_is_interrupted_at_any_line(pend, apply, error):
 
     def fresh():
         fc = nn.Linear(3, 2)
-        nn.init.constant_(fc.weight, 0.5)
-        nn.init.constant_(fc.bias, 0.5)
+        for param in fc.parameters():
+            nn.init.constant_(param, 0.5)
         updater = attach_updater(fc)
         pend(updater)
         if apply is not updates_as_gradients:  # which runs no constraint
@@ -369,7 +320,7 @@ def test_an_apply_that_is_interrupted_at_any_line(pend, apply, error):
 
 
 # ---------------------------------------------------------------------------- lives of other things
-def test_the_same_trainer_goes_on_after_a_failure(tmp_path):
+def test_the_same_trainer_goes_on_after_a_failure_and_a_model_that_is_dropped_is_gone(tmp_path):
     net, use = Net(), callback()
     run = trainer(tmp_path, use, max_epochs=2)
     breaks("rule", run, net)
@@ -379,6 +330,12 @@ def test_the_same_trainer_goes_on_after_a_failure(tmp_path):
     fit(run, net)
     assert any(same(parameters(net), state) for state in expected[1:])
     assert is_clean(net, use)
+    breaks("bound", run := trainer(tmp_path, use), net)
+    gone = weakref.ref(net.fc)
+    del net, run
+    gc.collect()
+    assert gone() is None
+    fits_again(tmp_path, Net(), use)
 
 
 @pytest.mark.filterwarnings("ignore:Cell `enc` is dropped:RuntimeWarning")
@@ -394,8 +351,7 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path):
     with pytest.raises(RuntimeError, match="no longer exists"):
         fit(trainer(tmp_path, use), net)
     assert is_clean(net, use)
-    fresh = Net()
-    fits_again(tmp_path, fresh, use)
+    fits_again(tmp_path, Net(), use)
 
 
 def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
@@ -427,32 +383,14 @@ def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
         tracemalloc.stop()
 
 
-def test_a_model_dropped_in_a_failing_fit_is_gone(tmp_path):
-    use, net = callback(), Net()
-    run = trainer(tmp_path, use)
-    breaks("bound", run, net)
-    gone = weakref.ref(net.fc)
-    del net, run
-    gc.collect()
-    assert gone() is None
-    fits_again(tmp_path, Net(), use)
-
-
 @pytest.mark.filterwarnings("ignore:.*could not find a suggestion:UserWarning")
-@pytest.mark.parametrize("what", ["rate", "batch size"])
-def test_the_tuner_leaves_no_trace(what, tmp_path):
+def test_the_tuner_leaves_no_trace(tmp_path):
     net, use = Net(), callback()
-    before = parameters(net)
-    tuner = Tuner(trainer(tmp_path, use))
-    if what == "rate":
-        tuner.lr_find(net, loader(), loader(6), num_training=4, update_attr=False)
-    else:
-        tuner.scale_batch_size(
-            net, val_dataloaders=loader(6), steps_per_trial=1, max_trials=1, init_val=4
-        )
-        net.batch_size = 4
+    before, tuner = parameters(net), Tuner(trainer(tmp_path, use))
+    tuner.lr_find(net, loader(), loader(6), num_training=4, update_attr=False)
+    sizes = {"steps_per_trial": 1, "max_trials": 1, "init_val": 4}
+    tuner.scale_batch_size(net, val_dataloaders=loader(6), **sizes)
+    net.batch_size = 4
     assert is_clean(net, use)
     assert same(parameters(net), before)
-    expected = reference(tmp_path, net)
-    fit(trainer(tmp_path, use), net)
-    assert same(parameters(net), expected[-1])
+    fits_again(tmp_path, net, use)

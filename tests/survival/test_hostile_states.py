@@ -52,39 +52,23 @@ def cast(dtype):
     return lambda old: old.to(dtype) if isinstance(old, Tensor) else torch.ones(2, dtype=dtype)
 
 
+THINGS = [
+    *(None, 0, 3, 2**70, 0.5, True, "sharp", [], [torch.ones(2)], {}, {"weight": 1}),
+    {"values": [torch.ones(2), "text", torch.ones(3)], "position": -1},
+    {"position": 10**9, "values": [1, 2]},
+]
 HOSTILE = [
-    lambda old: GONE,
-    lambda old: MORE,
-    *(filled(value) for value in (math.nan, math.inf, -math.inf, -1, 1e30)),
-    first_nan,
-    lambda old: None,
-    lambda old: 0,
-    lambda old: 3,
-    lambda old: 2**70,
-    lambda old: 0.5,
-    lambda old: True,
-    lambda old: "sharp",
-    lambda old: [],
-    lambda old: [torch.ones(2)],
-    lambda old: {},
-    lambda old: {"weight": 1},
-    lambda old: {"values": [torch.ones(2), "text", torch.ones(3)], "position": -1},
-    lambda old: {"position": 10**9, "values": [1, 2]},
-    lambda old: {0: old},
-    lambda old: (old, old),
-    lambda old: [old],
-    lambda old: object(),
-    lambda old: torch.ones(()),
-    lambda old: torch.ones(0),
-    lambda old: torch.ones(7),
-    lambda old: torch.ones(3, 5, 2),
-    lambda old: torch.ones(2, 2, device="meta"),
-    lambda old: torch.eye(2).to_sparse(),
+    lambda old: GONE, lambda old: MORE,
+    *(filled(value) for value in (math.nan, math.inf, -math.inf, -1, 1e30)), first_nan,
+    *(lambda old, of=of: copy.deepcopy(of) for of in THINGS), lambda old: {0: old},
+    lambda old: (old, old), lambda old: [old], lambda old: object(),
+    *(lambda old, of=of: torch.ones(of) for of in ((), (0,), (7,), (3, 5, 2))),
+    lambda old: torch.ones(2, 2, device="meta"), lambda old: torch.eye(2).to_sparse(),
     *(cast(d) for d in (torch.bool, torch.int8, torch.half, torch.complex64, torch.float8_e5m2)),
     lambda old: old[:1] if isinstance(old, Tensor) and old.ndim else b"",
     lambda old: old[..., :0] if isinstance(old, Tensor) and old.ndim else 1e300,
     lambda old: old.unsqueeze(0) if isinstance(old, Tensor) else [old],
-]
+]  # fmt: skip
 
 
 def places(state, at=()):
@@ -123,8 +107,6 @@ def shown(state):
 
 # ---------------------------------------------------------------------- what has a state
 class Optimizer:
-    """An optimizer with its parameters."""
-
     def __init__(self, make):
         self.params = optimizer_cases.parameters(shapes=((2, 2), (3,)))
         self.optimizer = make(self.params)
@@ -164,11 +146,8 @@ def add(stream, i):
     stream.compute()
 
 
-CASES = {
-    name: case
-    for name, case in cases()
-    if parts_of(case.make()) and name != "CustomAccumulator"  # whose `forward` is one's own
-}
+CASES = {name: case for name, case in cases() if parts_of(case.make())}
+CASES.pop("CustomAccumulator")  # whose `forward` is one's own
 
 
 def running(case):
@@ -239,7 +218,6 @@ def value_at(state, at):
     return state
 
 
-# ---------------------------------------------------------------------- code in it
 class Payload:
     """Makes a folder when it is unpickled."""
 

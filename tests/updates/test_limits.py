@@ -13,17 +13,16 @@ from values import by_pickle
 import lightning_accum as la
 
 
-def linear():
+def made(*names):
+    """A layer whose weights are all a half, and its updater."""
     fc = nn.Linear(2, 2)
-    with torch.no_grad():
-        fc.weight.fill_(0.5)
-        fc.bias.fill_(0.5)
-    return fc
+    for param in fc.parameters():
+        nn.init.constant_(param, 0.5)
+    return fc, la.Updater(fc, *names)
 
 
 def test_run_after_applying_on_what_was_applied_and_on_the_named_parameters_alone():
-    fc = linear()
-    updater = la.Updater(fc)
+    fc, updater = made()
     updater.register_constraint(la.Clamp(max=0.1))
     updater.register_constraint(la.Clamp(0.0, 0.05), "weight")
     updater()
@@ -38,8 +37,7 @@ def test_run_after_applying_on_what_was_applied_and_on_the_named_parameters_alon
 
 
 def test_run_in_the_order_of_their_registration_until_removed():
-    fc = linear()
-    updater = la.Updater(fc, "weight")
+    fc, updater = made("weight")
     first = updater.register_constraint(la.Clamp(0.0, 0.75))
     updater.register_constraint(la.Normalize(1.0, order=1))
     updater.weight = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
@@ -52,8 +50,7 @@ def test_run_in_the_order_of_their_registration_until_removed():
 
 
 def test_one_that_raises_does_not_apply_the_update_again():
-    fc = linear()
-    updater = la.Updater(fc)
+    fc, updater = made()
     updater.register_constraint(la.Normalize())
     updater.bias = torch.ones(2)
     with pytest.raises(
@@ -66,12 +63,12 @@ def test_one_that_raises_does_not_apply_the_update_again():
 
 @pytest.mark.parametrize("through", [copy.deepcopy, by_pickle])
 def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypatch):
-    updater = la.Updater(linear(), "weight")
+    _, updater = made("weight")
     monkeypatch.setattr(RemovableHandle, "next_id", 0)
     updater.register_constraint(la.Clamp(max=0.75))
     # Another process counts from zero again.
     monkeypatch.setattr(RemovableHandle, "next_id", 0)
-    twin, fc = through(updater), linear()
+    twin, (fc, _) = through(updater), made()
     twin.bind(fc)
     twin.register_constraint(la.Clamp(min=0.6), "weight")
     twin.weight = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -96,8 +93,7 @@ def test_are_copied_with_the_updater_and_stay_beside_new_ones(through, monkeypat
     ],
 )  # fmt: skip
 def test_what_is_refused_changes_nothing(call, error, words):
-    fc = linear()
-    updater = la.Updater(fc, "weight")
+    fc, updater = made("weight")
     with pytest.raises(error, match=words):
         call(updater)
     assert updater.constraints_of("weight") == []
@@ -109,7 +105,7 @@ def test_what_is_refused_changes_nothing(call, error, words):
 @pytest.mark.parametrize("other", [la.Clamp(2.0, 3.0), la.Clamp(min=1.0), la.Clamp(max=0.0)])
 @pytest.mark.parametrize("name", [(), ("weight",)])
 def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
-    updater = la.Updater(linear())
+    _, updater = made()
     first = updater.register_constraint(la.Clamp(0.0, 1.0), "weight")
     with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` and `Clamp\(min=0.0, max=1.0"):
         updater.register_constraint(other, *name)
@@ -119,25 +115,20 @@ def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
     updater.register_constraint(other, "weight")
 
 
-@pytest.mark.parametrize("clamp", [la.Clamp(0.5, 2.0), la.Clamp(max=0.0), la.Clamp(min=0.7)])
-def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
-    fc = linear()
-    updater = la.Updater(fc)
-    updater.weight.fullbound("power", 0.5, 0.0, power=1.0)
-    with pytest.raises(ValueError, match=r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"):
-        updater.register_constraint(clamp)
-    assert updater.constraints_of("weight") == []
-    updater.register_constraint(clamp, "bias")
+APART = [la.Clamp(0.5, 2.0), la.Clamp(max=0.0), la.Clamp(min=0.7)]
+OVER = [la.Clamp(0.0, 1.0), la.Clamp(-1.0, 0.2), la.Clamp(min=0.2), la.Clamp(max=9)]
 
 
-@pytest.mark.parametrize(
-    "clamp", [la.Clamp(0.0, 1.0), la.Clamp(-1.0, 0.2), la.Clamp(min=0.2), la.Clamp(max=9)]
-)
-def test_limits_that_overlap_with_those_of_a_bound_are_fine(clamp):
-    fc = linear()
-    updater = la.Updater(fc, "weight")
+@pytest.mark.parametrize("clamp", [*APART, *OVER])
+def test_only_limits_that_overlap_with_those_of_a_bound_are_taken(clamp):
+    fc, updater = made()
     updater.weight.fullbound("power", 0.5, 0.0, power=1.0)
-    updater.register_constraint(clamp)
+    if clamp in APART:
+        words = r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"
+        with pytest.raises(ValueError, match=words):
+            updater.register_constraint(clamp)
+        assert updater.constraints_of("weight") == []
+    updater.register_constraint(clamp, "bias" if clamp in APART else "weight")
     updater.weight = torch.ones(2, 2)
     updater()
     lower, upper = updater.limits("weight")
@@ -146,8 +137,7 @@ def test_limits_that_overlap_with_those_of_a_bound_are_fine(clamp):
 
 
 def test_a_bound_that_was_set_after_the_constraint_is_rejected_before_anything_changes():
-    fc = linear()
-    updater = la.Updater(fc, "weight")
+    fc, updater = made("weight")
     updater.register_constraint(la.Clamp(0.6, 1.0))
     updater.weight.upperbound("power", 0.6, power=1.0)
     updater.weight = torch.ones(2, 2)
@@ -159,50 +149,40 @@ def test_a_bound_that_was_set_after_the_constraint_is_rejected_before_anything_c
     assert fc.weight.tolist() == [[1.0, 1.0]] * 2
 
 
-def test_one_that_returns_the_part_that_it_changed():
-    fc = linear()
-    updater = la.Updater(fc, "weight")
-    updater.register_constraint(lambda p: p[1:].clamp_(max=1.0))
-    updater.weight = torch.ones(2, 2)
-    updater()
-    assert fc.weight.tolist() == [[1.5, 1.5], [1.0, 1.0]]
-
-
 def test_settings_are_values():
     assert la.Clamp(0.0, 1.0) == la.Clamp(0.0, 1.0)
     assert len({la.Clamp(0.0), la.Clamp(0.0), la.Normalize(1.0), la.Normalize(2.0)}) == 3
     assert pickle.loads(pickle.dumps(la.Normalize(2.0, 2.0))) == la.Normalize(2.0, 2.0)
 
 
-def test_limits_of_a_constraint_of_the_users_own():
+def test_constraints_of_the_users_own():
     class Halved:
         weight_limits = (None, 0.5)
 
         def __call__(self, param):
-            param.mul_(0.5)
+            return param[1:].mul_(0.5)  # the part that it changed
 
-    updater = la.Updater(linear(), "weight")
+    fc, updater = made("weight")
     updater.register_constraint(lambda param: None)
     assert updater.limits("weight") == (None, None)
     updater.register_constraint(Halved())
     updater.register_constraint(la.Clamp(0.0))
     assert updater.limits("weight") == (0.0, 0.5)
+    updater.weight = torch.ones(2, 2)
+    updater()
+    assert fc.weight.tolist() == [[1.5, 1.5], [0.75, 0.75]]
 
 
 def test_hold_for_the_parameters_that_the_updater_has_when_they_are_registered():
-    fc = linear()
+    fc, _ = made()
     la.attach_updater(fc, "bias").register_constraint(la.Clamp(0.6, 0.7))
     updater = la.attach_updater(fc, "weight")  # as a rule does that trains it
     updater.weight, updater.bias = torch.ones(2, 2), torch.ones(2)
     updater()
     assert fc.weight.tolist() == [[1.5, 1.5]] * 2
     assert fc.bias.tolist() == pytest.approx([0.7, 0.7])
-    assert updater.limits("weight") == (None, None)
-    assert updater.limits("bias") == (0.6, 0.7)
-
-
-def test_hold_for_what_is_added_to_an_updater_that_had_no_parameter():
-    module = nn.Module()
+    assert [updater.limits(name) for name in updater.names] == [(0.6, 0.7), (None, None)]
+    module = nn.Module()  # whose updater has no parameter at first
     module.register_buffer("weight", torch.full((2,), 0.5))
     updater = la.attach_updater(module)
     updater.register_constraint(la.Clamp(0.0, 1.0))
@@ -225,9 +205,7 @@ def test_what_overflows_only_when_it_is_applied(dtype, size, scale):
 
 
 def test_a_constraint_is_tried_on_a_copy():
-    fc = nn.Linear(2, 1)
-    before = copy.deepcopy(fc.state_dict())
-    updater = la.attach_updater(fc)
+    fc, updater = made()
     tried = []
 
     def scale(param):
@@ -236,23 +214,21 @@ def test_a_constraint_is_tried_on_a_copy():
 
     updater.register_constraint(scale)
     updater.register_constraint(scale, "bias")
-    assert tried == [(1, 2), (1,), (1,)]
-    assert all(torch.equal(fc.state_dict()[name], value) for name, value in before.items())
+    assert tried == [(2, 2), (2,), (2,)]
+    assert all((param == 0.5).all() for param in fc.parameters())
 
 
 def test_a_constraint_that_weights_do_not_fit_yet():
-    fc = nn.Linear(1, 1, bias=False)
-    updater = la.attach_updater(fc)
+    _, updater = made("weight")
 
-    def positive(param):
-        if (param <= 0).any():
+    def large(param):
+        if (param <= 0.5).any():
             raise ArithmeticError
 
-    nn.init.zeros_(fc.weight)
-    updater.register_constraint(positive)
-    updater.weight = torch.ones(1, 1)
+    updater.register_constraint(large)
+    updater.weight = torch.ones(2, 2)
     updater()
-    updater.weight = -torch.ones(1, 1) * 3
+    updater.weight = -torch.ones(2, 2) * 3
     with pytest.raises(ArithmeticError):
         updater()
 
@@ -265,11 +241,14 @@ def test_memory_that_is_kept_is_not_copied():
     assert len(pickle.dumps(fc)) < 50_000
 
 
-def test_nan_in_a_bounded_part_is_still_seen():
+def test_of_a_bounded_part_nan_is_seen_and_a_bound_has_to_return():
     acc = la.Accumulator()
     acc.fullbound("power", 1.0, 0.0, power=1.0)
     acc.pos = torch.tensor([torch.nan, -1.0])
     assert acc.update(torch.full((2,), 0.5)).isnan().tolist() == [True, False]
+    acc.upperbound(lambda param, update, limit: None, 1.0)
+    with pytest.raises(TypeError, match=r"should give a tensor of the parameter's shape \(2,\)"):
+        acc.update(torch.ones(2))
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -314,19 +293,14 @@ def test_an_upper_limit_that_is_not_above_the_lower_one(first, top):
     assert acc.limits == ((None, top) if first == "upper" else (0.0, None))
     getattr(acc, f"{first}bound")(None)
     getattr(acc, f"{second}bound")("power", limits[second])  # as the message says
-    acc.fullbound("power", -1.0, -2.0)  # replaces it, so that there is nothing to compare
-    acc.upperbound("power", -3.0)
-
-
-def test_a_state_whose_upper_limit_is_not_above_the_lower_one():
-    acc = la.Accumulator(name="weight")
-    acc.upperbound("power", 1.0)
-    acc.lowerbound("power", 0.0)
-    state = copy.deepcopy(acc.get_extra_state())
+    acc.upperbound("power", 1.0), acc.lowerbound("power", 0.0)
+    state = acc.get_extra_state()
     state["bounds"]["upper"]["limits"] = [-1.0]
     with pytest.raises(RuntimeError, match=r"Found `max = -1.0`, `min = 0.0`"):
         acc.set_extra_state(state)
     assert acc.limits == (0.0, 1.0)
+    acc.fullbound("power", -1.0, -2.0)  # replaces it, so that there is nothing to compare
+    acc.upperbound("power", -3.0)
 
 
 def test_limits_by_name():
@@ -339,11 +313,3 @@ def test_limits_by_name():
     assert acc.limits == (None, 2.0)
     acc.lowerbound("power", min=-2.0, power=1.0)
     assert acc.limits == (-2.0, 2.0)
-
-
-def test_a_bound_that_forgets_to_return():
-    acc = la.Accumulator()
-    acc.upperbound(lambda param, update, limit: None, 1.0)
-    acc.pos = torch.ones(1, 1)
-    with pytest.raises(TypeError, match=r"should give a tensor of the parameter's shape \(1, 1\)"):
-        acc.update(torch.ones(1, 1))

@@ -31,14 +31,17 @@ def plain():
 
 
 def test_an_updater_is_set_got_and_taken_away():
-    module = Scale()
+    module, other = Scale(), Scale()
     assert not module.updatable
     assert module.updater is None
     module.update(), module.updatesome("gain"), module.clear()
-    updater = Updater(module, "gain")
+    updater = Updater(other, "gain")  # serves the module that it is given to
     module.updater = updater
     assert module.updatable
     assert module.updater is updater
+    module.updater.gain = torch.ones(2)
+    module.update()
+    assert (module.gain.tolist(), other.gain.tolist()) == ([2.0, 2.0], [1.0, 1.0])
     del module.updater
     assert module.updater is None
     module.updater = updater
@@ -46,10 +49,6 @@ def test_an_updater_is_set_got_and_taken_away():
     assert not module.updatable
     with pytest.raises(TypeError, match=r"should be an Updater or None\. Found `Scale`"):
         module.updater = module
-
-
-def test_the_default_updater():
-    module = Scale()
     assert module.defaultupdater().names == ("gain", "shift")
     assert module.defaultupdater("shift").names == ("shift",)
     assert module.defaultupdater().parent is module
@@ -72,6 +71,10 @@ def test_update_updatesome_and_clear():
     module.clear()
     module.update()
     assert module.gain.tolist() == [3.0, 3.0]
+    module.updater.gain = torch.full((2,), 0.5)
+    module.to(torch.bfloat16).update()
+    assert module.gain.dtype == torch.bfloat16
+    assert module.gain.tolist() == [3.5, 3.5]
 
 
 def test_the_order_of_the_bases_is_checked():
@@ -93,69 +96,44 @@ def test_the_state_dict_and_the_modules_do_not_show_it(make):
 
 
 @pytest.mark.parametrize("make", [scale, plain])
-@pytest.mark.parametrize("through", [copy.deepcopy, by_pickle])
+@pytest.mark.parametrize("through", [copy.deepcopy, by_pickle, copy.copy])
 def test_a_copy_and_its_updater_belong_together(make, through):
     module = make()
-    name = get_updater(module).names[0]
-    setattr(get_updater(module), name, torch.ones(2))
+    updater = get_updater(module)
+    name = updater.names[0]
+    updater.nonfinite = "skip"
+    getattr(updater, name).fullbound("sharp", 5.0, -5.0)
+    setattr(updater, name, torch.ones(2))
     before = getattr(module, name).clone()
     twin = through(module)
-    assert get_updater(twin) is not get_updater(module)
-    assert get_updater(twin).parent is twin
-    assert get_updater(module).parent is module
-    get_updater(twin)()
-    assert torch.equal(getattr(twin, name), before + 1)
+    own = get_updater(twin)
+    assert own is get_updater(twin) is not updater is get_updater(module)
+    assert (own.parent, updater.parent, own.nonfinite) == (twin, module, "skip")
+    assert getattr(own, name).bounded
+    # of one of the same parameters nothing is pending, which would be applied twice
+    assert getattr(own, name).empty == (through is copy.copy)
+    own()
+    assert torch.equal(getattr(twin, name), before + (through is not copy.copy))
     assert torch.equal(getattr(module, name), before)
-    get_updater(module)()
+    updater()
     assert torch.equal(getattr(module, name), before + 1)
-    assert get_updater(twin).nonfinite == get_updater(module).nonfinite
-    setattr(get_updater(twin), name, torch.ones(2))
+    assert torch.equal(getattr(twin, name), before + 1)
+    setattr(own, name, torch.ones(2))
     del module  # the copy outlives it
-    get_updater(twin)()
+    own()
     assert torch.equal(getattr(twin, name), before + 1 + 1)
 
 
 def test_attaching_to_any_module_once_and_again():
     conv = nn.Conv2d(1, 2, 3)
-    updater = attach_updater(conv, "weight", reduction="mean", nonfinite="skip")
-    assert get_updater(conv) is updater
-    assert updater.nonfinite == "skip"
-    updater.weight, updater.weight = torch.ones(2, 1, 3, 3), torch.zeros(2, 1, 3, 3)
-    assert attach_updater(conv, "bias") is updater
-    assert updater.names == ("weight", "bias")
-    before = conv.weight.detach().clone()
-    updater()
-    torch.testing.assert_close(conv.weight.detach(), before + 0.5)
-    with pytest.raises(AttributeError, match="Found `gain`"):
-        attach_updater(conv, "gain")
-    with pytest.raises(AttributeError, match="Found `gain`"):
-        attach_updater(other := nn.ReLU(), "gain")
-    assert get_updater(other) is None
-
-
-def test_an_updater_made_for_one_module_serves_the_one_it_is_given_to():
-    one, two = Scale(), Scale()
-    two.updater = Updater(one)
-    two.updater.gain = torch.ones(2)
-    two.update()
-    assert two.gain.tolist() == [2.0, 2.0]
-    assert one.gain.tolist() == [1.0, 1.0]
-
-
-def test_moving_a_module_with_something_pending():
-    module = scale()
-    module.updater.gain = torch.full((2,), 0.5)
-    module.to(torch.bfloat16)
-    module.update()
-    assert module.gain.dtype == torch.bfloat16
-    assert module.gain.tolist() == [1.5, 1.5]
-
-
-def test_options_given_for_an_updater_that_is_there():
-    conv = nn.Conv2d(1, 2, 3)
     updater = attach_updater(conv, "weight")  # as registering a cell does
+    assert get_updater(conv) is updater
+    for value in (torch.ones(2), (torch.ones(2), None)):
+        with pytest.raises(AttributeError, match=r"call `add\('bias'\)`"):
+            updater.bias = value
+    assert updater.weight.empty
     assert attach_updater(conv, "bias", reduction="mean", nonfinite="skip") is updater
-    assert updater.nonfinite == "skip"
+    assert (updater.nonfinite, updater.names) == ("skip", ("weight", "bias"))
     for name in ("weight", "bias"):
         like = getattr(conv, name).detach()
         setattr(updater, name, torch.ones_like(like))
@@ -171,6 +149,15 @@ def test_options_given_for_an_updater_that_is_there():
     with pytest.raises(ValueError, match="Found `nonfinite = 'drop'`"):
         attach_updater(conv, nonfinite="drop")
     assert (updater.nonfinite, updater.weight.extra_repr().count("mean")) == ("skip", 1)
+    for module in (conv, other := nn.ReLU()):
+        with pytest.raises(AttributeError, match="Found `gain`"):
+            attach_updater(module, "gain")
+    assert get_updater(other) is None
+    made = attach_updater(nn.Conv2d(1, 2, 3), "weight", reduction="mean", nonfinite="skip")
+    assert (made.nonfinite, made.weight.extra_repr().count("mean")) == ("skip", 1)
+    for weight in (torch.ones(1, 2).expand(1, 2), torch.ones(2, 3).t()):  # of any order of memory
+        conv.weight = nn.Parameter(weight)
+        assert attach_updater(conv, "weight") is updater
 
 
 # ---------------------------------------------------------------------------- targets
@@ -272,25 +259,14 @@ def test_what_is_not_a_module_is_refused(wrong):
             function(wrong)
 
 
-def test_an_assignment_to_what_is_not_updated_is_refused():
-    updater = Updater(nn.Linear(3, 2), "weight")
-    for value in (torch.ones(2), (torch.ones(2), None)):
-        with pytest.raises(AttributeError, match=r"call `add\('bias'\)`"):
-            updater.bias = value
-    assert updater.weight.empty
-
-
 # ---------------------------------------------------------------------------- keywords
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda updater: Updater(linear(), nonfinit="skip"), "`nonfinit`, .*: did you mean"),
-        (lambda updater: Updater(linear(), lr=1e-3), "`lr`, which nothing takes: leave it out"),
-        (lambda updater: updater(clera=False), "`clera`, .*: did you mean `clear`"),
-        (lambda updater: updater("weight", lr=1e-3), "`lr`, .*: pass `scale`, a factor"),
-        (lambda updater: updater.weight.update(torch.ones(2, 3), lr=1e-3), "`lr`, .*: leave it"),
-    ],
-)
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda updater: Updater(linear(), nonfinit="skip"), "`nonfinit`, .*: did you mean"),
+    (lambda updater: Updater(linear(), lr=1e-3), "`lr`, which nothing takes: leave it out"),
+    (lambda updater: updater(clera=False), "`clera`, .*: did you mean `clear`"),
+    (lambda updater: updater("weight", lr=1e-3), "`lr`, .*: pass `scale`, a factor"),
+    (lambda updater: updater.weight.update(torch.ones(2, 3), lr=1e-3), "`lr`, .*: leave it"),
+])  # fmt: skip
 def test_keywords_that_nothing_takes_are_rejected_and_change_nothing(call, words):
     fc = linear()
     updater = attach_updater(fc, "weight")
@@ -342,32 +318,3 @@ def test_the_keywords_of_bounds_go_to_those_that_take_them():
     assert acc.update(torch.zeros(1), share=0.5, other=1.0).item() == 0.5
     assert acc(torch.ones(1), share=0.5).item() == 2.5
     assert acc.update(torch.zeros(1)).item() == 3
-
-
-# ---------------------------------------------------------------------------- copies
-def test_a_shallow_copy_has_an_updater_of_its_own():
-    fc = linear()
-    updater = attach_updater(fc, "weight", nonfinite="skip")
-    updater.weight.fullbound("sharp", 5.0, 0.0)
-    updater.weight = torch.ones(2, 3)
-    twin = copy.copy(fc)
-    own = get_updater(twin)
-    assert own is not updater
-    assert own is get_updater(twin)
-    assert get_updater(fc) is updater
-    assert updater.parent is fc
-    assert own.parent is twin
-    assert own.nonfinite == "skip"
-    assert own.weight.bounded
-    assert own.weight.empty  # which would be applied twice, for the parameters are the same ones
-    own()
-    updater()
-    assert (fc.weight == 2).all()
-    assert twin.weight is fc.weight
-
-
-@pytest.mark.parametrize("weight", [torch.ones(1, 2).expand(1, 2), torch.ones(2, 3).t()])
-def test_a_parameter_in_another_order_of_memory_is_not_refused(weight):
-    fc = nn.Linear(2, 1)
-    fc.weight = nn.Parameter(weight)
-    assert attach_updater(fc, "weight").names == ("weight",)

@@ -11,34 +11,25 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 from turns import turns
 
-from lightning_accum import (
-    Accumulator,
-    Clamp,
-    NonFiniteUpdateError,
-    Normalize,
-    Updater,
-    attach_updater,
-)
+from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Normalize, Updater
 from lightning_accum._events import SILENT, Events
 from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
-from lightning_accum.updates.attached import claim, release
+from lightning_accum.updates.attached import attach_updater, claim, release
 
 
-def linear(dtype=torch.float32):
-    fc = nn.Linear(3, 2, dtype=dtype)
-    with torch.no_grad():
-        fc.weight.zero_()
-        fc.bias.zero_()
+def linear():
+    fc = nn.Linear(3, 2)
+    for param in fc.parameters():
+        nn.init.zeros_(param)
     return fc
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_narrow_parameters_do_not_lose_small_updates(dtype):
-    fc = linear(dtype)
-    with torch.no_grad():
-        fc.weight.fill_(1.0)
+    fc = nn.Linear(3, 2, dtype=dtype)
     updater = Updater(fc)
+    nn.init.ones_(fc.weight)
     for _ in range(1000):
         updater.weight = torch.full((2, 3), 1e-3, dtype=dtype)
     updater()
@@ -105,17 +96,10 @@ def test_a_parent_that_is_gone_and_a_copy_apart_from_it():
         updater()
 
 
-@pytest.mark.parametrize(
-    "name", ["names", "label", "parent", "nonfinite", "skipped", "add", "_reduction", "user"]
-)
-def test_names_that_collide_are_refused(name):
-    module = nn.Module()
-    module.register_parameter(name, nn.Parameter(torch.ones(1)))
-    with pytest.raises(ValueError, match=f"Found `{name}`: rename the parameter of `Module`"):
-        Updater(module, name)
+RESERVED = ["names", "label", "parent", "nonfinite", "skipped", "add", "_reduction", "user"]
 
 
-def test_names_that_do_not_exist_are_refused():
+def test_names_that_do_not_exist_or_collide_are_refused():
     with pytest.raises(AttributeError, match=r"`Linear`, which has \['weight', 'bias'\].*`gain`"):
         Updater(linear(), "weight", "gain")
     with pytest.raises(AttributeError, match=r"has \['weight'\]\. Found `bias`\.$"):
@@ -124,17 +108,11 @@ def test_names_that_do_not_exist_are_refused():
         Updater(parametrizations.weight_norm(linear()), "weight")
     with pytest.raises(AttributeError, match=r"\('weight', 'bias'\).*Found `gain`"):
         Updater(linear())("gain")
-
-
-def test_names_that_the_accumulators_have_too():
-    module = nn.Module()
-    for name in ("pos", "neg", "update", "reduction"):
-        module.register_parameter(name, nn.Parameter(torch.zeros(1)))
-    updater = Updater(module)
-    updater.pos, updater.update = torch.ones(1), (None, torch.ones(1))
-    updater()
-    values = [p.item() for p in module.parameters()]
-    assert values == [1.0, 0.0, -1.0, 0.0]
+    for name in RESERVED:
+        module = nn.Module()
+        module.register_parameter(name, nn.Parameter(torch.ones(1)))
+        with pytest.raises(ValueError, match=f"Found `{name}`: rename the parameter of `Module`"):
+            Updater(module, name)
 
 
 def test_a_second_user_has_another_updater_with_the_same_bounds_and_constraints():
@@ -206,9 +184,8 @@ def test_an_observer_is_told_of_what_is_applied_and_exported():
     updater(scale=2.0)
     assert noted.seen == [("applying", "bias", 0.0), ("applied", "bias", 0.5, {"bias": 2.0})]
     updater.bias = torch.ones(2)
-    with pytest.raises(
-        ValueError, match=r"Found `Clamp\(min=None, max=0.5\)` on `bias` of `Linear`"
-    ):
+    words = r"Found `Clamp\(min=None, max=0.5\)` on `bias` of `Linear`"
+    with pytest.raises(ValueError, match=words):
         updates_as_gradients(updater)
     assert fc.bias.grad is None
     assert not updater.bias.empty
@@ -222,7 +199,7 @@ def test_an_observer_is_told_of_what_is_applied_and_exported():
         assert other.events is SILENT
 
 
-def test_subclasses_have_attributes_of_their_own():
+def test_subclasses_have_attributes_of_their_own_and_names_those_of_accumulators():
     class Named(Updater):
         def __init__(self, module):
             super().__init__(module)
@@ -233,7 +210,13 @@ def test_subclasses_have_attributes_of_their_own():
             super().__init__()
             self.times = 0
 
-    updater, accumulator = Named(nn.Linear(2, 1)), Counted()
+    module, accumulator = nn.Module(), Counted()
+    for name in ("pos", "neg", "update", "reduction"):
+        module.register_parameter(name, nn.Parameter(torch.zeros(1)))
+    updater = Named(module)
+    updater.pos, updater.update = torch.ones(1), (None, torch.ones(1))
+    updater()
+    assert [p.item() for p in module.parameters()] == [1.0, 0.0, -1.0, 0.0]
     updater.note, accumulator.times = "yours", 1
     assert (updater.note, accumulator.times) == ("yours", 1)
 
@@ -295,32 +278,28 @@ def test_rows_without_a_norm_stay_finite(order):
     assert w.max() < 1e-40  # too small to be scaled
 
 
-def test_low_precision_weights_are_rounded_once():
-    w = torch.rand(8, 100, generator=torch.Generator().manual_seed(0)).bfloat16()
-    wide = w.float()
-    Normalize(78.4)(w), Normalize(78.4)(wide)
-    assert torch.equal(w, wide.bfloat16())
-    assert w.dtype == torch.bfloat16
+def test_clamp():
+    for limits, expected in (
+        ({"min": 0.0}, [0.0, 0.5, 2.0]), ({"max": 1.0}, [-1.0, 0.5, 1.0]),
+        ({"min": 0.5, "max": 0.5}, [0.5, 0.5, 0.5]),
+    ):  # fmt: skip
+        w = torch.tensor([-1.0, 0.5, 2.0])
+        Clamp(**limits)(w)
+        assert w.tolist() == expected, limits
 
 
-def test_parameters_are_written_in_place_without_a_graph():
+def test_weights_are_written_in_place_without_a_graph_and_rounded_once():
     p = nn.Parameter(torch.tensor([[2.0, -6.0]]))
     alias = p.data
     Normalize()(p), Clamp(min=-0.5)(p)
     assert alias.tolist() == [[0.25, -0.5]]
     assert p.is_leaf
     assert p.requires_grad
-
-
-def test_clamp():
-    for limits, expected in (
-        ({"min": 0.0}, [0.0, 0.5, 2.0]),
-        ({"max": 1.0}, [-1.0, 0.5, 1.0]),
-        ({"min": 0.5, "max": 0.5}, [0.5, 0.5, 0.5]),
-    ):
-        w = torch.tensor([-1.0, 0.5, 2.0])
-        Clamp(**limits)(w)
-        assert w.tolist() == expected, limits
+    w = torch.rand(8, 100, generator=torch.Generator().manual_seed(0)).bfloat16()
+    wide = w.float()
+    Normalize(78.4)(w), Normalize(78.4)(wide)
+    assert torch.equal(w, wide.bfloat16())
+    assert w.dtype == torch.bfloat16
 
 
 NUMBERS = (0.0, -1.0, math.nan)
@@ -330,24 +309,15 @@ REFUSED = [
     *((Normalize, {"order": each}, "`order`") for each in NUMBERS),
     (Clamp, {}, "both be None"),
     (Clamp, {"min": 1.0, "max": 0.0}, "`min` should be at most"),
-    *(
-        (Clamp, {name: v}, f"`{name}` should be finite")
-        for v in INFINITE
-        for name in ("min", "max")
-    ),
+    *((Clamp, {n: v}, f"`{n}` should be finite") for v in INFINITE for n in ("min", "max")),
+    (Normalize(), {"param": torch.ones(2, 2, dtype=torch.long)}, "floating-point"),
+    (Normalize(), {"param": torch.ones(3)}, "should have incoming dimensions"),
+    *((Normalize(), {"param": each}, "`param` should be a tensor") for each in ([1.0], 1.0, None)),
+    (Clamp(0.0), {"param": [1.0]}, "`param` should be a tensor"),
 ]
 
 
-def test_what_makes_no_sense_is_rejected():
-    for kind, options, words in REFUSED:
-        with pytest.raises((TypeError, ValueError), match=words):
-            kind(**options)
-    for param, words in (
-        (torch.ones(2, 2, dtype=torch.long), "floating-point"),
-        (torch.ones(3), "should have incoming dimensions"),
-        *((each, "`param` should be a tensor") for each in ([1.0], 1.0, None)),
-    ):
-        with pytest.raises((TypeError, ValueError), match=words):
-            Normalize()(param)
-    with pytest.raises(TypeError, match="`param` should be a tensor"):
-        Clamp(0.0)([1.0])
+@turns("call, options, words", REFUSED)
+def test_what_makes_no_sense_is_rejected(call, options, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        call(**options)

@@ -4,8 +4,10 @@ import copy
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
+from contract import middle
 from torch import nn
 from turns import turns
 from values import by_file, by_pickle
@@ -13,10 +15,6 @@ from values import by_file, by_pickle
 from lightning_accum import Updater
 
 SHAPES = {"weight": (6, 8), "bias": (6,)}  # products of up to three rows are smaller, and wait
-
-
-def middle(stacked, dim):
-    return stacked.median(dim).values
 
 
 def last(stacked, dim):
@@ -58,7 +56,6 @@ class Naive:
             self.bounds[side] = bound
 
     def room(self, side):
-        """The factor of one part."""
         bound = self.bounds.get(side, self.bounds.get("full"))
         if bound in (None, doubled):
             return 1.0 if bound is None else 2.0
@@ -66,14 +63,10 @@ class Naive:
         return room.clamp(min=0) ** (1 + (bound == "power"))
 
     def change(self):
-        pos, neg = (
-            torch.zeros_like(self.value) if each is None else each
-            for each in map(self.reduced, ("pos", "neg"))
-        )
+        parts, nothing = map(self.reduced, ("pos", "neg")), torch.zeros_like(self.value)
+        pos, neg = (nothing if each is None else each for each in parts)
         if self.bounds:  # what is negative in one part counts for the other
-            pos, neg = (
-                one.clamp(min=0) - other.clamp(max=0) for one, other in ((pos, neg), (neg, pos))
-            )
+            pos, neg = (a.clamp(min=0) - b.clamp(max=0) for a, b in ((pos, neg), (neg, pos)))
         if self.bounds.get("full") is taken:
             return pos
         return self.room("upper") * pos - self.room("lower") * neg
@@ -97,20 +90,11 @@ SCALES = (1.0, 0.5, -2.0, {"weight": 0.5, "bias": 2.0}, {"bias": 3.0})
 # How often a call is made, and what each argument is one of.
 CALLS = {
     "outer": (8, PARTS, ([1], [1], [2], [1, 2], [5], []), (False, True)),
-    "apply": (6, SCALES, (True, True, True, False)),
-    "read": (3, NAMES),
-    "add": (2, NAMES, PARTS, ((), (1,), None)),
-    "copy": (2, COPIES),
-    "delete": (1, NAMES, PARTS),
-    "clear": (1, NAMES),
-    "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
-    "bound": (
-        3,
-        NAMES,
-        ("full", "upper", "lower"),
-        ("multiplicative", "power", "own", None, None, None),
-    ),
-}
+    "apply": (6, SCALES, (True, True, True, False)), "read": (3, NAMES),
+    "add": (2, NAMES, PARTS, ((), (1,), None)), "copy": (2, COPIES), "delete": (1, NAMES, PARTS),
+    "clear": (1, NAMES), "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
+    "bound": (3, NAMES, tuple(LIMITS), ("multiplicative", "power", "own", None, None, None)),
+}  # fmt: skip
 
 
 class Run:
@@ -144,7 +128,7 @@ class Run:
     def outer(self, part, rows, boolean):
         posts, pres = [self.rand(n, 6) for n in rows], [self.rand(n, 8) for n in rows]
         pres = [pre > 0.4 for pre in pres] if boolean else pres
-        rates, acc = [0.1 * (i + 1) for i in range(len(rows))], self.updater.weight
+        rates, acc = [np.float64(0.1 * (i + 1)) for i in range(len(rows))], self.updater.weight
         acc.accumulate_outer(posts, pres, rates, negative=part == "neg")
         if rows:
             products = zip(posts, pres, rates, strict=True)

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from compiled import spikes
 from torch import nn
 from turns import turns
 
@@ -16,6 +17,7 @@ from lightning_accum.observe import InputMonitor, OutputMonitor
 from lightning_accum.sparse.event_sums import EventProduct
 
 INPUTS, OUTPUTS = 400, 100
+SPIKES = spikes(60, 8, INPUTS, density=0.02)
 OPTIONS = {"tc_theta": 50.0, "refractory": 2.0, "time_dim": 0}
 
 
@@ -33,10 +35,6 @@ def written(monkeypatch):
     return found
 
 
-def spikes():
-    return torch.rand(60, 8, INPUTS, generator=torch.Generator().manual_seed(0)) < 0.02
-
-
 def connection(make=Linear):
     made = make(INPUTS, OUTPUTS)
     nn.init.uniform_(made.weight, 0.0, 0.05)
@@ -50,7 +48,7 @@ def test_currents_that_nobody_sees_are_not_written(theta_plus, grad, written):
     layer = Serial(connection(), AdaptiveLIF(OUTPUTS, **options))
     plain, whole = copy.deepcopy(layer.connection), AdaptiveLIF(OUTPUTS, **options)
     before, after = InputMonitor(layer.connection), OutputMonitor(layer.neuron)
-    x = spikes()
+    x = SPIKES
     for seen in (False, True):
         with torch.set_grad_enabled(grad):
             written.clear()
@@ -76,20 +74,14 @@ class Shifted(LIF):
         return super().forward(x.roll(1, 0))
 
 
-@turns(
-    "make, neuron",
-    [
-        (Doubled, LIF),
-        (nn.Linear, LIF),
-        (Linear, Shifted),
-        (Linear, SurrogateLIF),
-        (Linear, lambda *_, **options: nn.ReLU()),
-    ],
-)
+@turns("make, neuron", [
+    (Doubled, LIF), (nn.Linear, LIF), (Linear, Shifted), (Linear, SurrogateLIF),
+    (Linear, lambda *_, **options: nn.ReLU()),
+])  # fmt: skip
 def test_those_of_other_modules_are(make, neuron):
     layer = Serial(connection(make), neuron(OUTPUTS, time_dim=0))
     whole = neuron(OUTPUTS, time_dim=0)
-    x = spikes() if make is not nn.Linear else spikes().float()
+    x = SPIKES.float() if make is nn.Linear else SPIKES
     assert torch.equal(layer(x), whole(layer.connection(x)))
 
 
@@ -97,7 +89,7 @@ def test_those_of_other_modules_are(make, neuron):
 def test_traced_code_is_of_the_whole():
     """A comparison of sizes would cause a warning, which is an error here."""
     layer = Serial(connection(nn.Linear), nn.ReLU())
-    x = spikes().float()
+    x = SPIKES.float()
     traced = torch.jit.trace(layer, x)
     for each in (x.flip(0), x[:3]):
         assert torch.equal(traced(each), layer(each))

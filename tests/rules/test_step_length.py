@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 from references import RULES
+from test_error_windows import MAKERS, POTENTIAL
 from torch import nn
 from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater
-from lightning_accum.functional import FastSigmoid, GaussianKernel
+from lightning_accum.functional import GaussianKernel
 
 MS = 64
 STEPS = (1.0, 0.5, 0.25, 0.125)  # ms
 PAGE = Path(__file__).parents[2] / "docs/rules.md"
-POTENTIAL = {"tc_mem": 8.0, "threshold": 0.5, "surrogate": FastSigmoid(2.0), "membrane": "u"}
 EXTRA = {
     "STDP, nearest": partial(RULES["STDP"].make, trace_mode="nearest"),
     "DelayAdjustedSTDP": partial(trainer_of, la.DelayAdjustedSTDP, 0.3, -0.2),
@@ -26,23 +26,9 @@ EXTRA = {
         trainer_of, la.DelayAdjustedSTDP, -1.0, 1.0, params="delay"
     ),
     "DelayAdjustedKernelSTDP": partial(trainer_of, la.DelayAdjustedKernelSTDP, GaussianKernel(0.3)),
-    "Clopath": partial(trainer_of, la.Clopath, 0.3, -0.2, 0.1, 0.5, membrane="u"),
-    "Clopath, u_ref": partial(
-        trainer_of, la.Clopath, 0.3, -0.2, 0.1, 0.5, u_ref=0.4, tc_average=30.0, membrane="u"
-    ),
     "Sanger": partial(trainer_of, la.Sanger, 0.3),
-    "EProp": partial(trainer_of, la.EProp, 0.3, **POTENTIAL),
-    "OTTT": partial(trainer_of, la.OTTT, 0.3, **POTENTIAL),
-    "STLLR": partial(
-        trainer_of,
-        la.STLLR,
-        0.3,
-        0.2,
-        8.0,
-        12.0,
-        **{k: v for k, v in POTENTIAL.items() if k != "tc_mem"},
-    ),
-    "DeltaRule": partial(trainer_of, la.DeltaRule, 0.3, tc_readout=8.0),
+    "STLLR": partial(trainer_of, la.STLLR, 0.3, 0.2, 8.0, 12.0, **POTENTIAL),
+    **{name: make for name, make in MAKERS.items() if not name.startswith("EProp,")},
 }
 MAKE = {**{name: case.make for name, case in RULES.items()}, **EXTRA}
 OF_VALUES = {"Hebb", "AntiHebb", "Covariance", "BCM", "Oja", "Sanger", "WTAHebb", "SoftHebb"}
