@@ -32,11 +32,11 @@ def parallel_region() -> int | None:
 
 def is_traced() -> bool:
     """Returns whether the running code is compiled, or transformed as by ``torch.func.vmap``."""
-    return torch.compiler.is_compiling() or _transform_level() is not None
+    return torch.compiler.is_compiling() or transform_level() is not None
 
 
 _functorch = getattr(torch._C, "_functorch", None)
-_transform_level = getattr(_functorch, "maybe_current_level", lambda: None)
+transform_level = getattr(_functorch, "maybe_current_level", lambda: None)  # `None` outside
 
 
 def in_dispatch_mode() -> bool:

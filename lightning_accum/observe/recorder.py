@@ -6,16 +6,10 @@ import torch
 from torch import Tensor, is_inference_mode_enabled
 
 from lightning_accum._checks import check_tensors, check_value
-from lightning_accum._compat.torch import is_traced, version
+from lightning_accum._compat.torch import version
 from lightning_accum._state import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
-from lightning_accum.sparse.events import (
-    Events,
-    ExpectedEvents,
-    SpikeRows,
-    count_spikes,
-    expect_events,
-)
+from lightning_accum.sparse.events import Events, SpikeRows, count_spikes
 
 _FIRST_CAPACITY = 16  # steps
 
@@ -31,16 +25,12 @@ class StepBuffer:
         self._rows = [] if steps is None else list(steps.unbind(0))
         self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
         self._whole = 0  # how many steps such spikes have, if they are a sequence
-        self.expected: ExpectedEvents | None = None
         self.is_held = False  # whether the memory belongs to someone else
-        self.copies = False  # whether sequences are copied, as nobody finds their events
         self._version: float | None = None  # of such memory
 
     @property
     def steps(self) -> Tensor | None:
         """The steps ``[T, B, ...]``, as a view of the memory; ``None`` if there are none."""
-        if self.is_held and self.was_changed:
-            self._rebuild()
         return None if self.memory is None or self.length == 0 else self.memory[: self.length]
 
     @property
@@ -50,9 +40,7 @@ class StepBuffer:
 
     @property
     def events(self) -> Events | None:
-        """The events of the window, if its module or its kernel found them."""
-        if self.expected is not None:
-            return self.expected.events
+        """The events of the window, if its kernel found them."""
         rows, length = self.spike_rows, self.length
         if rows is None or length < 2:
             return None
@@ -87,7 +75,7 @@ class StepBuffer:
     def append_spikes(self, spikes: Tensor) -> bool:
         """Adds a step or sequence as expected if it is 0 or 1, and returns whether it did."""
         rows, length = self.spike_rows, self.length
-        if rows is None or (length and self._whole) or is_traced():
+        if rows is None or (length and self._whole):
             return False
         count = rows.write(length, spikes)
         if count is None or count < 0:
@@ -110,7 +98,7 @@ class StepBuffer:
             self._grow(max(_FIRST_CAPACITY, 2 * capacity, end) if self.length else end)
         assert self.memory is not None
         self.memory[self.length : end].copy_(sequence)
-        self.expected, self.length = None, end
+        self.length = end
         return end == capacity > 0
 
     def hold(self, sequence: Tensor) -> None:
@@ -131,29 +119,12 @@ class StepBuffer:
         if self.spike_rows is not None:
             self.spike_rows.forget()
         self.length = 0
-        self.expected = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StepBuffer, (None if self.steps is None else self.steps.clone(),)
 
-    def own(self) -> None:
-        """Copies the steps that are held, and those of later windows."""
-        if self.is_held and self.memory is not None:
-            self.copies = True
-            self._use(self.memory.clone())
-
-    def _rebuild(self) -> None:
-        """Makes spikes that are held, and may have changed, from their events if they are known."""
-        events, memory = self.events, self.memory
-        if events is not None and memory is not None:
-            raster = torch.zeros(events.shape, dtype=torch.bool)
-            raster[events.rows.long(), events.columns.long()] = True
-            self.hold(raster.view(memory.shape))
-
     def _grow(self, capacity: int) -> None:
         """Takes more memory for the steps."""
-        if self.is_held:
-            self._rebuild()
         old = self.memory
         assert old is not None
         new = allocate((capacity, *old.shape[1:]), old.dtype, old.device)
@@ -230,7 +201,7 @@ class WindowRecorder(Reducer):
         sample_dims: number of dimensions of one sample. A step that has only these gets a batch of
             one. By default the first dimension is the batch.
         holds: whether the first sequence of a window may be held itself, instead of a copy, because
-            its module makes new memory in each call; or, of booleans, finds their events.
+            its module makes new memory in each call.
 
     Example:
         >>> import torch
@@ -316,21 +287,15 @@ class WindowRecorder(Reducer):
         if buffer.is_held:
             self.window()  # raises if it has changed
         first = buffer.length == 0
-        holds = self.holds and first and len(sequence) and not sequence.is_inference()
-        if holds and (not self.spikes or (booleans and not buffer.copies)):
+        holds = self.holds and not self.spikes and not sequence.is_inference()
+        if holds and first and len(sequence):
             buffer.hold(sequence.detach())
-            expected = expect_events(sequence) if self.spikes else None
-            if expected is not None:
-                buffer.expected = expected
-                expected.unfound.append(buffer.own)
             return
         buffer.prepare(sequence, shape, self.spikes)
         again = buffer.extend(sequence.detach())
         if unsure is not None and not sequence.is_cpu and buffer.steps is not None:
             unsure.look_later(sequence.detach(), buffer.steps[buffer.length - len(sequence) :])
-        if first and self.spikes and booleans:
-            buffer.expected = expect_events(sequence)
-        elif first and again and check is not None:
+        if first and again and check is not None and not booleans:
             buffer.expect_spikes(sequence.dtype, whole=True)
 
     def _check_shape(self, observation: Tensor, shape: torch.Size) -> None:
@@ -369,7 +334,7 @@ class WindowRecorder(Reducer):
         return self._buffer.only_step
 
     def events(self) -> Events | None:
-        """Returns the events of the window, if its module or its kernel found them."""
+        """Returns the events of the window, if its kernel found them."""
         return self._buffer.events
 
     def peek(self) -> Tensor | None:

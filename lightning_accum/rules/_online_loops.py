@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -78,40 +77,20 @@ class _Learner:
     terms: online.LoopTerms
     limits: tuple[float, float]  # of the weight
 
-    @cached_property
-    def _keys(self) -> dict[str, list[tuple[StateKey, bool]]]:
-        """The keys of what passes on, by name, and whether the rule uses it."""
-        of, tc = self.terms, self.terms.tc_eligibility
-        keys = {}
-        for side, traces, on_post in ("pre", of.pre, True), ("post", of.post, False):
-            read = {t.other for t in of.terms if t.on_post == on_post and (tc or t.rate)}
-            read |= {t.own for t in of.terms if t.on_post != on_post and t.own is not None}
-            modes = ["nearest" if trace.nearest else "cumulative" for trace in traces]
-            each = enumerate(zip(traces, modes, strict=True))
-            keys[side] = [
-                (trace_key(side, t.decay, mode), at in read and t.passes) for at, (t, mode) in each
-            ]
-        if tc is not None:
-            rates = [term.rate for term in of.terms]
-            for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
-                keys[part] = [(eligibility_key("weight", part, tc), used)]
-        return keys
-
-    def of_side(self, side: str) -> Sequence[online.LoopTrace]:
-        """Returns the traces of a side."""
-        return self.terms.pre if side == "pre" else self.terms.post
-
-    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Any]:
+    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, list[Tensor]]:
         """Returns what the last window left, by name; zeros for nothing, or of other samples."""
-        sides, found = {"pre": (batch, inputs), "post": (batch, outputs)}, {}
-        for name, keys in self._keys.items():
-            shape = sides.get(name, (batch, outputs, inputs))
-            values = [self.state.carried.get(key) for key, _ in keys]
-            found[name] = [
-                like.new_zeros(shape) if value is None or value.shape != shape else value
-                for value in values
+        shapes: dict[str, tuple[int, ...]] = {"pre": (batch, inputs), "post": (batch, outputs)}
+        shapes["eligible"] = batch, outputs, inputs
+        carried = self.state.carried
+        return {
+            name: [
+                value
+                if (value := carried.get(key)) is not None and value.shape == shapes[name]
+                else like.new_zeros(shapes[name])
+                for key, _ in keys
             ]
-        return {name: each if name in sides else each[0] for name, each in found.items()}
+            for name, keys in _keys(self.terms).items()
+        }
 
     def finish(
         self,
@@ -119,7 +98,7 @@ class _Learner:
         pre: Tensor,
         post: Tensor,
         given: Mapping[str, Any],
-        left: Mapping[str, Any],
+        left: Mapping[str, Sequence[Tensor]],
     ) -> None:
         """Tells of changes that were made, and keeps what is left for the next window."""
         state = self.state
@@ -128,15 +107,32 @@ class _Learner:
         rule.unread = []
         state.carried = {
             key: value
-            for name, keys in self._keys.items()
-            for (key, used), value in zip(
-                keys, left[name] if name in ("pre", "post") else [left[name]], strict=True
-            )
+            for name, keys in _keys(self.terms).items()
+            for (key, used), value in zip(keys, left[name], strict=True)
             if used
         }
         if state.loaded:
             state.check_loaded(state.carried, self.name)
         state.samples["weight"] = state.samples.get("weight", 0) + post.shape[:2].numel()
+
+
+@functools.lru_cache(64)
+def _keys(of: online.LoopTerms) -> dict[str, list[tuple[StateKey, bool]]]:
+    """Returns the keys of what passes on, by name, and whether the terms use it."""
+    tc, keys = of.tc_eligibility, {}
+    for side, traces, on_post in ("pre", of.pre, True), ("post", of.post, False):
+        read = {t.other for t in of.terms if t.on_post == on_post and (tc or t.rate)}
+        read |= {t.own for t in of.terms if t.on_post != on_post and t.own is not None}
+        modes = ["nearest" if t.nearest else "cumulative" for t in traces]
+        each = enumerate(zip(traces, modes, strict=True))
+        keys[side] = [
+            (trace_key(side, t.decay, mode), at in read and t.passes) for at, (t, mode) in each
+        ]
+    if tc is not None:
+        rates = [term.rate for term in of.terms]
+        used = {"pos": max(rates) >= 0, "neg": min(rates) < 0}
+        keys["eligible"] = [(eligibility_key("weight", part, tc), used[part]) for part in used]
+    return keys
 
 
 def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
@@ -220,10 +216,9 @@ def _run_layer(
     connection, neuron, learner, raster, neurons, reward = _suited_layer(rule, layer, inputs, given)
     weight = connection.weight
     steps, batch, size = inputs.shape
-    before = online.OnlineState(
-        *neuron.begin_loop(weight.new_empty(batch, len(weight))),
-        **learner.left(batch, size, len(weight), weight),
-    )
+    state = neuron.begin_loop(weight.new_empty(batch, len(weight)))
+    left = learner.left(batch, size, len(weight), weight)
+    before = online.OnlineState(*state, *left.values())
     limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
     done = online.run_online(
         raster, weight, connection.bias, neurons, learner.terms, before, limits, reward
@@ -329,11 +324,10 @@ def _run_populations(
         if (learns := learners.get(ends)) is not None:
             increment_version(weights.weight)
             pre = of[ends[0]][len(past) - delay : len(spikes) - delay]
-            ends_of = {"pre": weights.pre, "post": weights.post}
+            sides = zip(_keys(learns.terms).items(), (weights.pre, weights.post), strict=True)
             left = {
-                side: [value.unsqueeze(0) for _ in learns.of_side(side)]
-                for side, value in ends_of.items()
-                if value is not None
+                side: [value[None] for _ in keys if value is not None]
+                for (side, keys), value in sides
             }
             learns.finish(rule, pre, of[ends[1]][len(past) :], {}, left)
     dtype = inputs.dtype if inputs.is_floating_point() else like.dtype

@@ -114,9 +114,7 @@ class EProp(PotentialRule):
         same = *((each.data_ptr(), each.shape) for each in read), self.surrogate, self.threshold
         folds, key = recording.inputs.shared, (*same, constants, id(self.feedback))
         if key not in folds:
-            folds[key] = FoldedWindow(
-                recording, self, constants, signal, recording.inputs.scratch.empty
-            )
+            folds[key] = FoldedWindow(recording, self, constants, signal)
         folded: FoldedWindow = folds[key]
         return folded
 

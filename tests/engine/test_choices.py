@@ -9,7 +9,7 @@ from lightning_accum.engine import Term, forms
 from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.signal import Signal
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.event_sums import events_pay
+from lightning_accum.sparse.events import events_pay
 
 
 def side(neurons, share, batch=32):
