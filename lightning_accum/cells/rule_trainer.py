@@ -271,25 +271,26 @@ class RuleTrainer(CellTrainer):
                 " `trainer.register_cell(name, Cell(connection, neuron))`."
             )
         given, finishing = Given(inputs), []
-        try:  # the terms may reject the inputs, before anything changes
-            for _, seen in found:
-                if seen is not None:
-                    finishing.append(self._evaluated(seen, given, carry))
-        except BaseException:
-            for name, _ in cells:
-                self.events.dropped(name, 0)
-            raise
-        try:
-            for accumulate_changes in finishing:
-                accumulate_changes()
-            unread = given.unread if given.every and finishing else []
-            if unread != self.unread:
-                self.unread = unread
-            for name, seen in found:
-                if seen is None:
-                    self.events.found_nothing(name)
-        finally:
-            self.drop_window()
+        with given.scratch:
+            try:  # the terms may reject the inputs, before anything changes
+                for _, seen in found:
+                    if seen is not None:
+                        finishing.append(self._evaluated(seen, given, carry))
+            except BaseException:
+                for name, _ in cells:
+                    self.events.dropped(name, 0)
+                raise
+            try:
+                for accumulate_changes in finishing:
+                    accumulate_changes()
+                unread = given.unread if given.every and finishing else []
+                if unread != self.unread:
+                    self.unread = unread
+                for name, seen in found:
+                    if seen is None:
+                        self.events.found_nothing(name)
+            finally:
+                self.drop_window()
         for module in self._feedbacks:
             module.follow()
 

@@ -23,6 +23,7 @@ from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_library import Scratch
 from lightning_accum.updates.accumulator import Accumulator
 
 Unmoved: TypeAlias = Literal["pre", "post"]  # the side whose traces move to the other side
@@ -40,11 +41,12 @@ def add_products(
     combine: bool = False,
 ) -> None:
     """Adds products, whose traces move away from a side; spikes are visited for a matrix only."""
-    folded = _Folded(products, side, events, combine)
-    if parameter.is_matrix:
-        folded.into(sink, scale)
-    else:
-        folded.through(parameter, sink, scale)
+    with Scratch() as scratch:
+        folded = _Folded(products, side, events, scratch, combine)
+        if parameter.is_matrix:
+            folded.into(sink, scale)
+        else:
+            folded.through(parameter, sink, scale)
 
 
 class _Group(NamedTuple):
@@ -73,10 +75,11 @@ class _Folded:
         products: Sequence[Product],
         side: Unmoved,
         events: bool,
+        scratch: Scratch,
         combine: bool,
     ) -> None:
         self.side: Unmoved = side
-        self.events, self.combine = events, combine
+        self.events, self.combine, self.scratch = events, combine, scratch
         self.dtype, self._device = widest(products), products[0].operands[0].device
         self._groups: dict[tuple[int, int], _Group] = {}
         self._traces: dict[tuple[int, float, str], Tensor] = {}
@@ -214,7 +217,7 @@ class _Folded:
 
     def _room(self, shape: torch.Size) -> Tensor:
         """Returns work memory that nothing else reads."""
-        room = torch.empty(shape, dtype=self.dtype, device=self._device)
+        room = self.scratch.empty(shape, self.dtype, self._device)
         self._own[id(room)] = room
         return room
 
@@ -227,7 +230,7 @@ class _Folded:
             key = (id(activity), factor.decay, factor.mode)
             known = self._traces.get(key)
             if known is None:
-                room = torch.empty(activity.shape, dtype=self.dtype, device=activity.device)
+                room = self.scratch.empty(activity.shape, self.dtype, activity.device)
                 known = self._traces[key] = factor.source.values(
                     factor.decay, factor.mode, room
                 ).to(self.dtype)

@@ -16,6 +16,7 @@ from lightning_accum.engine.state import Carried
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.kernel_library import Scratch
 from lightning_accum.updates.accumulator import Accumulator
 
 BOTH_SIDES = ("pre", "post")  # the names of the signals that every rule records
@@ -42,6 +43,7 @@ class Given(Mapping[str, Any]):
     def __init__(self, every: Mapping[str, Any]) -> None:
         self.every = every  # which are read here without a note
         self.shared: dict[Any, Any] = {}  # what several cells have in common in this call
+        self.scratch = Scratch()  # work memory of this call
         self._read: set[str] = set()
 
     @property

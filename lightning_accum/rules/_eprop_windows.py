@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ class FoldedWindow(Prepared):
         rule: PotentialRule,
         numbers: FoldConstants,
         learning: LearningSignal,
+        empty: Callable[..., Tensor] = torch.empty,
     ) -> None:
         membrane, constants = recording.activity("membrane"), numbers[:3]
         dtype = torch.promote_types(learning.error.dtype, membrane.dtype)
@@ -53,7 +55,7 @@ class FoldedWindow(Prepared):
             unfiltered = (rates - numbers.target) * numbers.regularization
 
         def fold() -> Eligibility:
-            out = torch.empty(membrane.shape, dtype=dtype, device=membrane.device)
+            out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
             return fold_in_blocks(learning.of, of, out, *constants, unfiltered)
 
         self.fold, self.learning, self.potential, self.numbers = fold, learning, of, numbers

@@ -114,7 +114,9 @@ class EProp(PotentialRule):
         same = *((each.data_ptr(), each.shape) for each in read), self.surrogate, self.threshold
         folds, key = recording.inputs.shared, (*same, constants, id(self.feedback))
         if key not in folds:
-            folds[key] = FoldedWindow(recording, self, constants, signal)
+            folds[key] = FoldedWindow(
+                recording, self, constants, signal, recording.inputs.scratch.empty
+            )
         folded: FoldedWindow = folds[key]
         return folded
 

@@ -13,7 +13,7 @@ from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eprop import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
 
 def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -126,9 +126,10 @@ def multiply_events(
     threads = library.threads_among(pieces, len(columns) * outputs // 8)
     index = starts, columns, len(columns), rows, inputs, outputs
     to = out, None if neurons is None else ctypes.byref(neurons)
-    memory = library.work_memory(threads * inputs * library.COLUMN_BYTES)
-    values = arguments(*index, table, bias, *to, memory, threads)
-    library.check_done(kernel.multiply_events(*values))
+    with Scratch() as scratch:
+        memory = library.work_memory(scratch, threads * inputs * library.COLUMN_BYTES)
+        values = arguments(*index, table, bias, *to, memory, threads)
+        library.check_done(kernel.multiply_events(*values))
     return out
 
 
@@ -145,38 +146,42 @@ def outer_sum_into(
     shares = None if values is None else events.weights(values).to(total.dtype)
     rows, starts = events.ordered()
     dtype, shape = total.dtype, sources[0][1].values.shape
-    sizes = (len(starts), *shape[-1:]) if by_event else (*shape[-1:], len(starts))
-    fits = len(shape) > 1 and library.are_places(starts, rows)
-    fits = fits and library.are_values(dtype, (total, sizes), (shares, rows.shape))
-    fits = fits and all(_fits(each, shape, dtype) for _, each in sources)
-    kernel = library.kernel_for(dtype) if fits else None
-    if kernel is None:
+    fits = library.are_places(starts, rows) and library.is_plain(total) and len(shape) > 1
+    sizes = (shape[-1], len(starts)) if fits else ()
+    if not fits or total.shape != (sizes[::-1] if by_event else sizes):
+        return False
+    kernel = library.kernel_for(dtype)
+    if kernel is None or not library.are_values(dtype, (shares, rows.shape)):
+        return False
+    if not all(_fits(each, shape, dtype) for _, each in sources):
         return False
     steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
+    found = (_Source * len(sources))()
+    foldings = [None if f is None else f.for_kernel() for f in (r.folding for _, r in sources)]
     pieces = -(-outputs * dtype.itemsize // library.COLUMN_BYTES)
     work = (len(rows) + len(sources) * steps * batch) * outputs
     threads = library.threads_among(pieces, work // 8)
-    rasters = {r.values.data_ptr() for _, r in sources if r.values.dtype == torch.bool}
-    bits = {place: library.work_memory(4 * pieces * steps * batch) for place in rasters}
-    foldings = [r.folding and r.folding.for_kernel() for _, r in sources]
-    made = zip(sources, foldings, strict=True)
-    found = (_Source * len(sources))(*(_source(*of, bits, folding) for of, folding in made))
-    lines = (steps + 1) * batch + any(foldings) * (2 * batch + MOST_CLASSES)
-    memory = library.work_memory(threads * lines * library.COLUMN_BYTES)
-    index = starts, rows, shares, len(rows), steps, batch, len(starts), outputs
-    to = found, len(found), total, onto, by_event, memory, threads
-    library.check_done(kernel.outer_events(*arguments(*index, *to)))
+    with Scratch() as scratch:
+        packed: dict[int, Tensor] = {}  # by the memory of spikes, which sources may share
+        for at, (folding, (rate, each)) in enumerate(zip(foldings, sources, strict=True)):
+            place, bits = each.values.data_ptr(), None
+            if each.values.dtype == torch.bool:
+                if place not in packed:
+                    room = scratch.empty((pieces, steps * batch), torch.int32, total.device)
+                    packed[place] = room
+                bits = packed[place]
+            tensors = arguments(each.values, each.weights, each.before, each.last, bits)
+            folded = None if folding is None else ctypes.addressof(folding)
+            mode = _MODES.index(each.trace)
+            found[at] = _Source(*tensors, folded, each.decay, rate, mode)
+        lines = (steps + 1) * batch
+        if any(folding is not None for folding in foldings):
+            lines += 2 * batch + MOST_CLASSES
+        memory = library.work_memory(scratch, threads * lines * library.COLUMN_BYTES)
+        index = starts, rows, shares, len(rows), steps, batch, len(starts), outputs
+        to = found, len(found), total, onto, by_event, memory, threads
+        library.check_done(kernel.outer_events(*arguments(*index, *to)))
     return True
-
-
-def _source(
-    rate: float, rows: Rows, bits: dict[int, Tensor], folding: ctypes.Structure | None
-) -> _Source:
-    """Returns rows as C has them; those of one raster share its bits."""
-    packed = bits.get(rows.values.data_ptr())
-    tensors = arguments(rows.values, rows.weights, rows.before, rows.last, packed)
-    folded = None if folding is None else ctypes.addressof(folding)
-    return _Source(*tensors, folded, rows.decay, rate, _MODES.index(rows.trace))
 
 
 def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:

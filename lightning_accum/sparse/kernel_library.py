@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import math
 import os
+import threading
 import zlib
 from collections.abc import Sequence
 from functools import cache
@@ -34,9 +36,12 @@ _INTEGERS = ("count_ones", "find_events", "record_step")
 Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 COLUMN_BYTES = 128  # bytes of the columns of a sum that a thread works on at a time
 _MOST_THREADS = 64
+_SMALL = 1 << 15  # bytes of work memory that a thread keeps
 _EMPTY = ctypes.create_string_buffer(64)
 _NOWHERE = ctypes.addressof(_EMPTY)
 _SHARE = 1 << 15  # elements from which another thread is worth a call
+# Bytes that a thread keeps: two traces of a piece of a window.
+_KEPT = 1 << 26
 
 _logger = logging.getLogger("lightning_accum")
 _failures: dict[torch.dtype, str] = {}
@@ -142,6 +147,57 @@ def _checksum(*files: Path) -> int:
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
 
 
+class _Memory(threading.local):
+    """A thread's own work memory: blocks to lend, and what is enough for small layers."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Tensor] = []
+        self.small = ctypes.create_string_buffer(_SMALL + 64)
+        self.start = At(-(-ctypes.addressof(self.small) // 64) * 64)
+
+
+_memory = _Memory()
+
+
+class Scratch:
+    """Lends uninitialized tensors until the end of a ``with`` block."""
+
+    # The plain form of `empty` is `torch.empty`.
+
+    def __init__(self) -> None:
+        self._taken: list[Tensor] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Returns memory for one tensor; other devices than the CPU reuse memory by themselves."""
+        if device.type != "cpu":
+            return torch.empty(shape, dtype=dtype, device=device)
+        size = math.prod(shape) * dtype.itemsize
+        sizes = [(each.numel(), place) for place, each in enumerate(_memory.blocks)]
+        fitting = [found for found in sizes if found[0] >= size]
+        if fitting:
+            block = _memory.blocks.pop(min(fitting)[1])
+        else:
+            with torch.inference_mode(False):
+                block = torch.empty(size, dtype=torch.uint8)
+        self._taken.append(block)
+        return block[:size].view(dtype).view(shape)
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if not self._taken:
+            return
+        # keeps the largest blocks, which smaller tensors fit in too
+        blocks = sorted([*_memory.blocks, *self._taken], key=Tensor.numel, reverse=True)
+        self._taken = []
+        _memory.blocks, kept = [], 0
+        for block in blocks:
+            if kept + block.numel() <= _KEPT:
+                _memory.blocks.append(block)
+                kept += block.numel()
+
+
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
     """Returns whether there is a kernel for tensors of a device and dtype."""
     return not is_traced() and device.type == "cpu" and library(dtype) is not None
@@ -186,10 +242,12 @@ def threads_among(pieces: int, elements: int) -> int:
     return max(1, min(pieces, _MOST_THREADS, torch.get_num_threads(), 1 + elements // _SHARE))
 
 
-def work_memory(size: int) -> Tensor:
-    """Returns uninitialized bytes on the CPU that begin with a cache line."""
-    lent = torch.empty(size + 64, dtype=torch.uint8, device="cpu")
-    return lent[-lent.data_ptr() % 64 :]
+def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
+    """Returns work memory that begins with a cache line, until the next call in this thread."""
+    if size <= _SMALL:
+        return _memory.start
+    lent = scratch.empty((size + 64,), torch.uint8, torch.device("cpu"))
+    return At(-(-lent.data_ptr() // 64) * 64)
 
 
 def arguments(*values: Any) -> list[Any]:

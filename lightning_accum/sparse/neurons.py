@@ -19,7 +19,7 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
 _NEURONS = 1024  # neurons of which a thread keeps three values
 _WORK = 3 * _NEURONS  # values
@@ -67,14 +67,14 @@ def integrate_neurons(
     sizes = (*current.shape, out.dtype == torch.bool, period)
     columns = state.numel() if theta is None else state[1]
     threads = library.threads_among(-(-columns // _NEURONS), out.numel())
-    memory = library.work_memory(threads * _WORK * dtype.itemsize)
-    *places, work = arguments(currents, v, hold, theta, out, memory)
-    neurons = _Neurons(*sizes, *constants, *places)
+    neurons = _Neurons(*sizes, *constants, *arguments(currents, v, hold, theta, out))
     if product is not None:
         rows, inputs = product.events.shape
         same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
         return same and product.run(neurons)
-    kernel.integrate(ctypes.byref(neurons), work, threads)
+    with Scratch() as scratch:
+        memory = library.work_memory(scratch, threads * _WORK * dtype.itemsize)
+        kernel.integrate(ctypes.byref(neurons), memory, threads)
     return True
 
 
@@ -182,9 +182,10 @@ def integrate_surrogate_neurons(
     places = arguments(current, weights, *state, membrane, limits, raster)
     sizes = (steps, batch, size, raster.dtype == torch.bool)
     neurons = _Surrogate(*sizes, *constants, *places)
-    row = -(-size * (dtype.itemsize + 4) // 64) * 64
-    memory = library.work_memory(0 if weights is None else threads * row)
-    kernel.integrate_surrogate(ctypes.byref(neurons), *arguments(memory), threads)
+    with Scratch() as scratch:
+        row = -(-size * (dtype.itemsize + 4) // 64) * 64
+        memory = library.work_memory(scratch, 0 if weights is None else threads * row)
+        kernel.integrate_surrogate(ctypes.byref(neurons), memory, threads)
     return True
 
 
@@ -291,8 +292,9 @@ def run_online(
     values = own["pre"].numel() + 3 * size + 2 * (len(pre) * most + len(post) * batch)
     places = 3 * most + (3 + batch) * inputs + steps + 1
     room = values * dtype.itemsize + 4 * places + 16 * 64
-    memory = library.work_memory(threads * room)
-    kernel.run_online(ctypes.byref(task), *arguments(memory, room), threads)
+    with Scratch() as scratch:
+        memory = library.work_memory(scratch, threads * room)
+        kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     after = state._replace(
         **{name: own[name] for name in ("v", "theta")},
         hold=own["hold"].clamp_(min=0),

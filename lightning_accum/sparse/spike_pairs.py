@@ -10,7 +10,7 @@ from typing_extensions import Self
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
 
 class Latest(NamedTuple):
@@ -80,9 +80,10 @@ def pair_events(
     pieces = -(-width * dtype.itemsize // library.COLUMN_BYTES)
     threads = library.threads_among(pieces, (len(rows) + steps * batch) * width // 8)
     index = starts, rows, len(rows), len(starts), steps, batch, width, spikes, *edges[::-1]
-    bits = library.work_memory(pieces * steps * batch * 4)
-    memory = library.work_memory(threads * (steps + 1) * batch * library.COLUMN_BYTES)
-    how = float(visit.dt), visit.least, ctypes.byref(made), visit.by_spike, onto
-    values = arguments(*index, bits, delay, *how, up, down, memory, threads)
-    library.check_done(kernel.pair_events(*values))
+    with Scratch() as scratch:
+        bits = scratch.empty((pieces, steps * batch), torch.int32, up.device)
+        memory = library.work_memory(scratch, threads * (steps + 1) * batch * library.COLUMN_BYTES)
+        how = float(visit.dt), visit.least, ctypes.byref(made), visit.by_spike, onto
+        values = arguments(*index, bits, delay, *how, up, down, memory, threads)
+        library.check_done(kernel.pair_events(*values))
     return True

@@ -1,5 +1,6 @@
 """Rules with an error on every connection that they take, in pieces and with what is carried."""
 
+import copy
 import itertools
 import math
 from functools import partial
@@ -16,6 +17,8 @@ import lightning_accum as la
 from lightning_accum import Cell, get_updater
 from lightning_accum.engine import accumulate as run_module
 from lightning_accum.functional import FastSigmoid
+from lightning_accum.nn import Linear, SurrogateLIF
+from lightning_accum.sparse.kernel_library import Scratch
 
 exact = {"rtol": 0.0, "atol": 1e-10}
 STEPS, BATCH = 12, 3
@@ -247,3 +250,23 @@ def test_pieces_of_a_window_are_the_whole(name, monkeypatch):
         assert all(each.any() for each in found[0])
         for other in found[1:]:
             torch.testing.assert_close(other, found[0], **exact)
+
+
+def test_what_is_pending_does_not_stand_in_work_memory():
+    for steps, carry in itertools.product((1, 3, 40), (False, True)):
+        torch.manual_seed(0)
+        fc = Linear(50, 40)
+        lif = SurrogateLIF(40, beta=0.3, time_dim=0, spike_dtype=torch.bool)
+        rule = la.RuleTrainer(la.EProp(0.1, tc_readout=9.0), time_dim=0, carry=carry)
+        rule.register_cell("cell", Cell(fc, lif))
+        lif(fc(torch.rand(steps, 1, 50) < 0.3))
+        rule(error=torch.randn(steps, 1, 40))
+        weight, carried = get_updater(fc).weight, rule.state_of("cell").carried
+        kept = copy.deepcopy((weight, dict(carried)))
+        with Scratch() as scratch:
+            for _ in range(8):
+                scratch.empty((1 << 10,), torch.float32, torch.device("cpu")).fill_(torch.nan)
+        assert weight.neg.any()
+        assert torch.equal(weight.neg, kept[0].neg)
+        assert len(carried) == 3 * carry
+        assert all(torch.equal(value, kept[1][key]) for key, value in carried.items())

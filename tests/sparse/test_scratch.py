@@ -1,0 +1,68 @@
+import threading
+
+import pytest
+import torch
+
+from lightning_accum.sparse import kernel_library as module
+from lightning_accum.sparse.kernel_library import Scratch
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(module, "_memory", module._Memory())
+
+
+def test_tensors_of_one_block_are_apart_and_memory_is_used_again():
+    with Scratch() as scratch:
+        one = scratch.empty((3, 4), torch.float64, CPU).fill_(1.0)
+        two = scratch.empty((2,), torch.float32, CPU).fill_(2.0)
+        assert (one == 1.0).all()
+        places = {one.data_ptr(), two.data_ptr()}
+    assert len(places) == 2
+    with Scratch() as scratch:
+        again = scratch.empty((5, 2), torch.float32, CPU)
+        assert again.data_ptr() == one.data_ptr()
+        assert again.shape == (5, 2)
+        with Scratch() as inner:
+            assert inner.empty((1,), torch.float32, CPU).data_ptr() == two.data_ptr()
+
+
+def test_what_is_kept_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "_KEPT", 100)
+    with Scratch() as scratch:
+        for size in (60, 200, 30, 50):
+            scratch.empty((size,), torch.uint8, CPU)
+    assert [len(block) for block in module._memory.blocks] == [60, 30]
+
+
+def failing():
+    with Scratch() as scratch:
+        scratch.empty((3,), torch.float32, CPU)
+        raise KeyError
+
+
+def test_an_error_gives_it_back():
+    with pytest.raises(KeyError):
+        failing()
+    assert len(module._memory.blocks) == 1
+
+
+def test_threads_share_nothing_and_modes_mix():
+    with torch.inference_mode(), Scratch() as scratch:
+        scratch.empty((3,), torch.float32, CPU).fill_(1.0)
+    with Scratch() as scratch:
+        torch.ones(3, requires_grad=True).mul(scratch.empty((3,), torch.float32, CPU).zero_())
+    found = []
+    thread = threading.Thread(target=lambda: found.append(len(module._memory.blocks)))
+    thread.start()
+    thread.join()
+    assert found == [0]
+    assert len(module._memory.blocks) == 1
+
+
+def test_other_devices_see_to_themselves():
+    with Scratch() as scratch:
+        assert scratch.empty((3,), torch.float32, torch.device("meta")).is_meta
+    assert module._memory.blocks == []
