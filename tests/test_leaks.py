@@ -19,6 +19,7 @@ from lightning_accum import (
     Updater,
     attach_updater,
 )
+from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.observe import Monitor, Reducer
 
 
@@ -68,7 +69,7 @@ def test_the_hooks_go_with_training_mode_the_cell_and_the_trainer():
         rule.train(mode)
         assert hooks(model) == 2  # which pass nothing on in evaluation mode
         model(torch.ones(2, 3))
-        assert rule.recorded_steps("cell") == mode
+        assert recorded_steps(rule, "cell") == mode
         rule.clear()
     other = learner(model)
     for mode in (True, False):

@@ -18,7 +18,14 @@ from lightning_accum.callbacks._processes import check_exchangeable, shard_holde
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import CellTrainer, Undo
+from lightning_accum.cells.trainer import (
+    CellTrainer,
+    Undo,
+    feedbacks_of,
+    forget_samples,
+    params_of,
+    updaters_of,
+)
 from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import exchange, is_first, processes
 from lightning_accum.engine.rule import Rule
@@ -95,7 +102,8 @@ class CellHost:
         self.trainer.events.ended("released")  # those of a loop by hand
         self._listen(SILENT)
         self._bind_cells(model)
-        self.trainer.bind_model(model)
+        for feedback in feedbacks_of(self.trainer):
+            feedback.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
         self.trainer.recording = False
@@ -104,7 +112,7 @@ class CellHost:
         for updater in self.updaters.values():
             updater.nonfinite = self.nonfinite or updater.nonfinite
             updater.clear()
-        self.trainer.forget_samples()
+        forget_samples(self.trainer)
         if loaded is not None:
             self._load(loaded)
         return loaded is not None
@@ -173,7 +181,7 @@ class CellHost:
             if name not in registry or registry[name].loose:
                 self._register_cell(trainer, name, cell, self.cells[name])
             elif get_updater(cell.connection) is None:  # another host attached and removed it
-                attach_updater(cell.connection, *trainer.params_of(name))
+                attach_updater(cell.connection, *params_of(trainer, name))
 
     def _register_cell(self, trainer: RuleTrainer, name: str, cell: Cell, spec: CellSpec) -> None:
         """Registers a cell with its parameters, or leaves no trace of it."""
@@ -261,7 +269,10 @@ class CellHost:
         if self._undo is not None:
             self._undo.undo()
         self._undo = None
-        (self.trainer.drop_window if self.carry else self.trainer.clear)()
+        if not self.carry:
+            self.trainer.clear()
+        for monitor in self.trainer.monitors:
+            monitor.reducer.drop_window()
 
     def combine(self, at_once: bool, record: bool = False) -> None:
         """Has rules add only the difference of both parts of a change, unless these are read."""
@@ -283,8 +294,8 @@ class CellHost:
     def exchange(self, ids: set[int] | None = None) -> None:
         """Sums what is pending over processes; every process has to call this."""
         self.updates += 1
-        if ids is None and processes() == 1:
-            self.trainer.forget_samples()
+        if ids is None and self.alone:
+            forget_samples(self.trainer)
         else:
             exchange(shares_of(self.trainer, ids))
 
@@ -343,7 +354,7 @@ class CellHost:
             self.trainer.clear()
             for updater in self.updaters.values():
                 updater.clear()
-            self.trainer.forget_samples()
+            forget_samples(self.trainer)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy is not bound: the modules belong to the original.
@@ -354,4 +365,4 @@ class CellHost:
 
 def _updaters_of(trainer: CellTrainer) -> dict[str, Updater]:
     """Returns the updaters of a trainer's cells, by the name of the first cell of each."""
-    return {names[0]: updater for updater, names in trainer.updaters.values()}
+    return {names[0]: updater for updater, names in updaters_of(trainer).values()}

@@ -7,7 +7,7 @@ from torch.nn.parameter import is_lazy
 
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import version
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, feedbacks_of
 from lightning_accum.distributed.shards import local
 from lightning_accum.functional.dtypes import Fingerprint, fingerprint, same_fingerprints
 from lightning_accum.health.facts import CellFacts
@@ -43,7 +43,9 @@ class Untrained:
         optimized: Collection[int] | None = None,
     ) -> None:
         self._model, self._optimized = model, optimized
-        self._followed = {id(p) for each in trainers for p in each.followed()}
+        self._followed = {
+            id(p) for each in trainers for of in feedbacks_of(each) for p in of.followed()
+        }
         self._rule = next((each.title for each in trainers if follows_error(each)), "")
         cells = {
             id(param)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lightning_accum._compat.torch import in_dispatch_mode, is_traced
 from lightning_accum._events import SILENT, End, Events
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.state import has_samples
 from lightning_accum.health import chain
@@ -143,7 +143,7 @@ class Health(Events):
         updater = trainer.registry.updater(name)
         if updater is not None and self.by != "hand" and updater.events is SILENT:
             updater.events = self  # of a cell that is registered during the fit
-        for param in () if updater is None else trainer.params_of(name):
+        for param in () if updater is None else params_of(trainer, name):
             if updater is not None and param in updater.names:
                 key = id(updater), param
                 new = ParamFacts(param, updater, getattr(updater, param))

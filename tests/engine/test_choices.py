@@ -6,7 +6,7 @@ from compiled import needs_kernel
 from forms import products
 
 from lightning_accum.engine import forms
-from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.products import Activity
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term
 from lightning_accum.sparse import kernel_library as library

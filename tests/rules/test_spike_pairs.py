@@ -19,7 +19,7 @@ from lightning_accum import (
     RuleTrainer,
     get_updater,
 )
-from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.products import Activity
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.vjp import Synapses
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
