@@ -88,10 +88,10 @@ _BETWEEN_PARTS = {
         *("link", "compute_over", "begin", "check", "ending", "forget", "settle", "send"),
     },
     "callbacks": {"add_watcher", "prefix_in"},
-    "cells": {"check_params", "default_events", "params_of", "use_updater"},
+    "cells": {"check_params", "default_events", "use_updater"},
     "engine": {"expand", "is_named", "is_pair", "parse", "signals", "source", "with_data"},
     "nn": {"constant_threshold", "gradient"},
-    "observe": {"events", "is_recording", "observe", "receive", "why_missing"},
+    "observe": {"events", "observe", "receive", "why_missing"},
     "optim": {"ids", "ready_state", "step_groups"},
     "updates": {
         *("sibling", "takes", "is_free", "hold", "stacked", "note_combined", "record_parts"),
@@ -101,8 +101,7 @@ _BETWEEN_PARTS = {
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
         *("loop_constants", "begin_loop", "end_loop", "accumulate_written", "finish_batch"),
-        *("reduction_of", "take_samples", "constraints_of", "recorded_steps", "updater_of"),
-        "released",
+        *("constraints_of", "updater_of", "released"),
     },
 }
 # Methods of callbacks and strategies that Lightning calls, without those that begin with `on_`.

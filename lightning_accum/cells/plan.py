@@ -27,9 +27,8 @@ from lightning_accum.engine.recording import (
     with_levels,
 )
 from lightning_accum.engine.rule import Rule
-from lightning_accum.engine.terms import Change, listed
+from lightning_accum.engine.terms import Change
 from lightning_accum.engine.vjp import Synapses, WeightVJP, kind_of_vjp, unit_dim_of
-from lightning_accum.engine.window import Window
 from lightning_accum.observe import Monitor
 from lightning_accum.updates import Updater
 
@@ -58,23 +57,17 @@ class CellPlan:
         self._unit_dim = unit_dim_of(connection)
         self._modulators = modulators_of(self._rule)
         # at a rate of 0 nothing is learned, and no trace passes on: as in the compiled loop
-        self._named = {
+        named = {
             param: [term for term in terms if term.rate] or terms if terms else terms
             for param, terms in named_terms_of(connection, state).items()
         }
-        named, batch = None not in self._named.values(), state.reduction
-        how = self._terms, batch, self._options.backend, 1 if named else 2
-        self._how = Evaluation(*how, {} if named else None)
+        batch = state.reduction
+        self._how = Evaluation(self._rule, named, batch, self._options.backend, {})
         plain = self._options.backend == "auto" and not self._modulators and not self._prepares
-        self.steps = StepPlanner(batch, self._named, plain)
+        self.steps = StepPlanner(batch, named, plain)
         self._vjps: dict[str, WeightVJP] = {}  # whose shapes fit the activity
         self._checked: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self._has_checked_terms = False
-
-    def _terms(self, window: Window) -> Sequence[Change]:
-        """Returns the changes of a parameter, which the rule is asked for if they need data."""
-        named, rule = self._named[window.name], self._rule
-        return listed(rule.terms(window), type(rule).__name__) if named is None else named
 
     def window(
         self, cell: Cell, monitors: Mapping[str, Monitor], registry: CellRegistry
@@ -84,7 +77,7 @@ class CellPlan:
         if signals is None:
             return None
         updater = registry.updater_of(self.name, *self._options.params, cell=cell)
-        return CellWindow(self, cell, signals, self._targets(cell, signals, updater))
+        return CellWindow(self, cell, monitors, signals, self._targets(cell, signals, updater))
 
     def _read(self, cell: Cell, monitors: Mapping[str, Monitor]) -> Signals | None:
         found, kinds = {}, {}
@@ -170,15 +163,23 @@ class CellWindow:
     recording: Recording
     changes: WindowChanges
 
-    def __init__(self, plan: CellPlan, cell: Cell, signals: Signals, targets: list[Target]) -> None:
-        self.plan, self.cell, self.signals, self.targets = plan, cell, signals, targets
+    def __init__(
+        self,
+        plan: CellPlan,
+        cell: Cell,
+        monitors: Mapping[str, Monitor],
+        signals: Signals,
+        targets: list[Target],
+    ) -> None:
+        self.plan, self.cell, self.monitors = plan, cell, monitors
+        self.signals, self.targets = signals, targets
 
     def evaluate(self, inputs: Given, carry: bool | None) -> None:
         """Asks for the changes, which inputs may not fit; nothing has changed yet."""
         self.recording = self.plan.recording(self, inputs, carry)
         self.changes = self.plan.changes(self.recording, self.targets)
 
-    def accumulate(self, events: Events, monitors: Mapping[str, Monitor]) -> None:
+    def accumulate(self, events: Events) -> None:
         """Accumulates the changes, and keeps what passes to the next window."""
         plan, recording, state = self.plan, self.recording, self.plan.state
         carried = self.changes.accumulate()
@@ -193,7 +194,7 @@ class CellWindow:
         for target in self.targets:
             state.samples[target.name] = state.samples.get(target.name, 0) + pre.shape[1]
         if recording.steps == 1 and recording.carries and not recording.inputs.every:
-            plan.steps.note(self.cell, state, self.targets, monitors)
+            plan.steps.note(self.cell, state, self.targets, self.monitors)
 
 
 def _check_same_steps(

@@ -267,8 +267,8 @@ class RuleTrainer(CellTrainer):
             cells = self._bound_cells()
             windows = self._evaluated(self._observed(cells), given, carry)
             try:
-                for name, window in windows.items():
-                    window.accumulate(self.events, self._pool.members(name))
+                for window in windows.values():
+                    window.accumulate(self.events)
                 if inputs or self.unread:
                     self.unread = given.unread if windows else []
                 for name, _ in cells:

@@ -69,6 +69,7 @@ class CellTrainer(CheckedState):
         self.hosted = False  # whether a callback or a Fabric loop calls and applies it
         self._states = nn.ModuleDict()
         self._pool = MonitorPool()
+        self.switch = self._pool.switch
 
     # ------------------------------------------------------------------ cells
     def add_cell(
@@ -234,11 +235,11 @@ class CellTrainer(CheckedState):
     @property
     def recording(self) -> bool:
         """Whether registered monitors record; false pauses them without removing their hooks."""
-        return self._pool.switch.on
+        return self.switch.on
 
     @recording.setter
     def recording(self, value: bool) -> None:
-        self._pool.switch.on = value
+        self.switch.on = value
 
     def clear(self, **kwargs: Any) -> None:
         """Clears every monitor, and the values of samples that would pass to the next window.
@@ -342,10 +343,8 @@ def params_of(trainer: CellTrainer, name: str) -> tuple[str, ...]:
 
 def recorded_steps(trainer: CellTrainer, name: str) -> int | None:
     """Returns how many recorded steps of a cell no call has evaluated; ``None`` if unknown."""
-    if name not in trainer.cell_states:
-        return None
     monitor = trainer.get_monitor(name, "post")
-    return 0 if monitor is None else int(getattr(monitor.reducer, "length", 0))
+    return None if monitor is None else getattr(monitor.reducer, "length", None)
 
 
 def confirm(trainer: CellTrainer) -> None:

@@ -1,6 +1,6 @@
 """Accumulates the changes that a rule makes of what one cell recorded."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -24,9 +24,6 @@ from lightning_accum.updates.accumulator import Accumulator
 Backend: TypeAlias = Literal["auto", "plain"]
 """How a rule's terms are evaluated: in the cheapest form, or by the equation, sample by sample."""
 
-Terms: TypeAlias = Callable[[Window], Sequence[Change]]
-"""Returns a rule's terms for the window of one parameter."""
-
 # Elements of all signals that are converted to numbers at a time: 40 MB in float32.
 _PIECE_ELEMENTS = 10 << 20
 _CHOSEN_FOR = 32  # windows, after which spikes are counted again
@@ -38,11 +35,15 @@ Known: TypeAlias = dict[tuple[object, ...], tuple[Sequence[Form], int]]
 class Evaluation(NamedTuple):
     """How the terms of a cell are evaluated in all its windows."""
 
-    terms: Terms
+    rule: Rule
+    named: Mapping[str, Sequence[Change] | None]  # terms by parameter; None if they need data
     batch: Reduction
     backend: Backend
-    traces: int  # about how many of each signal the rule needs at a time, beyond one
-    forms: dict[str, Known] | None = None  # by parameter; of terms that stay the same
+    forms: dict[str, Known]  # by parameter; of terms that are named
+
+    def terms(self, window: Window) -> Sequence[Change]:
+        """Returns the terms of a window's parameter that the rule makes with its data."""
+        return listed(self.rule.terms(window), type(self.rule).__name__)
 
 
 class Piece(NamedTuple):
@@ -64,7 +65,7 @@ class WindowChanges:
     ) -> None:
         self._how, self._recording, self._targets = how, recording, targets
         self._carried, self._dtype = carried, dtype_of(targets)
-        self._pieces = pieces_of(recording, how.batch, how.traces)
+        self._pieces = pieces_of(recording, how)
         self.first = self._piece(self._pieces[0], carried)
 
     def _piece(self, steps: slice, carried: Carried) -> Piece:
@@ -96,7 +97,9 @@ class WindowChanges:
                 levels=recording.levels,
                 prepared=recording.prepared,
             )
-            found.append(Changes.of(self._how.terms(window), window))
+            named = self._how.named[target.name]
+            changes = self._how.terms(window) if named is None else named
+            found.append(Changes.of(changes, window))
         return Piece(sources, found)
 
     def accumulate(self) -> dict[StateKey, Tensor]:
@@ -136,7 +139,7 @@ class WindowChanges:
         others = [each for each in changes.others if each.rate]
         if not (products or others):
             return
-        (_, batch, backend, *_), vjp = self._how, target.vjp
+        batch, backend, vjp = self._how.batch, self._how.backend, target.vjp
         device = products[0].operands[0].source.device.type if products else "cpu"
         with torch.no_grad(), in_full_precision(device):
             keeps = batch.merge is None  # all samples' changes, which blocks of a matrix bound
@@ -183,9 +186,9 @@ class WindowChanges:
             return ()
         if not target.vjp.is_matrix:
             return [Form("dense", unmoved_side(products, combine), (*range(len(products)),))]
-        if self._how.forms is None:
+        if self._how.named[target.name] is None:
             return forms_of(products, combine)
-        post, pre = (side.source for side in products[0].operands)
+        (post, *_), (pre, *_) = products[0].operands
         sides = post.shape, pre.shape, post.dtype, post.is_raster, pre.is_raster
         known, kind = self._how.forms.setdefault(target.name, {}), (len(products), combine, *sides)
         forms, left = known.get(kind, ((), 0))
@@ -203,14 +206,15 @@ def dtype_of(targets: Sequence[Target]) -> torch.dtype:
     return dtype
 
 
-def pieces_of(recording: Recording, batch: Reduction, traces: int) -> list[slice]:
+def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
     """Returns spans of steps whose signals fit in bounded memory as numbers."""
     steps, prepared = recording.steps, recording.prepared
     names: Iterable[str] = recording.signals
+    several = None in how.named.values()  # about two of each signal at a time, beyond one
     if isinstance(prepared, Prepared) and prepared.replaces_states:
-        names, traces = BOTH_SIDES, 1
-    values = traces * sum([recording.signals[name].activity.numel() for name in names])
-    if steps == 1 or not batch.adds or values <= _PIECE_ELEMENTS:
+        names, several = BOTH_SIDES, False
+    values = (1 + several) * sum([recording.signals[name].activity.numel() for name in names])
+    if steps == 1 or not how.batch.adds or values <= _PIECE_ELEMENTS:
         return [slice(0, steps)]
     length = max(1, _PIECE_ELEMENTS * steps // max(1, values))
     return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]

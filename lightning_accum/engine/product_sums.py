@@ -122,7 +122,7 @@ class _Folded:
             first = torch.empty_like(rows.values[0], dtype=self.dtype) if passes else None
             return rows._replace(trace="reverse", decay=decay, last=first), first
         plain = other.decay is None and other.weights is None
-        values = other.activity if plain else self._numbers(other)
+        values = other.source.activity if plain else self._numbers(other)
         room = values if id(values) in self._own else self._room(values.shape)
         reverse = reverse_trace(values, decay, room)
         return Rows(reverse), reverse[0].clone() if passes else None

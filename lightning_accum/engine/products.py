@@ -256,17 +256,13 @@ class Product:
     def __init__(self, term: Term, window: Window) -> None:
         self.rate = term.rate
         self.operands = Side.of(term.post, window), Side.of(term.pre, window)
+        self.size = self.operands[0].source.shape[1]  # how many samples there are
         self.transform: Callable[[Tensor], Tensor] | None = term.transform
         if term.room is not None:
             share = partial(term.room.bounded, window.param, upper=term.rate > 0)
             self.transform = share if term.transform is None else _then(term.transform, share)
         # whether this can be summed together with others
         self.is_plain = self.transform is None and not self.operands[1].source.constant
-
-    @property
-    def size(self) -> int:
-        """How many samples there are."""
-        return self.operands[0].source.shape[1]
 
     def parts(self, samples: slice, vjp: WeightVJP) -> Parts:
         """Returns the product of some samples as the part that the rate's sign selects."""

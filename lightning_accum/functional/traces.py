@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
 from lightning_accum._compat.torch import is_traced
-from lightning_accum.functional.dtypes import as_bytes, as_numbers, at_least_float32
+from lightning_accum.functional.dtypes import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
 _MODES = get_args(TraceMode)
@@ -120,7 +120,7 @@ def reverse_trace(
     _check("values", values, decay)
     if behind is not None:
         check_tensors(behind=behind)
-    dtype = at_least_float32(values.dtype)
+    dtype = torch.promote_types(values.dtype, torch.float32)
     if behind is None and _is_short(values, out):
         return _by_powers(values, decay, _room(values, dtype, out), reverse=True)
     out = _copied(values, dtype, out)

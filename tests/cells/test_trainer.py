@@ -151,7 +151,7 @@ def test_the_recording_gate():
     show(model, PRE, POST)
     assert unit.monitors["pre"].reducer.length == 0
     other = la.Cell(model.connection, nn.ReLU())
-    assert not rule.register_cell("late", other).monitors["post"].recording
+    assert not rule.register_cell("late", other).monitors["post"].switch.on
     rule.recording = True
     show(model, PRE[:1], POST[:1])
     assert unit.monitors["pre"].reducer.length == 1
