@@ -29,6 +29,7 @@ from lightning_accum.updates.accumulator import Accumulator
 Unmoved: TypeAlias = Literal["pre", "post"]  # the side whose traces move to the other side
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
 _BLOCK_ELEMENTS = 1 << 24
+_FEW = 1 << 12  # elements of work memory that torch finds faster
 
 
 def add_products(
@@ -90,42 +91,44 @@ class _Folded:
         for product in products:
             post, pre = product.operands
             own, other = (pre, post) if side == "pre" else (post, pre)
-            self._add(own, other, product.rate < 0, abs(product.rate))
+            self._add(own, other, product.rate)
 
-    def _add(self, own: Side, other: Side, negative: bool, rate: float) -> None:
-        """Adds a product, whose trace on the folded side moves to the other side."""
+    def _add(self, own: Side, other: Side, rate: float) -> None:
+        """Adds a product, whose trace on the folded side moves to the other side if it can."""
         source, decay, mode, weights = own
         by_events = self.events and source.is_raster
         factors = self._weights_of_rows(own) if by_events else None
         fixed = weights if factors is None else None  # a row's factor may stand on either side
         moves = source.shape[0] > 1 and fixed is None and (by_events or mode != "nearest")
         if decay is not None and moves:
-            initial = source.initial(decay, mode)
-            reverse, first = self._reversed(other, decay, factors, initial is not None, by_events)
-            shares = self._shares_of(own.source, decay) if mode == "nearest" else None
-            self._group(source.activity, shares, negative, rate, reverse, own)
-            if initial is not None and first is not None:
-                before, rows = initial.unsqueeze(0), Rows(first.unsqueeze(0))
-                self._group(before, None, negative, rate * decay, rows)
+            self._move(own, decay, other, factors, rate)
         elif decay is None and by_events:
-            self._group(source.activity, fixed, negative, rate, self._rows(other, factors), own)
+            self._group(source.activity, fixed, rate, self._rows(other, factors), own)
         else:
             raster = source.activity if decay is None and weights is None else own.values()
-            self._group(raster, None, negative, rate, Rows(self._numbers(other)))
+            self._group(raster, None, rate, Rows(self._numbers(other)))
 
-    def _reversed(
-        self, other: Side, decay: float, factors: Tensor | None, passes: bool, by_events: bool
-    ) -> tuple[Rows, Tensor | None]:
-        """Returns the reverse trace of a side, and its value at the first step if it ``passes``."""
-        if by_events:
-            rows = self._rows(other, factors, traced=False)
-            first = torch.empty_like(rows.values[0], dtype=self.dtype) if passes else None
-            return rows._replace(trace="reverse", decay=decay, last=first), first
-        plain = other.decay is None and other.weights is None
-        values = other.source.activity if plain else self._numbers(other)
-        room = values if id(values) in self._own else self._room(values.shape)
-        reverse = reverse_trace(values, decay, room)
-        return Rows(reverse), reverse[0].clone() if passes else None
+    def _move(
+        self, own: Side, decay: float, other: Side, factors: Tensor | None, rate: float
+    ) -> None:
+        """Adds a product of which the trace moves from its own side to the other one."""
+        source, initial = own.source, own.source.initial(decay, own.mode)
+        if self.events and source.is_raster:
+            rows, first = self._rows(other, factors, traced=False), None
+            if initial is not None:
+                first = torch.empty_like(rows.values[0], dtype=self.dtype)
+            reverse = rows._replace(trace="reverse", decay=decay, last=first)
+        else:
+            plain = other.decay is None and other.weights is None
+            values = other.source.activity if plain else self._numbers(other)
+            room = values if id(values) in self._own else self._room(values.shape)
+            reverse = Rows(reverse_trace(values, decay, room))
+            first = None if initial is None else reverse.values[0].clone()
+        shares = self._shares_of(source, decay) if own.mode == "nearest" else None
+        self._group(source.activity, shares, rate, reverse, own)
+        if initial is not None and first is not None:
+            rows = Rows(first.unsqueeze(0))
+            self._group(initial.unsqueeze(0), None, rate * decay, rows)
 
     def _shares_of(self, source: Activity, decay: float) -> Tensor:
         """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
@@ -142,19 +145,17 @@ class _Folded:
         self,
         raster: Tensor,
         weights: Tensor | None,
-        negative: bool,
         rate: float,
         values: Rows,
         factor: Side | None = None,
     ) -> None:
         """Adds rows to those that multiply a raster."""
-        if self.combine and negative:
-            negative, rate = False, -rate
+        negative = rate < 0 and not self.combine
         key = id(raster), 0 if weights is None else id(weights)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(raster, weights, factor, {})
-        group.parts.setdefault(negative, []).append((rate, values))
+        group.parts.setdefault(negative, []).append((-rate if negative else rate, values))
 
     def into(self, sink: Accumulator, scale: float) -> None:
         """Adds the sums of all groups as outer products."""
@@ -231,9 +232,15 @@ class _Folded:
 
     def _room(self, shape: torch.Size) -> Tensor:
         """Returns work memory that nothing else reads."""
-        room = self.scratch.empty(shape, self.dtype, self._device)
+        room = self._empty(shape)
         self._own[id(room)] = room
         return room
+
+    def _empty(self, shape: torch.Size) -> Tensor:
+        """Returns work memory."""
+        if shape.numel() <= _FEW:
+            return torch.empty(shape, dtype=self.dtype, device=self._device)
+        return self.scratch.empty(shape, self.dtype, self._device)
 
     def _numbers(self, factor: Side) -> Tensor:
         """Returns the values of a factor; each trace is computed once, in work memory."""
@@ -244,7 +251,7 @@ class _Folded:
             key = (id(activity), factor.decay, factor.mode)
             known = self._traces.get(key)
             if known is None:
-                room = self.scratch.empty(activity.shape, self.dtype, activity.device)
+                room = self._empty(activity.shape)
                 values = factor.source.values(factor.decay, factor.mode, out=room)
                 known = self._traces[key] = values.to(self.dtype)
             values = known

@@ -124,12 +124,6 @@ class StepBuffer:
             return True
         return self._rebuild()
 
-    def expect(self, sequence: Tensor) -> None:
-        """Expects a sequence's events to be found; what is held is copied if they are not."""
-        self.expected = expect_events(sequence)
-        if self.expected is not None and self.is_held:
-            self.expected.unfound.append(self.own)
-
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
         if self.is_held:
@@ -333,7 +327,9 @@ class WindowRecorder(Reducer):
             if not sequence.is_cpu and buffer.steps is not None:
                 check.look_later(values, buffer.steps[buffer.length - len(sequence) :])
         if first and self.spikes and sequence.dtype is torch.bool:
-            buffer.expect(sequence)
+            buffer.expected = expect_events(sequence)
+            if buffer.expected is not None and buffer.is_held:
+                buffer.expected.unfound.append(buffer.own)
         elif first and again and check.checks:
             buffer.expect_spikes(sequence.dtype, whole=True)
 
