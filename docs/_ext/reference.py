@@ -88,7 +88,7 @@ _BETWEEN_PARTS = {
         *("link", "compute_over", "begin", "check", "ending", "forget", "settle", "send"),
     },
     "callbacks": {"add_watcher", "prefix_in"},
-    "cells": {"check_params", "default_events", "use_updater"},
+    "cells": {"check_params", "default_events"},
     "engine": {"expand", "is_named", "is_pair", "parse", "signals", "source", "with_data"},
     "nn": {"constant_threshold", "gradient"},
     "observe": {"events", "observe", "receive", "why_missing"},

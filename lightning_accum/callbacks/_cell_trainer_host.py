@@ -152,7 +152,7 @@ class CellHost:
         """Leaves the connections as they were before; what is pending stays in ``updaters``."""
         self._released = _updaters_of(self.trainer)
         for name, (cell, _) in self.trainer.named_cells:
-            self.trainer.use_updater(name, None)
+            self.trainer.registry[name].replacement = None
             if (updater := get_updater(cell.connection)) is not None:
                 release(updater, self)
         for module in self._without:
@@ -203,7 +203,7 @@ class CellHost:
         claimed = cache(partial(claim, user=self))  # each updater once
         for name, (cell, _) in self.trainer.named_cells:
             if (updater := get_updater(cell.connection)) is not None:
-                self.trainer.use_updater(name, claimed(updater))
+                self.trainer.registry[name].replacement = claimed(updater)
 
     def check_places(self, model: nn.Module) -> None:
         """Raises an error if a module of a cell was replaced in the model after it was bound."""

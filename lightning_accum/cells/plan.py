@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import torch
@@ -157,22 +157,17 @@ class CellPlan:
         return found
 
 
+@dataclass(eq=False)
 class CellWindow:
     """What a cell has recorded since the last call, and the changes that the rule makes of it."""
 
-    recording: Recording
-    changes: WindowChanges
-
-    def __init__(
-        self,
-        plan: CellPlan,
-        cell: Cell,
-        monitors: Mapping[str, Monitor],
-        signals: Signals,
-        targets: list[Target],
-    ) -> None:
-        self.plan, self.cell, self.monitors = plan, cell, monitors
-        self.signals, self.targets = signals, targets
+    plan: CellPlan
+    cell: Cell
+    monitors: Mapping[str, Monitor]
+    signals: Signals
+    targets: list[Target]
+    recording: Recording = field(init=False)
+    changes: WindowChanges = field(init=False)
 
     def evaluate(self, inputs: Given, carry: bool | None) -> None:
         """Asks for the changes, which inputs may not fit; nothing has changed yet."""

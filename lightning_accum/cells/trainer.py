@@ -306,10 +306,6 @@ class CellTrainer(CheckedState):
         """Processes the last window of a batch; ``carry`` says whether traces pass to the next."""
         self(**inputs)
 
-    def use_updater(self, cell: str, updater: Updater | None) -> None:
-        """Accumulates a cell's changes in ``updater``; in its connection's if that is ``None``."""
-        self.registry[cell].replacement = updater
-
     def updater_of(self, name: str, *params: str) -> Updater:
         """Returns the updater of a cell; the connection gets one with ``params`` if it has none."""
         return self.registry.updater_of(name, *params)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.products import Activity, Product, Side
+from lightning_accum.engine.products import Activity, Product, Side, has_short_traces, short_trace
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
@@ -122,7 +122,10 @@ class _Folded:
             plain = other.decay is None and other.weights is None
             values = other.source.activity if plain else self._numbers(other)
             room = values if id(values) in self._own else self._room(values.shape)
-            reverse = Rows(reverse_trace(values, decay, room))
+            if has_short_traces(values):
+                reverse = Rows(short_trace(values, decay, self.dtype, room, reverse=True))
+            else:
+                reverse = Rows(reverse_trace(values, decay, room))
             first = None if initial is None else reverse.values[0].clone()
         shares = self._shares_of(source, decay) if own.mode == "nearest" else None
         self._group(source.activity, shares, rate, reverse, own)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from lightning_accum._compat.torch import is_traced
 from lightning_accum.engine.signal import Signal, Source
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
@@ -18,6 +19,9 @@ from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import TraceMode, last_trace, trace
 from lightning_accum.sparse.eprop import Folding
 from lightning_accum.sparse.events import Events, last_trace_of_events
+
+# Up to so many steps, and multiplications, a product with powers of a decay is faster than steps.
+_SHORT, _FEW = 128, 1 << 20
 
 
 class Activity:
@@ -89,7 +93,10 @@ class Activity:
         known = self._traces.get((decay, mode))
         if known is None:
             initial = self.initial(decay, mode)
-            known = trace(self.activity, decay, mode, initial, self.dtype, out)
+            if initial is None and mode == "cumulative" and has_short_traces(self.activity):
+                known = short_trace(self.activity, decay, self.dtype, out)
+            else:
+                known = trace(self.activity, decay, mode, initial, self.dtype, out)
             if out is None:
                 self._traces[decay, mode] = known
             else:
@@ -211,6 +218,33 @@ class Activity:
         if value is None or value.shape != shape:
             return None
         return value.to(self.activity.device, self.dtype)
+
+
+def has_short_traces(values: Tensor) -> bool:
+    """Returns whether values are few spikes, whose traces :func:`short_trace` computes faster."""
+    few = values.shape[0] <= _SHORT and values.shape[0] * values.numel() <= _FEW
+    return few and values.dtype == torch.bool and values.is_cpu and not is_traced()
+
+
+def short_trace(
+    spikes: Tensor, decay: float, dtype: torch.dtype, out: Tensor | None, reverse: bool = False
+) -> Tensor:
+    """Returns a cumulative trace, or its adjoint, as one product with powers of the decay."""
+    # The plain forms are `trace` and `reverse_trace`.
+    out = torch.empty(spikes.shape, dtype=dtype) if out is None else out
+    powers = _powers(decay, len(spikes), dtype)
+    torch.mm(
+        powers.T if reverse else powers, as_numbers(spikes, dtype).flatten(1), out=out.flatten(1)
+    )
+    return out
+
+
+@lru_cache(64)
+def _powers(decay: float, steps: int, dtype: torch.dtype) -> Tensor:
+    """Returns ``[T, T]``, how much of a spike in one step (column) is left in another (row)."""
+    with torch.inference_mode(False):
+        lags = torch.arange(steps).unsqueeze(1) - torch.arange(steps)
+        return torch.tril(decay ** lags.clamp(min=0).to(torch.float64)).to(dtype)
 
 
 class Side(NamedTuple):

@@ -1,14 +1,12 @@
 """Exponential traces of activity, forwards and backwards in time."""
 
 import math
-from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
-from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
@@ -16,8 +14,6 @@ _MODES = get_args(TraceMode)
 
 # Elements of activity that are converted at a time.
 _PIECE = 1 << 18
-# Up to so many steps, and multiplications, a product with powers of the decay is faster than steps.
-_SHORT, _FEW = 128, 1 << 20
 
 
 def decay_factor(tc: float, dt: float = 1.0) -> float:
@@ -83,8 +79,6 @@ def trace(
     dtype = torch.promote_types(activity.dtype, dtype)
     if activity.shape[0] == 1 and mode == "cumulative" and initial is not None and out is None:
         return torch.add(as_bytes(activity), initial, alpha=decay).to(dtype)
-    if mode == "cumulative" and initial is None and _is_short(activity, out):
-        return _by_powers(activity, decay, _room(activity, dtype, out), reverse=False)
     out = _copied(activity, dtype, out)
     before = initial
     # In place: each step reads the one before, and no memory is needed but that of the trace.
@@ -120,10 +114,7 @@ def reverse_trace(
     _check("values", values, decay)
     if behind is not None:
         check_tensors(behind=behind)
-    dtype = torch.promote_types(values.dtype, torch.float32)
-    if behind is None and _is_short(values, out):
-        return _by_powers(values, decay, _room(values, dtype, out), reverse=True)
-    out = _copied(values, dtype, out)
+    out = _copied(values, torch.promote_types(values.dtype, torch.float32), out)
     steps = out.unbind(0)
     if behind is not None and steps:
         steps[-1].add_(behind)
@@ -166,40 +157,11 @@ def decays_to_the_end(decay: float, steps: int, device: torch.device) -> Tensor:
     return decay ** torch.arange(steps - 1, -1, -1, dtype=torch.float64, device=device)
 
 
-def _is_short(values: Tensor, out: Tensor | None) -> bool:
-    """Returns whether values are few spikes, whose trace is a product with few powers."""
-    few = 1 < values.shape[0] <= _SHORT and values.shape[0] * values.numel() <= _FEW
-    fits = out is None or (isinstance(out, Tensor) and out.is_contiguous())
-    return few and fits and values.dtype == torch.bool and values.is_cpu and not is_traced()
-
-
-def _by_powers(spikes: Tensor, decay: float, out: Tensor, reverse: bool) -> Tensor:
-    """Writes a cumulative or reverse trace as one product with powers of the decay."""
-    powers = _powers(decay, len(spikes), out.dtype)
-    rows = as_numbers(spikes, out.dtype).flatten(1)
-    torch.mm(powers.T if reverse else powers, rows, out=out.flatten(1))
-    return out
-
-
-@lru_cache(64)
-def _powers(decay: float, steps: int, dtype: torch.dtype) -> Tensor:
-    """Returns ``[T, T]``, how much of a spike in one step (column) is left in another (row)."""
-    with torch.inference_mode(False):
-        lags = torch.arange(steps).unsqueeze(1) - torch.arange(steps)
-        return torch.tril(decay ** lags.clamp(min=0).to(torch.float64)).to(dtype)
-
-
 def _copied(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
     """Returns the values in a dtype, copied to ``out`` or to a new tensor."""
+    values = as_bytes(values)
     if out is None:
-        return as_bytes(values).to(dtype, copy=True, memory_format=torch.contiguous_format)
-    return _room(values, dtype, out).copy_(as_bytes(values))
-
-
-def _room(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
-    """Returns ``out`` if it can hold the values in a dtype, or a new tensor."""
-    if out is None:
-        return torch.empty(values.shape, dtype=dtype, device=values.device)
+        return values.to(dtype, copy=True, memory_format=torch.contiguous_format)
     if not isinstance(out, Tensor):
         check_tensors(out=out)
     if out.shape != values.shape or torch.promote_types(out.dtype, dtype) != out.dtype:
@@ -207,7 +169,7 @@ def _room(values: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
             f"Argument `out` should have shape {list(values.shape)} and hold {dtype}. Found shape"
             f" {list(out.shape)} of {out.dtype}."
         )
-    return out
+    return out.copy_(values)
 
 
 def _check(name: str, values: Tensor, decay: float, initial: Tensor | None = None) -> None:

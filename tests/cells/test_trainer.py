@@ -183,7 +183,7 @@ def test_another_updater_gets_the_parameters_that_a_rule_trains():
     rule = la.RuleTrainer(la.STDP(0.1, -0.1), params=("weight", "bias"))
     rule.register_cell("enc", layer.cell)
     own = la.Updater(layer.connection, "weight")
-    rule.use_updater("enc", own)
+    rule.registry["enc"].replacement = own
     layer.connection(torch.ones(1, 3)), layer.neuron(torch.ones(1, 2))
     rule()
     assert set(own.names) == {"weight", "bias"}

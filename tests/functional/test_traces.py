@@ -59,20 +59,6 @@ def test_equals_the_recurrence(mode, shape, decay, seed, carried):
     assert initial is None or torch.equal(initial, copies[1])
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(2, 1), (20, 4, 3), (20, 2, 0), (128, 2)])
-def test_short_spikes_equal_their_values(shape, dtype, decay):
-    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.3
-    eps = 20 * torch.finfo(dtype).eps
-    for scan, kind in (trace, {"dtype": dtype}), (reverse_trace, {}):
-        strided = torch.full((*shape, 2), torch.nan, dtype=dtype)[..., 0]
-        for out in (torch.full(shape, torch.nan, dtype=dtype), strided):
-            assert scan(x, decay, out=out, **kind) is out
-            expected = scan(x.to(dtype), decay, **kind)
-            torch.testing.assert_close(out, expected, rtol=eps, atol=0)
-
-
 @pytest.mark.usefixtures("either_form")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @modes

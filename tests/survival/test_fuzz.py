@@ -489,7 +489,7 @@ INNER = {
     *("reads", "ready_state", "receive", "required"),
     *("set_extra_state", "set_past", "states", "step_groups", "step_param", "steps_since_reset"),
     *("sync", "takes", "terms", "train", "unsync", "updater_of", "updates"),
-    *("use_updater", "validate", "weight_range"),
+    *("validate", "weight_range"),
 }
 
 
