@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ from lightning_accum.cells.cell import Cell, CellRegistry
 from lightning_accum.cells.recorded import delays_in
 from lightning_accum.cells.single_steps import StepPlanner
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.accumulate import Evaluation, WindowChanges, dtype_of, named_terms
+from lightning_accum.engine.accumulate import Evaluation, WindowChanges, dtype_of
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.products import check_sides
 from lightning_accum.engine.recording import (
@@ -27,8 +28,10 @@ from lightning_accum.engine.recording import (
     with_levels,
 )
 from lightning_accum.engine.rule import Rule
-from lightning_accum.engine.terms import Change
+from lightning_accum.engine.signal import NeedsData
+from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import Synapses, WeightVJP, kind_of_vjp, unit_dim_of
+from lightning_accum.engine.window import Outline
 from lightning_accum.observe import Monitor
 from lightning_accum.updates import Updater
 
@@ -36,9 +39,18 @@ Signals: TypeAlias = dict[str, Recorded]  # recorded activity by name
 
 
 def named_terms_of(connection: nn.Module, state: CellState) -> dict[str, Sequence[Change] | None]:
-    """Returns the terms of each parameter of a cell, ``None`` if they depend on data."""
-    options = state.options
-    return named_terms(state.rule, options.dt, unit_dim_of(connection), options.params)
+    """Returns the terms of each parameter; ``None`` if the rule has to see numbers for them."""
+    found: dict[str, Sequence[Change] | None] = {}
+    rule, of_cell = state.rule, (state.options.dt, unit_dim_of(connection))
+    for param in state.options.params:
+        changes = None
+        # what raises an error is asked again with data, in a call of the trainer
+        with suppress(NeedsData, Exception):
+            outline = Outline(param, *of_cell, [*rule.states()])
+            changes = listed(rule.terms(outline), type(rule).__name__)
+        named = changes is not None and all(change.is_named for change in changes)
+        found[param] = changes if named else None
+    return found
 
 
 class CellPlan:

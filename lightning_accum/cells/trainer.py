@@ -141,7 +141,8 @@ class CellTrainer(CheckedState):
     @property
     def named_cells(self) -> Iterator[tuple[str, tuple[Cell, nn.Module | None]]]:
         """Added cells and their auxiliary states, by name."""
-        return ((name, (cell, self._state_of(name))) for name, cell in self._living())
+        self._drop_dead()
+        return ((name, (cell, self._state_of(name))) for name, cell in self.registry.bound)
 
     def _bound_cells(self) -> list[tuple[str, Cell]]:
         """Returns the cells of which both modules exist, by name.
@@ -158,11 +159,6 @@ class CellTrainer(CheckedState):
                 )
             self._drop_dead()
         return found
-
-    def _living(self) -> list[tuple[str, Cell]]:
-        """Returns the cells of which both modules exist, by name; drops those that are gone."""
-        self._drop_dead()
-        return self.registry.bound
 
     # ------------------------------------------------------------------ monitors
     def add_monitor(

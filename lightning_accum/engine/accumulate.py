@@ -1,7 +1,6 @@
 """Accumulates the changes that a rule makes of what one cell recorded."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -13,10 +12,9 @@ from lightning_accum.engine.product_sums import add_per_sample, add_products, ad
 from lightning_accum.engine.products import Activity, Changes, Computed, Product
 from lightning_accum.engine.recording import BOTH_SIDES, Prepared, Recording, Target
 from lightning_accum.engine.rule import Rule
-from lightning_accum.engine.signal import NeedsData
 from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Change, listed
-from lightning_accum.engine.window import Outline, Window
+from lightning_accum.engine.window import Window
 from lightning_accum.functional.dtypes import in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates.accumulator import Accumulator
@@ -218,22 +216,6 @@ def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
         return [slice(0, steps)]
     length = max(1, _PIECE_ELEMENTS * steps // max(1, values))
     return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
-
-
-def named_terms(
-    rule: Rule, dt: float, unit_dim: int, params: Sequence[str]
-) -> dict[str, Sequence[Change] | None]:
-    """Returns the terms of each parameter; ``None`` if the rule has to see numbers for them."""
-    found: dict[str, Sequence[Change] | None] = {}
-    for param in params:
-        changes = None
-        # what raises an error is asked again with data, in a call of the trainer
-        with suppress(NeedsData, Exception):
-            outline = Outline(param, dt, unit_dim, [*rule.states()])
-            changes = listed(rule.terms(outline), type(rule).__name__)
-        named = changes is not None and all(change.is_named for change in changes)
-        found[param] = changes if named else None
-    return found
 
 
 def _one_contribution(accumulator: Accumulator) -> Accumulator:
