@@ -151,8 +151,8 @@ def test_few_places_warn_outside_health():
 
 
 # What is reached; lower it, and do not raise it.
-BY_HAND = (204, 20, 94)
+BY_HAND = (202, 20, 93)
 OBSERVED = (91, 12, 43)
-IN_A_FIT = (324, 36, 170)
+IN_A_FIT = (319, 35, 168)
 SINGLE_BASES = 3
 WARNINGS = 25
