@@ -18,7 +18,14 @@ from lightning_accum.callbacks._processes import check_exchangeable, shard_holde
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import CellTrainer, Undo
+from lightning_accum.cells.trainer import (
+    CellTrainer,
+    Undo,
+    feedbacks_of,
+    forget_samples,
+    params_of,
+    updaters_of,
+)
 from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import exchange, is_first, processes
 from lightning_accum.engine.rule import Rule
@@ -95,7 +102,8 @@ class CellHost:
         self.trainer.events.ended("released")  # those of a loop by hand
         self._listen(SILENT)
         self._bind_cells(model)
-        self.trainer.bind_model(model)
+        for feedback in feedbacks_of(self.trainer):
+            feedback.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
         self.trainer.recording = False
@@ -104,7 +112,7 @@ class CellHost:
         for updater in self.updaters.values():
             updater.nonfinite = self.nonfinite or updater.nonfinite
             updater.clear()
-        self.trainer.forget_samples()
+        forget_samples(self.trainer)
         if loaded is not None:
             self._load(loaded)
         return loaded is not None
@@ -144,7 +152,7 @@ class CellHost:
         """Leaves the connections as they were before; what is pending stays in ``updaters``."""
         self._released = _updaters_of(self.trainer)
         for name, (cell, _) in self.trainer.named_cells:
-            self.trainer.use_updater(name, None)
+            self.trainer.registry[name].replacement = None
             if (updater := get_updater(cell.connection)) is not None:
                 release(updater, self)
         for module in self._without:
@@ -168,7 +176,7 @@ class CellHost:
             if name not in known or known[name].loose:
                 self._register_cell(trainer, name, cell, self.cells[name])
             elif get_updater(cell.connection) is None:  # another host attached and removed it
-                attach_updater(cell.connection, *trainer.params_of(name))
+                attach_updater(cell.connection, *params_of(trainer, name))
 
     def _give_back(self, connections: Sequence[nn.Module]) -> None:
         """Gives connections without an updater the one that they had before it was released."""
@@ -198,7 +206,7 @@ class CellHost:
         claimed = cache(partial(claim, user=self))  # each updater once
         for name, (cell, _) in self.trainer.named_cells:
             if (updater := get_updater(cell.connection)) is not None:
-                self.trainer.use_updater(name, claimed(updater))
+                self.trainer.registry[name].replacement = claimed(updater)
 
     def check_places(self, model: nn.Module) -> None:
         """Raises an error if a module of a cell was replaced in the model after it was bound."""
@@ -252,7 +260,10 @@ class CellHost:
         if self._undo is not None:
             self._undo.undo()
         self._undo = None
-        (self.trainer.drop_window if self.carry else self.trainer.clear)()
+        if not self.carry:
+            self.trainer.clear()
+        for monitor in self.trainer.monitors:
+            monitor.reducer.drop_window()
 
     def combine(self, at_once: bool, record: bool = False) -> None:
         """Has rules add only the difference of both parts of a change, unless these are read."""
@@ -274,8 +285,8 @@ class CellHost:
     def exchange(self, ids: set[int] | None = None) -> None:
         """Sums what is pending over processes; every process has to call this."""
         self.updates += 1
-        if ids is None and processes() == 1:
-            self.trainer.forget_samples()
+        if ids is None and self.alone:
+            forget_samples(self.trainer)
         else:
             exchange(shares_of(self.trainer, ids))
 
@@ -329,7 +340,7 @@ class CellHost:
             self.trainer.clear()
             for updater in self.updaters.values():
                 updater.clear()
-            self.trainer.forget_samples()
+            forget_samples(self.trainer)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy is not bound: the modules belong to the original.
@@ -340,4 +351,4 @@ class CellHost:
 
 def _updaters_of(trainer: CellTrainer) -> dict[str, Updater]:
     """Returns the updaters of a trainer's cells, by the name of the first cell of each."""
-    return {names[0]: updater for updater, names in trainer.updaters.values()}
+    return {names[0]: updater for updater, names in updaters_of(trainer).values()}

@@ -12,6 +12,7 @@ from torch import Tensor
 from lightning_accum._events import Events, Values
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
+from lightning_accum.cells.trainer import confirm, params_of, updaters_of
 from lightning_accum.distributed import world
 from lightning_accum.distributed.shards import whole
 from lightning_accum.functional.update_statistics import count_statistics, spike_counts
@@ -30,8 +31,8 @@ class Counted(NamedTuple):
 def activities(host: CellHost) -> dict[str, Counted]:
     """Returns the activity of the neurons since the rule was last evaluated, by cell."""
     found = {}
-    for cell, monitor in host.trainer.monitors_named("post"):
-        window = monitor.reducer.window()
+    for (cell, name), monitor in host.trainer.named_monitors:
+        window = monitor.reducer.window() if name == "post" else None
         if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
             found[cell] = Counted(window, spike_counts(window), slots)
@@ -79,9 +80,9 @@ class Before(NamedTuple):
 def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
     """Returns copies of the parameters that are about to be updated."""
     # Those that no cell trains are left out, unless something else has accumulated changes of them.
-    found = []
-    for updater, cells in host.trainer.updaters.values():
-        trained = {param for cell in cells for param in host.trainer.params_of(cell)}
+    found, trainer = [], host.trainer
+    for updater, cells in updaters_of(trainer).values():
+        trained = {param for cell in cells for param in params_of(trainer, cell)}
         for name in updater.names:
             target, pending = updater.target(name), getattr(updater, name)
             learns = name in trained or not pending.empty
@@ -124,7 +125,7 @@ class Report:
         """Measures the window that is about to be evaluated."""
         if not (self._observing or self.counting):
             return
-        self._host.trainer.confirm()
+        confirm(self._host.trainer)
         for cell, activity in activities(self._host).items():
             for watcher in self.watchers:
                 watcher.saw(cell, *activity, self._observing)

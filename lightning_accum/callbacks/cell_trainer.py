@@ -24,7 +24,7 @@ from lightning_accum.callbacks._processes import check_processes_agree, pick_sta
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, confirm, recorded_steps
 from lightning_accum.distributed import world
 from lightning_accum.engine.rule import OPTIONS, Rule
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
@@ -252,7 +252,7 @@ class CellTrainerCallback(Callback):
             self._apply(fit, trainer)
         self.plan.passed("epoch")
         fit.events.ended("epoch")
-        self.cell_trainer.confirm()
+        confirm(self.cell_trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Prints the summary."""
@@ -314,7 +314,7 @@ class CellTrainerCallback(Callback):
         """Returns the inputs of the rule, by name; none if the batch was left out."""
         if outputs is None or (isinstance(outputs, dict) and not outputs):  # Lightning's of None
             rule = self.cell_trainer
-            steps = [rule.recorded_steps(name) for name, _ in rule.named_cells]
+            steps = [recorded_steps(rule, name) for name, _ in rule.named_cells]
             if not any(each is None or each for each in steps):
                 return {}
         known = outputs if isinstance(outputs, Mapping) else {}

@@ -17,7 +17,7 @@ from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, recorded_steps
 from lightning_accum.engine.rule import OPTIONS, Rule
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.atomic_changes import NonFinite
@@ -115,7 +115,8 @@ class FabricCellTrainer:
         finally:
             self.cell_trainer.recording = False
         if not self._recorded:  # evaluated inside, and more may have been recorded since
-            self._recorded = any(map(self.cell_trainer.recorded_steps, self.host.names))
+            names, trainer = self.host.names, self.cell_trainer
+            self._recorded = any(recorded_steps(trainer, name) for name in names)
 
     def accumulate(self, **inputs: Any) -> None:
         """Evaluates the rule on what was recorded, without applying updates.

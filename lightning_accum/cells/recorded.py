@@ -77,6 +77,13 @@ def _reads_input(terms: Iterable[Sequence[Change] | None]) -> bool:
     )
 
 
+def follows_gradient(rule: Rule) -> bool:
+    """Returns whether a rule records the gradient of a loss."""
+    sources = rule.states().values()
+    kinds = [each for each in sources if isinstance(each, type)]
+    return any(issubclass(each, observe.GradientMonitor) for each in kinds)
+
+
 def delays_in(rule: Rule) -> str | None:
     """Returns the name of the connection's delays that a rule reads, if it takes account of any."""
     name: object = getattr(rule, "delay", None)

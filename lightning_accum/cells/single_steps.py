@@ -18,7 +18,7 @@ from lightning_accum.engine.recording import BOTH_SIDES, Target
 from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.observe import Monitor, WindowRecorder
+from lightning_accum.observe import Monitor, Reducer
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
 from lightning_accum.updates import Accumulator, Updater, get_updater
 from lightning_accum.updates.part import Product, StackedProducts
@@ -81,7 +81,7 @@ class NextStep:
         cell: Cell,
         state: CellState,
         target: Target,
-        recorders: Mapping[str, WindowRecorder],
+        recorders: Mapping[str, Reducer],
         seen: Mapping[str, Tensor],
         step: InMemory,
     ) -> None:
@@ -180,11 +180,10 @@ class StepPlanner:
         self._in_a_row = self._in_a_row + 1 if accumulator.contributions == 1 else 0
         if self._in_a_row < _AT_FIRST or not target.vjp.is_matrix:
             return
-        found = {side: monitors[side].reducer for side in BOTH_SIDES}
-        recorders = {k: each for k, each in found.items() if isinstance(each, WindowRecorder)}
+        recorders = {side: monitors[side].reducer for side in BOTH_SIDES}
         steps = {side: recorder.only_step() for side, recorder in recorders.items()}
         seen = {side: step for side, step in steps.items() if step is not None}
-        if len(seen) < 2:
+        if len(seen) < len(BOTH_SIDES):
             return
         kinds = (each.dtype for each in seen.values())
         dtype = reduce(torch.promote_types, kinds, dtype_of(targets))

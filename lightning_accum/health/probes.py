@@ -48,21 +48,22 @@ class Probe(ABC):
         register = module.register_forward_hook if after else module.register_forward_pre_hook
         self._handles.append(register(Hook(self, module), with_kwargs=True))
 
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether activity is recorded in one of the first batches."""
+    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Looks at a call of a module, if activity is recorded, in one of the first batches."""
         trainer = self._trainer()
         if torch.compiler.is_compiling() or trainer is None or not trainer.recording or self._over:
-            return False
+            return
         now = self._batch()
         if now != self._now:
             self._now = now
             self.batch_ended()
             if now - self._first >= _BATCHES:
                 self.end()
-        return not self._over
+        if not self._over:
+            self._look(module, args, rest)
 
     @abstractmethod
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+    def _look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Looks at a call of a module, as a hook on it gets it."""
 
     @abstractmethod
@@ -114,7 +115,7 @@ class Wiring(Probe):
             self.hook(neuron, after=False)
 
     @torch.no_grad()
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+    def _look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Keeps the output of a connection, or compares it with the input of a neuron."""
         if len(rest) == 2:  # the keywords and the output
             if (found := next(tensors_in(rest[1]), None)) is not None:
@@ -262,7 +263,7 @@ class LastingState(Probe):
             self.hook(each.module, after=True)
 
     @torch.no_grad()
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+    def _look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Looks at a state before the first call of a batch, and after each call."""
         state = self._states[id(module)]
         if len(rest) == 1:

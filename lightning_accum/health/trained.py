@@ -7,7 +7,7 @@ from torch.nn.parameter import is_lazy
 
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import version
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, feedbacks_of
 from lightning_accum.health.facts import CellFacts, Weights
 from lightning_accum.health.rules import follows_error
 
@@ -41,7 +41,9 @@ class Untrained:
         optimized: Collection[int] | None = None,
     ) -> None:
         self._model, self._optimized = model, optimized
-        self._followed = {id(p) for each in trainers for p in each.followed()}
+        self._followed = {
+            id(p) for each in trainers for of in feedbacks_of(each) for p in of.followed()
+        }
         self._rule = next((each.title for each in trainers if follows_error(each)), "")
         cells = {
             id(param)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import in_dispatch_mode, is_traced
 from lightning_accum._events import SILENT, By, End, Events, Values
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.rule import rates_in
 from lightning_accum.engine.state import has_samples
@@ -155,7 +155,7 @@ class Health(Events):
             return
         if self.by != "hand" and updater.events is SILENT:
             updater.events = self  # of a cell that is registered during the fit
-        for param in (each for each in trainer.params_of(name) if each in updater.names):
+        for param in (each for each in params_of(trainer, name) if each in updater.names):
             new = ParamFacts(param, updater, getattr(updater, param))
             p = facts.params[param] = self._params.setdefault((id(updater), param), new)
             p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)

@@ -107,10 +107,10 @@ class StepBuffer:
         self.length, self.shape = len(sequence), sequence.shape[1:]
         self._version, self.is_held = version(sequence), True
 
-    @property
-    def was_changed(self) -> bool:
-        """Whether the sequence that is held has changed."""
-        return self.memory is not None and version(self.memory) != self._version
+    def is_intact(self) -> bool:
+        """Returns whether values that are held stayed as they were."""
+        held = self.memory if self.is_held else None
+        return held is None or version(held) == self._version
 
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
@@ -144,12 +144,14 @@ class SpikeCheck:
     # On an accelerator nothing waits for the device: other values are noted there, until `confirm`
     # looks.
 
-    def __init__(self, label: str) -> None:
-        self.label = label
+    def __init__(self, label: str, checks: bool = True) -> None:
+        self.label, self.checks = label, checks
         self._others: dict[torch.device, Tensor] = {}  # whether there were any
 
     def look(self, activity: Tensor) -> None:
         """Raises an error if activity is complex or, on the CPU, not 0 or 1."""
+        if not self.checks or activity.dtype is torch.bool:
+            return
         if activity.is_complex():
             raise TypeError(
                 f"Activity of a rule on spikes should be real. Found {activity.dtype} {self.label}:"
@@ -161,6 +163,8 @@ class SpikeCheck:
 
     def look_later(self, activity: Tensor, spikes: Tensor) -> None:
         """Notes whether activity differs from the spikes that were recorded of it."""
+        if not self.checks or activity.dtype is torch.bool:
+            return
         others, known = (activity != spikes).any(), self._others.get(activity.device)
         self._others[activity.device] = others if known is None else known | others
 
@@ -231,7 +235,7 @@ class WindowRecorder(Reducer):
         check_value(fits, "time_dim", time_dim, should)
         self.spikes, self.time_dim = spikes, time_dim
         self.label, self.sample_dims, self.holds = label, sample_dims, holds
-        self._check = SpikeCheck(label) if spikes and validate else None
+        self._check = SpikeCheck(label, spikes and validate)
 
     @property
     def _state(self) -> dict[str, Tensor | None]:
@@ -266,37 +270,35 @@ class WindowRecorder(Reducer):
         if step.ndim == self.sample_dims:
             step = step.unsqueeze(0)
         self._check_shape(step, step.shape)
-        if check is not None and step.dtype is not torch.bool:
-            check.look(step)
+        check.look(step)
         buffer.prepare(step, step.shape, self.spikes)
         row = buffer.append(step)
-        if check is not None and step.dtype is not torch.bool:
-            if step.is_cpu:
-                buffer.expect_spikes(step.dtype)
-            else:
-                check.look_later(step, row)
+        if not step.is_cpu:
+            check.look_later(step, row)
+        elif check.checks and step.dtype is not torch.bool:
+            buffer.expect_spikes(step.dtype)
 
     def _record_sequence(self, sequence: Tensor) -> None:
         """Records a sequence of steps."""
-        buffer, check, shape = self._buffer, self._check, sequence.shape[1:]
-        self._check_shape(sequence, shape)
-        booleans = sequence.dtype is torch.bool
-        unsure = None if booleans else check
-        if unsure is not None:
-            unsure.look(sequence.detach())
+        buffer, check, values = self._buffer, self._check, sequence.detach()
+        self._check_shape(sequence, sequence.shape[1:])
+        check.look(values)
         if buffer.is_held:
             self.window()  # raises if it has changed
         first = buffer.length == 0
-        holds = self.holds and not self.spikes and not sequence.is_inference()
-        if holds and first and len(sequence):
-            buffer.hold(sequence.detach())
+        if first and self._may_hold(sequence):
+            buffer.hold(values)
             return
-        buffer.prepare(sequence, shape, self.spikes)
-        again = buffer.extend(sequence.detach())
-        if unsure is not None and not sequence.is_cpu and buffer.steps is not None:
-            unsure.look_later(sequence.detach(), buffer.steps[buffer.length - len(sequence) :])
-        if first and again and check is not None and not booleans:
+        buffer.prepare(sequence, sequence.shape[1:], self.spikes)
+        again = buffer.extend(values)
+        if not sequence.is_cpu and buffer.steps is not None:
+            check.look_later(values, buffer.steps[buffer.length - len(sequence) :])
+        if first and again and check.checks and sequence.dtype is not torch.bool:
             buffer.expect_spikes(sequence.dtype, whole=True)
+
+    def _may_hold(self, sequence: Tensor) -> bool:
+        """Returns whether the first sequence of a window may be held itself, instead of a copy."""
+        return self.holds and not self.spikes and len(sequence) > 0 and not sequence.is_inference()
 
     def _check_shape(self, observation: Tensor, shape: torch.Size) -> None:
         """Raises a ``ValueError`` if the batch is missing, or the shape changes in the window."""
@@ -320,14 +322,12 @@ class WindowRecorder(Reducer):
         Raises:
             ValueError: if values have changed that are not copied.
         """
-        buffer = self._buffer
-        steps = buffer.steps
-        if buffer.is_held and buffer.was_changed:
+        if not self._buffer.is_intact():
             raise ValueError(
                 f"Values {self.label} should stay as they are until the rule is called. Found that"
                 " they were changed in place: change a copy, as `value.clone()`."
             )
-        return steps
+        return self._buffer.steps
 
     def only_step(self) -> Tensor | None:
         """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows."""
@@ -349,8 +349,7 @@ class WindowRecorder(Reducer):
 
     def confirm(self) -> None:
         """Checks everything that was recorded and is not checked yet, and waits for the device."""
-        if self._check is not None:
-            self._check.confirm()
+        self._check.confirm()
 
     def drop_window(self) -> None:
         """Begins a new window; its memory stays."""
@@ -358,7 +357,7 @@ class WindowRecorder(Reducer):
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
-        self.drop_window()
+        self._buffer.clear()
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the window of such a recorder."""

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.feedback import LearningSignal
-from lightning_accum.engine.products import Product
+from lightning_accum.engine.products import Activity, Product
 from lightning_accum.engine.recording import Prepared, Recording
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey

@@ -18,6 +18,7 @@ from lightning_accum.cells.layer import Ends, Populations, Serial
 from lightning_accum.cells.plan import named_terms_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
+from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.rule import fields_of
 from lightning_accum.engine.state import StateKey, trace_key
@@ -141,7 +142,7 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     h, weight = state.options, cell.connection.weight
     why = "the loop knows no reduction but the sum and the mean over the batch, and"
     why += f" `batch_reduction = {h.batch_reduction!r}`"
-    _need(rule.reduction_of(name).adds, why)
+    _need(state.reduction.adds, why)
     pairs = _terms_of(state, cell.connection, batch)
     if pairs is None:
         raise Unsuited(f"the loop knows no `{rule.title}`{_option(state, cell.connection, batch)}")
@@ -201,7 +202,7 @@ def _check_watched(rule: RuleTrainer, modules: Sequence[nn.Module], same: bool =
         and all(monitor.registered for monitor in own)
         and all(module.training for module in modules)
         and sum(map(watching, modules)) == len(own)
-        and not any(rule.recorded_steps(name) for name, _ in rule.named_cells)
+        and not any(recorded_steps(rule, name) for name, _ in rule.named_cells)
         and not (torch.is_autocast_enabled("cpu") or is_traced())
     )
     why = "something else watches the layer, or steps are recorded that were not evaluated, or"

@@ -116,9 +116,9 @@ def two_rules(net):
 
 def given_another_updater(net):
     net.learn(1, every=2)  # and nothing applied
-    net.rule.use_updater("cell0", la.Updater(net.layers[0][0], "weight"))
+    net.rule.registry["cell0"].replacement = la.Updater(net.layers[0][0], "weight")
     net.learn(2)
-    net.rule.use_updater("cell0", None)
+    net.rule.registry["cell0"].replacement = None
 
 
 def read(net):

@@ -11,7 +11,7 @@ from rasters import layer, raster, show
 from torch import nn
 
 from lightning_accum import Cell, RuleTrainer, get_updater
-from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.products import Activity
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.vjp import Synapses
 from lightning_accum.functional import ExponentialKernel, GaussianKernel

@@ -167,6 +167,7 @@ GOOD = {
         (lambda: nn.Sequential(nn.Linear(3, 2), Spike()), "CellSpec.model"),
         (observe.OutputMonitor.partialconstructor, "CellTrainer.monitor"),
         (lambda: torch.tensor([0, 1, 2, 0]), "MaxRateClassifier.labels"),
+        (lambda: True, "CellTrainer.recording Monitor.keep_hook"),
         (lambda: torch.tensor(0.0), "StreamAccumulator.default"),
         (lambda: (torch.ones(2, 2), torch.zeros(2, 2)), "PersistentMetric.args"),
         (lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())), "CellTrainer.add_cell.cell"),
@@ -438,10 +439,10 @@ INNER = {
     *("check_params", "check_state_dict", "complete", "constraints_of", "delta"),
     *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state", "kernel_of"),
     *("load_state_dict", "loop_constants", "observe", "pairs", "past", "plot", "prepare", "rate"),
-    *("reads", "ready_state", "receive", "recorded_steps", "reduction_of", "required"),
+    *("reads", "ready_state", "receive", "required"),
     *("set_extra_state", "set_past", "states", "step_groups", "step_param", "steps_since_reset"),
-    *("sync", "take_samples", "takes", "terms", "train", "unsync", "updater_of", "updates"),
-    *("use_updater", "validate", "weight_range"),
+    *("sync", "takes", "terms", "train", "unsync", "updater_of", "updates"),
+    *("validate", "weight_range"),
 }
 
 
