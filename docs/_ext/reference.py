@@ -93,15 +93,10 @@ _BETWEEN_PARTS = {
     "nn": {"constant_threshold", "gradient"},
     "observe": {"events", "is_recording", "observe", "receive", "why_missing"},
     "optim": {"ids", "ready_state", "step_groups"},
-    "updates": {
-        *("sibling", "takes", "is_free", "hold", "stacked", "note_combined", "record_parts"),
-        *("known_parts", "emptying_calls", "apply_stacked", "combined", "combines", "sums"),
-        *("known_parent", "checked_names", "rooms"),
-    },
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
-        *("loop_constants", "begin_loop", "end_loop", "accumulate_written", "finish_batch"),
-        *("reduction_of", "take_samples", "constraints_of", "recorded_steps", "updater_of"),
+        *("loop_constants", "begin_loop", "end_loop", "finish_batch"),
+        *("reduction_of", "take_samples", "recorded_steps", "updater_of"),
         "released",
     },
 }

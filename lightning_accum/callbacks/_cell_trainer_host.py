@@ -26,9 +26,10 @@ from lightning_accum.health.facts import By
 from lightning_accum.health.watch import Health
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater, attach_updater, get_updater
-from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.atomic_changes import NonFinite, check_policy
-from lightning_accum.updates.attached import claim, release, set_updater
+from lightning_accum.updates.attached import set_updater
+from lightning_accum.updates.pending import Pending
+from lightning_accum.updates.updater import claim, release
 
 
 class CellHost:
@@ -70,8 +71,8 @@ class CellHost:
         self._loaded_own = True  # whether this process saved it
         self._without: list[nn.Module] = []  # connections that had no updater before
         self._released: dict[str, Updater] = {}  # the updaters of cells that are not bound now
-        self._combining: list[Accumulator] = []  # to which rules may add differences of parts
-        self._records: dict[Accumulator, Accumulator] = {}  # of their parts, for the next one
+        self._combining: list[Pending] = []  # to which rules may add differences of parts
+        self._records: dict[Pending, Pending] = {}  # of their parts, for the next one
 
     # ------------------------------------------------------------------ binding
     @property
@@ -164,7 +165,7 @@ class CellHost:
         connections = {id(cell.connection): cell.connection for cell in found.values()}
         self._without = [each for each in connections.values() if get_updater(each) is None]
         for updater in self._released.values():  # they keep their constraints and bounds
-            if any(updater.known_parent is each for each in self._without):
+            if any(updater.changes.module is each for each in self._without):
                 set_updater(updater.parent, updater)
         for name, cell in found.items():
             if name in registry and not registry[name].loose and registry[name].get() != cell:
@@ -224,7 +225,9 @@ class CellHost:
     ) -> Health:
         """Has the cells' health listened to, until they are released."""
         others = [each for each in hosts if each is not self]
-        beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
+        beside = {
+            id(u.changes.target(n)) for e in others for u in e.updaters.values() for n in u.names
+        }
         health = Health(self.trainer, by, self.carry, self, off, beside, batch_size)
         self._listen(health)
         before = [*hosts].index(self) if hosts else 0
@@ -235,7 +238,7 @@ class CellHost:
         """Sets what is told of windows and updates."""
         self.events = self.trainer.events = events
         for updater in self.updaters.values() if self.bound else ():
-            updater.events = events
+            updater.changes.events = events
 
     # ------------------------------------------------------------------ running
     def evaluate(self, **inputs: Any) -> None:
@@ -267,18 +270,18 @@ class CellHost:
         """Has rules add only the difference of both parts of a change, unless these are read."""
         # What is applied does not depend on it. Those whose user has set `keep_parts` stay as is.
         if not at_once:
-            for accumulator in self._combining:
-                accumulator.may_combine = False
+            for pending in self._combining:
+                pending.may_combine = False
             self._combining, self._records = [], {}
         elif not self._combining and self.alone:
-            found = (getattr(u, n) for u in self.updaters.values() for n in u.names)
+            found = (each for u in self.updaters.values() for each in u.changes.pending.values())
             self._combining = [each for each in found if each.keep_parts is None]
-            for accumulator in self._combining:
-                accumulator.may_combine = True
-        for accumulator in self._combining if record else ():
-            if accumulator.combines and not accumulator.records:
-                known = self._records.get(accumulator)
-                self._records[accumulator] = accumulator.record_parts(known)
+            for pending in self._combining:
+                pending.may_combine = True
+        for pending in self._combining if record else ():
+            if pending.combines and pending.record is None:
+                known = self._records.get(pending)
+                self._records[pending] = pending.record_parts(known)
 
     def exchange(self, ids: set[int] | None = None) -> None:
         """Sums what is pending over processes; every process has to call this."""

@@ -130,7 +130,7 @@ def summary_lines(
         for optimizer in optimizers
         for cell, updater in host.updaters.items()
         for name in updater.names
-        if id(updater.target(name)) in optimizer.ids
+        if id(updater.changes.target(name)) in optimizer.ids
     }
     rule = rule_of(host.trainer)
     named = rule is not None and not report.exports  # else an optimizer has a rate too

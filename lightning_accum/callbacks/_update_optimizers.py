@@ -22,7 +22,7 @@ def scales_gradients(trainer: pl.Trainer) -> bool:
 
 def ascending(trainer: pl.Trainer, updaters: Iterable[Updater]) -> str | None:
     """Returns the name of an optimizer of the updaters' parameters that maximizes, if any."""
-    params = {id(updater.target(name)) for updater in updaters for name in updater.names}
+    params = {id(updater.changes.target(name)) for updater in updaters for name in updater.names}
     groups = ((o, g) for o in trainer.optimizers for g in o.param_groups if g.get("maximize"))
     found = (type(o).__name__ for o, g in groups if params & {id(param) for param in g["params"]})
     return next(found, None)
@@ -80,7 +80,11 @@ class Appliers:
     def find(self, trainer: pl.Trainer) -> None:
         """Attaches the updaters to the module's own UpdateOptimizers, or makes one."""
         updaters = list(self._host.updaters.values())
-        places = [(u.target(name), f"{u.label}: {name}") for u in updaters for name in u.names]
+        places = [
+            (u.changes.target(name), f"{u.changes.label}: {name}")
+            for u in updaters
+            for name in u.names
+        ]
         params = {id(param): param for param, _ in places}
         found = (each for each in trainer.optimizers if isinstance(each, UpdateOptimizer))
         own = [each for each in found if each.ids & params.keys()]

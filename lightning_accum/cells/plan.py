@@ -118,8 +118,9 @@ class CellPlan:
                 kind(cell.connection, param, place).check(*sides)
                 self._kinds[param] = kind
             vjp = kind(cell.connection, param, place)
-            tensor, accumulator = updater.target(param).detach(), getattr(updater, param)
-            found.append(Target(param, tensor, vjp, accumulator))
+            changes = updater.changes
+            tensor, pending = changes.target(param).detach(), changes.pending[param]
+            found.append(Target(param, tensor, vjp, pending))
         return found
 
     def check_terms(self, changes: Sequence[Changes]) -> None:

@@ -22,7 +22,7 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Outline, Window
 from lightning_accum.functional.dtypes import in_full_precision
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.pending import Pending
 
 Backend: TypeAlias = Literal["auto", "plain"]
 """How a rule's terms are evaluated: in the cheapest form, or by the equation, sample by sample."""
@@ -108,7 +108,7 @@ def accumulate(
     how: Evaluation,
 ) -> dict[StateKey, Tensor]:
     """Accumulates the changes of a window, piece by piece; returns what passes to the next one."""
-    sums = [each.accumulator for each in targets]
+    sums = [each.pending for each in targets]
     if len(pieces) > 1:
         sums = [_one_contribution(each) for each in sums]
     for piece in pieces:
@@ -127,8 +127,8 @@ def accumulate(
         carried.update(after)
     carried = {**carried, **recording.left} if recording.carries else carried
     for target, total in zip(targets, sums, strict=True):
-        if total is not target.accumulator:
-            target.accumulator.accumulate(total.pos, total.neg)
+        if total is not target.pending:
+            target.pending.add(*total.parts())
     return dict(carried)
 
 
@@ -163,16 +163,16 @@ def named_terms(
 
 
 def accumulate_terms(
-    accumulator: Accumulator,
+    pending: Pending,
     changes: Changes,
     batch: Reduction,
     vjp: WeightVJP,
     backend: Backend = "auto",
     forms: Known | None = None,
 ) -> None:
-    """Adds the changes of a window to an accumulator, as one contribution to each part."""
-    for record in accumulator.records:
-        accumulate_terms(record, changes, batch, vjp, backend, forms)
+    """Adds the changes of a window to what is pending, as one contribution to each part."""
+    if pending.record is not None:
+        accumulate_terms(pending.record, changes, batch, vjp, backend, forms)
     products = [each for each in changes.products if each.rate]
     others = [each for each in changes.others if each.rate]
     if not (products or others):
@@ -181,17 +181,18 @@ def accumulate_terms(
     with torch.no_grad(), in_full_precision(device):
         keeps = batch.merge is None  # the changes of all samples, which blocks of a matrix bound
         if backend == "auto" and keeps and vjp.is_matrix and not others:
-            add_per_sample(accumulator, products, batch)
+            add_per_sample(pending, products, batch)
         elif backend == "plain" or not batch.adds:
             how = vjp.plain if backend == "plain" else vjp
-            accumulator.accumulate(*evaluate([*products, *others], batch, how))
+            pending.add(*evaluate([*products, *others], batch, how))
         else:
-            _add_sums(accumulator, products, others, batch.averages, vjp, forms)
+            _add_sums(pending, products, others, batch.averages, vjp, forms)
 
 
-def _one_contribution(accumulator: Accumulator) -> Accumulator:
-    """Returns an accumulator for several additions that are to count as one contribution."""
-    return accumulator if accumulator.sums else Accumulator()
+def _one_contribution(pending: Pending) -> Pending:
+    """Returns where several additions go that are to count as one contribution."""
+    how = pending.pos.reduction
+    return pending if how.adds and not how.averages else Pending()
 
 
 def _forms_of(products: Sequence[Product], combine: bool, known: Known | None) -> Sequence[Form]:
@@ -208,7 +209,7 @@ def _forms_of(products: Sequence[Product], combine: bool, known: Known | None) -
 
 
 def _add_sums(
-    accumulator: Accumulator,
+    pending: Pending,
     products: Sequence[Product],
     others: Sequence[Computed],
     averages: bool,
@@ -216,14 +217,14 @@ def _add_sums(
     forms: Known | None,
 ) -> None:
     """Adds sums or means over the batch."""
-    combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
+    combine = pending.combines and len({product.rate < 0 for product in products}) > 1
     if products and vjp.is_matrix:
         every = _forms_of(products, combine, forms)
     else:
         places = tuple(range(len(products)))
         every = [Form("dense", unmoved_side(products, combine), places)] if products else []
     several = len(every) + len(others) > 1
-    total = _one_contribution(accumulator) if several else accumulator
+    total = _one_contribution(pending) if several else pending
     for choice, side, places in every:
         some = [products[place] for place in places]
         scale = 1.0 / some[0].size if averages else 1.0
@@ -232,10 +233,10 @@ def _add_sums(
         else:
             add_products(total, some, scale, side, vjp, choice != "dense", combine)
         if combine and choice != "step":
-            total.note_combined()
+            total.combined = True
     for change in others:
         parts = change.summed(vjp)
         size = change.size if averages else 1
-        total.accumulate(*(part if part is None else part / size for part in parts))
-    if total is not accumulator:
-        accumulator.accumulate(total.pos, total.neg)
+        total.add(*(part if part is None else part / size for part in parts))
+    if total is not pending:
+        pending.add(*total.parts())

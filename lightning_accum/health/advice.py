@@ -199,7 +199,9 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
 
 def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds weights that grow without bound."""
-    bounded = p.updater.limits(p.name)[1] is not None or bool(p.updater.constraints_of(p.name))
+    bounded = p.updater.limits(p.name)[1] is not None or bool(
+        p.updater.changes.constraints.of(p.name)
+    )
     if p.first is None or p.now is None or bounded:
         return
     first, now = float(p.first.all[0]), float(p.now.all[0])
@@ -269,7 +271,7 @@ def hardly_moved(c: CellFacts, p: ParamFacts, value: Tensor) -> Iterator[str]:
         if p.zeroed or not c.may_move:
             yield f"`{c.name}.{p.name}` is unchanged since the fit began, because {why}."
         return
-    began = p.second if p.updater.constraints_of(p.name) and p.second else p.first
+    began = p.second if p.updater.changes.constraints.of(p.name) and p.second else p.first
     apart = float(relative_distance(value, began.sample))
     if 0 < apart < min(_NEAR, _SLOW * count):
         rates = quoted(c.rates) or "the rates"

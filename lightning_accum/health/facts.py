@@ -15,7 +15,8 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
 from lightning_accum.engine.rule import rates_in
 from lightning_accum.functional import dtypes
-from lightning_accum.updates import Accumulator, Updater
+from lightning_accum.updates import Updater
+from lightning_accum.updates.pending import Pending
 
 By = Literal["hand", "callback", "module", "loop"]
 """Who applies updates: a loop by hand, a callback, the module's own optimizer, or Fabric's loop."""
@@ -57,7 +58,7 @@ class ParamFacts:
 
     name: str
     updater: Updater
-    accumulator: Accumulator  # of its pending changes
+    pending: Pending
     param: Tensor | None = None  # when it was looked at last
     first: Weights | None = None  # before the first update
     second: Weights | None = None  # after it
@@ -120,7 +121,11 @@ class ParamFacts:
     @property
     def rests(self) -> bool:
         """Whether only the first update has moved it, perhaps by a constraint; waits."""
-        if self.second is None or self.now is None or not self.updater.constraints_of(self.name):
+        if (
+            self.second is None
+            or self.now is None
+            or not self.updater.changes.constraints.of(self.name)
+        ):
             return False
         then, now, later = self.second.sample, self.now.sample, self.ratios[1:]
         most = dtypes.rounding(now.dtype)
@@ -143,7 +148,8 @@ class ParamFacts:
     def value(self) -> Tensor | None:
         """The parameter, if its module exists and has it as it was; otherwise an update tells."""
         with suppress(RuntimeError, ValueError):
-            return None if self.updater.known_parent is None else self.updater.target(self.name)
+            changes = self.updater.changes
+            return None if changes.module is None else changes.target(self.name)
         return None
 
     def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:

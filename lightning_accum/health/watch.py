@@ -141,14 +141,14 @@ class Health(Events):
         facts.recorder = None if monitor is None else monitor.reducer
         self.cells[name] = facts
         updater = trainer.registry.updater(name)
-        if updater is not None and self.by != "hand" and updater.events is SILENT:
-            updater.events = self  # of a cell that is registered during the fit
+        if updater is not None and self.by != "hand" and updater.changes.events is SILENT:
+            updater.changes.events = self  # of a cell that is registered during the fit
         for param in () if updater is None else trainer.params_of(name):
             if updater is not None and param in updater.names:
                 key = id(updater), param
-                new = ParamFacts(param, updater, getattr(updater, param))
+                new = ParamFacts(param, updater, updater.changes.pending[param])
                 p = self._params.setdefault(key, new)
-                p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)
+                p.skipped = 0 if self.by == "hand" else updater.changes.guard.lately().get(param, 0)
                 facts.params[param] = p
 
     @_guarded
@@ -246,7 +246,7 @@ class Health(Events):
             count = p.applied + 1
             due = count & p.applied == 0 or count == p.last
             if due or p.left is not None:
-                param = updater.target(name)
+                param = updater.changes.target(name)
                 if param.is_meta or is_traced():
                     continue
                 if id(param) in self._beside:
@@ -264,7 +264,7 @@ class Health(Events):
             p.applied += 1
             p.zeroed += scale.get(name, 1.0) == 0
             if p.before is not None:
-                p.update_ended(updater.target(name))
+                p.update_ended(updater.changes.target(name))
             if self._clock is not None:
                 self._note_update(key, self._clock.updates)
 
@@ -282,9 +282,9 @@ class Health(Events):
             p = self._params.get((id(updater), name))
             if p is not None:
                 p.exported += 1
-                p.stale = max(p.stale, times_stale(updater.target(name)))
+                p.stale = max(p.stale, times_stale(updater.changes.target(name)))
                 if p.first is None:
-                    p.param = updater.target(name)
+                    p.param = updater.changes.target(name)
                     p.first = Weights.of(p.param)
 
     @_guarded
@@ -442,9 +442,9 @@ def events_by_hand(trainer: CellTrainer, name: str) -> Events:
         health.say(name, "setup", text)
     updater = trainer.registry.updater(name)
     if updater is not None:
-        every = getattr(updater.events, "all", [updater.events])
+        every = getattr(updater.changes.events, "all", [updater.changes.events])
         left = [e for e in every if e not in (SILENT, health) and not getattr(e, "over", False)]
-        updater.events = Several([*left, health]) if left else health
+        updater.changes.events = Several([*left, health]) if left else health
     return health
 
 

@@ -9,7 +9,7 @@ from lightning_accum._checks import check_module, check_type
 from lightning_accum._compat.torch import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.atomic_changes import NonFinite
-from lightning_accum.updates.updater import Updater
+from lightning_accum.updates.updater import Updater, configure
 
 # The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
 # with the module, and the module's state dict, parameters and `load_from_checkpoint` do not see it.
@@ -30,7 +30,7 @@ def get_updater(module: nn.Module) -> Updater | None:
     if updater is None:
         module = compiled_from(module)
         updater = module.__dict__.get(_SLOT)
-    if updater is not None and (parent := updater.known_parent) is not module:
+    if updater is not None and (parent := updater.changes.module) is not module:
         if parent is not None and parent.__dict__.get(_SLOT) is updater:
             # A shallow copy shares the parameters: what is pending stays with the original.
             own: Any = copy.deepcopy(updater)
@@ -89,24 +89,8 @@ def attach_updater(
         set_updater(module, updater)
     else:
         updater.add(*params)
-        updater.configure(reduction, nonfinite)
+        configure(updater, reduction, nonfinite)
     return updater
-
-
-def claim(updater: Updater, user: object) -> Updater:
-    """Returns ``updater``, or another one for the same parameters if it has another user."""
-    # The pending changes of two users stay apart, as do the times and rates at which they apply
-    # them. They share constraints and bounds.
-    if updater.user is not None and updater.user is not user:
-        return updater.sibling()
-    updater.user = user
-    return updater
-
-
-def release(updater: Updater, user: object) -> None:
-    """Gives up the claim of ``user`` on an updater, so that others can claim it."""
-    if updater.user is user:
-        updater.user = None
 
 
 class Updatable:

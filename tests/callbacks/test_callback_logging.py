@@ -187,7 +187,7 @@ def seen_of(learner):
     """Notes whether the difference of both parts is pending after each evaluation."""
     seen = []
     learner.cell_trainer.register_forward_hook(
-        lambda rule, *_: seen.append(next(iter(rule.updaters.values()))[0].weight.combined)
+        lambda rule, *_: seen.append(next(iter(rule.updaters.values()))[0].weight.pending.combined)
     )
     return seen
 

@@ -169,7 +169,7 @@ GOOD = {
         (lambda: ("weight",), "Updater.params Updatable.params"),
         (lambda: la.Clamp(0.0), "Updater.fn"),
         (lambda: "weight", "Updater.name"),
-        (lambda: None, "Updater.user Updatable.updater Cell.updater"),
+        (lambda: None, "Updatable.updater Cell.updater"),
         (lambda: "skip", "Updater.nonfinite"),
         (lambda: torch.ones(2, 2),
          "UpdateStatistics.before UpdateStatistics.after before after "
@@ -482,8 +482,8 @@ def test_constructors(name, data):
 # ---------------------------------------------------------------------------- calls
 # What only torch, torchmetrics and rules themselves call, with what they have.
 INNER = {
-    *("accumulate_written", "add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
-    *("check_params", "check_state_dict", "complete", "compute_over", "constraints_of", "delta"),
+    *("add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
+    *("check_params", "check_state_dict", "complete", "compute_over"),
     *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state", "kernel_of"),
     *("load_state_dict", "loop_constants", "observe", "pairs", "past", "plot", "prepare", "rate"),
     *("reads", "ready_state", "receive", "recorded_steps", "reduction_of", "required"),
@@ -572,7 +572,7 @@ REFUSES = {
 
 
 # Who hands what it is given to torch, or to a module that may be any.
-HANDS_ON = {"StreamAccumulator.add_state", "Accumulator.parts", "Surrogate.spike"}
+HANDS_ON = {"StreamAccumulator.add_state", "Surrogate.spike"}
 HANDS_ON |= {"Serial.forward", "RecurrentLinear.forward"}
 
 

@@ -12,6 +12,7 @@ from turns import turns
 from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
+from lightning_accum.functional.reductions import reduction
 from lightning_accum.updates.part import Part
 
 
@@ -131,7 +132,7 @@ def test_what_is_refused_changes_nothing(call, error, words):
     with pytest.raises(error, match=words):
         call(acc)
     assert acc.empty
-    assert not acc.bounded
+    assert not acc.pending.bounds
     acc.accumulate_outer([ROW, ROW], [ROW, ROW], [1, np.float32(2.0)])
     assert torch.equal(acc.pos, 3 * SQUARE)
 
@@ -198,7 +199,7 @@ def test_a_bound_is_tried_when_it_is_set(side):
         with pytest.raises((ValueError, TypeError), match=r"Argument `(max|min)` should be"):
             getattr(acc, f"{side}bound")("power", bad, *limits[1:])
     acc.pos = acc.neg = torch.ones(1)
-    assert acc.bounded
+    assert acc.pending.bounds
     assert torch.isfinite(acc.update(torch.full((1,), 0.5))).all()
 
 
@@ -218,7 +219,7 @@ def sides(rows, seed):
 
 
 def waits(updater):
-    return bool(updater.weight.deferred)
+    return updater.weight.pending.waiting is not None
 
 
 def test_only_where_it_spares_something():
@@ -299,7 +300,7 @@ def test_a_copy_is_as_small_as_what_waits():
     acc.accumulate_outer(torch.ones(300, 200), torch.ones(300, 300))  # needs memory for all
     acc.clear()
     acc.accumulate_outer(torch.ones(2, 200), torch.ones(2, 300))
-    assert acc.deferred
+    assert acc.pending.waiting is not None
     assert acc.pos is not None
     assert len(pickle.dumps(acc)) < 4 * 200 * 300 / 4
 
@@ -313,11 +314,11 @@ def test_a_state_is_read_without_trust_whatever_number_the_rate_is():
 
 
 def test_a_part_that_an_interrupt_left_half_empty_is_empty():
-    part = Part()
-    part.add_products([(*sides(2, 0), 1.0)], defer=True)
+    part = Part(reduction(torch.median))
+    part.add(torch.ones(2))
     part.count = 0  # as in the midst of `clear`
-    assert not part.deferred
-    assert not part.state()["deferred"]
+    assert part.value() is None
+    assert not part.state()["kept"]
 
 
 class Looks(TorchDispatchMode):

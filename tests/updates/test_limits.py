@@ -100,7 +100,7 @@ def test_what_is_refused_changes_nothing(call, error, words):
     updater = la.Updater(fc, "weight")
     with pytest.raises(error, match=words):
         call(updater)
-    assert updater.constraints_of("weight") == []
+    assert updater.changes.constraints.of("weight") == []
     updater.weight = torch.ones(2, 2)
     updater()
     assert fc.weight.tolist() == [[1.5, 1.5]] * 2
@@ -113,7 +113,7 @@ def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
     first = updater.register_constraint(la.Clamp(0.0, 1.0), "weight")
     with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` and `Clamp\(min=0.0, max=1.0"):
         updater.register_constraint(other, *name)
-    assert updater.constraints_of("weight") == [la.Clamp(0.0, 1.0)]
+    assert updater.changes.constraints.of("weight") == [la.Clamp(0.0, 1.0)]
     updater.register_constraint(other, "bias")
     first.remove()
     updater.register_constraint(other, "weight")
@@ -126,7 +126,7 @@ def test_limits_apart_from_those_of_a_bound_are_rejected(clamp):
     updater.weight.fullbound("power", 0.5, 0.0, power=1.0)
     with pytest.raises(ValueError, match=r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"):
         updater.register_constraint(clamp)
-    assert updater.constraints_of("weight") == []
+    assert updater.changes.constraints.of("weight") == []
     updater.register_constraint(clamp, "bias")
 
 

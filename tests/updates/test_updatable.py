@@ -358,7 +358,7 @@ def test_a_shallow_copy_has_an_updater_of_its_own():
     assert updater.parent is fc
     assert own.parent is twin
     assert own.nonfinite == "skip"
-    assert own.weight.bounded
+    assert own.weight.pending.bounds
     assert own.weight.empty  # which would be applied twice, for the parameters are the same ones
     own()
     updater()

@@ -83,8 +83,8 @@ def through_a_file(updater):
     made = Updater(updater.parent, nonfinite=updater.nonfinite)
     for name in SHAPES:
         made_of, known = getattr(made, name), getattr(updater, name)
-        made_of.reduction(known._pos.reduction.fn)
-        for side, bound in known._bounds.items():
+        made_of.reduction(known.pending.pos.reduction.fn)
+        for side, bound in known.pending.bounds.items():
             options = bound.options
             getattr(made_of, f"{side}bound")(bound.fn, *bound.limits, **options)
     made.load_state_dict(by_file(updater.state_dict()))
