@@ -165,7 +165,7 @@ class CellHost:
         connections = {id(cell.connection): cell.connection for cell in found.values()}
         self._without = [each for each in connections.values() if get_updater(each) is None]
         for updater in self._released.values():  # they keep their constraints and bounds
-            if any(updater.changes.module is each for each in self._without):
+            if any(updater.changes.module() is each for each in self._without):
                 set_updater(updater.parent, updater)
         for name, cell in found.items():
             if name in registry and not registry[name].loose and registry[name].get() != cell:

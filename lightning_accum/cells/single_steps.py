@@ -102,7 +102,8 @@ class NextStep:
         if updater is None or self._param not in updater.names:
             return False
         changes = updater.changes
-        if changes.pending[self._param] is not self.pending or not self.pending.is_free:
+        pending = changes.pending[self._param]
+        if pending is not self.pending or pending.record is not None or not pending.is_free:
             return False
         param = changes.target(self._param)
         return param.is_cpu and param.dtype is self._memory.left.dtype

@@ -149,7 +149,7 @@ class ParamFacts:
         """The parameter, if its module exists and has it as it was; otherwise an update tells."""
         with suppress(RuntimeError, ValueError):
             changes = self.updater.changes
-            return None if changes.module is None else changes.target(self.name)
+            return None if changes.module() is None else changes.target(self.name)
         return None
 
     def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,11 +11,11 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum import _state as states
-from lightning_accum._checks import check_numbers, check_taken, check_tensors, name_of
+from lightning_accum._checks import check_taken, check_tensors, name_of
 from lightning_accum.functional.bounds import FullBounding, HalfBounding, Kind
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.bounds import Side, saved_bounds
-from lightning_accum.updates.part import Product, check_part
+from lightning_accum.updates.part import check_part
 from lightning_accum.updates.pending import Pending, check_apart, checked_reduction
 
 _SETTERS = frozenset({"reduction", "upperbound", "lowerbound", "fullbound"})
@@ -138,43 +138,6 @@ class Accumulator(states.CheckedState):
             ValueError: if a contribution does not fit the parameter's shape.
         """
         self.pending.add(pos, neg)
-
-    def accumulate_outer(
-        self,
-        post: Tensor | Sequence[Tensor],
-        pre: Tensor | Sequence[Tensor],
-        scale: float | Sequence[float] = 1.0,
-        *,
-        negative: bool = False,
-    ) -> None:
-        r"""Adds ``scale`` · :math:`\sum_k \mathrm{post}_k \otimes \mathrm{pre}_k` to one part.
-
-        The product is added to the running sum or mean directly, without a tensor of the
-        parameter's size in between. Several products, given as sequences, are one contribution. If
-        both sides are smaller than the parameter and there is no bound, copies of them are kept,
-        and an updater that finds nothing else pending multiplies them into the parameter itself.
-
-        Args:
-            post: ``[K, out]``, or a sequence of such tensors.
-            pre: ``[K, in]``, or a sequence of the same length; spikes may be boolean.
-            scale: a factor, non-negative by convention, or a sequence with one for each product.
-            negative: whether to add to the depressing part instead of the potentiating one.
-
-        Raises:
-            TypeError: if a side is not a tensor, or a factor is not a number.
-            ValueError: if a product does not have the parameter's shape.
-
-        Example:
-            >>> import torch
-            >>> from lightning_accum import Accumulator
-            >>> acc = Accumulator()
-            >>> acc.accumulate_outer(torch.ones(3, 2), torch.ones(3, 1))
-            >>> acc.pos
-            tensor([[3.],
-                    [3.]])
-        """
-        products = _products(post, pre, scale)
-        self.pending.add_products(*(((), products) if negative else (products, ())))
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending; the reduction and the bounds stay."""
@@ -386,24 +349,3 @@ class Accumulator(states.CheckedState):
         pending, shape = self.pending, "?" if self.shape is None else tuple(self.shape)
         how = pending.pos.reduction.name
         return f"{self.name}, {shape}, reduction={how}, bounds={list(pending.bounds)}"
-
-
-def _products(
-    post: Tensor | Sequence[Tensor],
-    pre: Tensor | Sequence[Tensor],
-    scale: float | Sequence[float],
-) -> list[Product]:
-    """Returns products, each with a number as its factor."""
-    posts: list[Any] = list(post) if isinstance(post, (list, tuple)) else [post]
-    pres: list[Any] = list(pre) if isinstance(pre, (list, tuple)) else [pre]
-    scales = list(scale) if isinstance(scale, Sequence) else [scale] * len(posts)
-    check_numbers(**{f"scale[{i}]": factor for i, factor in enumerate(scales)})
-    for name, sides in ("post", posts), ("pre", pres):
-        for side in sides:
-            check_tensors(**{name: side})
-    if not len(posts) == len(pres) == len(scales):
-        raise ValueError(
-            "Arguments `post`, `pre` and `scale` should be as many as each other. Found"
-            f" {len(posts)}, {len(pres)} and {len(scales)}."
-        )
-    return list(zip(posts, pres, scales, strict=True))

@@ -189,6 +189,10 @@ def call_uninterrupted(*calls: partial[Any]) -> None:
     deque(map(_CALL, calls), maxlen=0)
 
 
+def _nothing() -> None:
+    """Refers to nothing, as a weak reference to what no longer exists."""
+
+
 class AtomicChanges:
     """The changes of a module's parameters: what trainers, callbacks and health see of an updater.
 
@@ -212,39 +216,20 @@ class AtomicChanges:
         # A copy has no module, no user, and no observer: they are those of the original.
         self.__dict__.update(state)
         self._owner: Callable[[], Any] = weakref.ref(self.__dict__.pop("owner"))  # the updater
-        self._module: weakref.ref[nn.Module] | None = None
-        self._user: weakref.ref[Any] | None = None
+        self.module: Callable[[], nn.Module | None] = _nothing
+        self.user: Callable[[], object | None] = _nothing  # who has claimed this
         self.events: Events = SILENT  # is told of changes that are applied
 
     # ------------------------------------------------------------------ the module
     @property
-    def module(self) -> nn.Module | None:
-        """The module; ``None`` if it no longer exists, or this is a copy without its module."""
-        return None if self._module is None else self._module()
-
-    @module.setter
-    def module(self, module: nn.Module) -> None:
-        self._module = weakref.ref(module)
-
-    @property
     def parent(self) -> nn.Module:
         """The module; raises a ``RuntimeError`` if there is none."""
-        module = None if self._module is None else self._module()
-        if module is None:
+        if (module := self.module()) is None:
             raise RuntimeError(
                 f"The module `{self.label}` of this updater no longer exists, or this is a copy"
                 " that was made apart from its module: bind it with `updater.bind(module)`."
             )
         return module
-
-    @property
-    def user(self) -> object | None:
-        """The object that has claimed this, referenced weakly; ``None`` if it does not exist."""
-        return None if self._user is None else self._user()
-
-    @user.setter
-    def user(self, user: object | None) -> None:
-        self._user = None if user is None else weakref.ref(user)
 
     def target(self, name: str) -> Tensor:
         """Returns the parameter that the module has under a name now, if it has its shape still."""
@@ -271,7 +256,7 @@ class AtomicChanges:
         self, module: nn.Module, move: Callable[[Tensor], Tensor]
     ) -> list[partial[None]]:
         """Returns calls that move what is pending for the weight, as its synapses move."""
-        if module is not self.module or "weight" not in self.pending:
+        if module is not self.module() or "weight" not in self.pending:
             return []
         self.events.rearranged(self._owner(), ("weight",))
         return self.pending["weight"].moving(move)

@@ -30,7 +30,7 @@ def get_updater(module: nn.Module) -> Updater | None:
     if updater is None:
         module = compiled_from(module)
         updater = module.__dict__.get(_SLOT)
-    if updater is not None and (parent := updater.changes.module) is not module:
+    if updater is not None and (parent := updater.changes.module()) is not module:
         if parent is not None and parent.__dict__.get(_SLOT) is updater:
             # A shallow copy shares the parameters: what is pending stays with the original.
             own: Any = copy.deepcopy(updater)

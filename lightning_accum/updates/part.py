@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -75,16 +76,14 @@ def may_wait(pos: Sequence[Product], neg: Sequence[Product]) -> bool:
     return shape is not None
 
 
+@dataclass(eq=False)
 class StackedProducts:
     """Products for both parts, stacked, so that one product adds them all to the parameter."""
 
-    # `left` is [out, K], with signed factors, and `right` [K, in]. The first rows, as many as
-    # `raised`, are of the potentiating part.
-
-    def __init__(
-        self, left: Tensor, right: Tensor, raised: int, bound: float | None = None
-    ) -> None:
-        self.left, self.right, self.raised, self.bound = left, right, raised, bound
+    left: Tensor  # [out, K], with signed factors
+    right: Tensor  # [K, in]
+    raised: int  # the first rows, which are of the potentiating part
+    bound: float | None = None
 
     @classmethod
     def of(cls, pos: Sequence[Product], neg: Sequence[Product]) -> StackedProducts:
@@ -114,10 +113,6 @@ class StackedProducts:
             most = (max(-low.item(), high.item()) for low, high in ends)
             self.bound = math.prod(most, start=len(self.right))
         return self.bound
-
-    def moved(self, move: Callable[[Tensor], Tensor]) -> StackedProducts:
-        """Returns the same with other sides."""
-        return StackedProducts(move(self.left), move(self.right), self.raised, self.bound)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Views of memory that steps write over are copied without the rest of it.

@@ -63,13 +63,13 @@ class Pending:
     def add_products(self, pos: Sequence[Product] = (), neg: Sequence[Product] = ()) -> None:
         """Adds the sum of products to each part that is given some, as one contribution.
 
-        Products whose sides are smaller than the parameter wait, if nothing else is pending and
-        there is no bound: copies of the sides are kept.
+        If the sides of all are smaller than the parameter, copies of them wait, and an updater that
+        finds nothing else pending and no bound multiplies them into the parameter itself.
         """
         for which, products in ("pos", pos), ("neg", neg):
             if products:
                 self._check_products(which, products)
-        if self._is_bare and may_wait(pos, neg):
+        if self.is_free and may_wait(pos, neg):
             self.waiting = StackedProducts.of(pos, neg)
             return
         self._settle()
@@ -129,8 +129,9 @@ class Pending:
             left, right, _ = product
             if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
                 raise ValueError(
-                    "Arguments `post` and `pre` should be matrices `[K, out]` and `[K, in]`."
-                    f" Found shapes {tuple(left.shape)} and {tuple(right.shape)}."
+                    f"Both sides of a product added to `{self.name}.{which}` should be matrices,"
+                    f" `[K, out]` and `[K, in]`. Found shapes {tuple(left.shape)} and"
+                    f" {tuple(right.shape)}."
                 )
             if shape is None:
                 shape = product_shape(product)
@@ -161,14 +162,9 @@ class Pending:
 
     # ------------------------------------------------------------------ what is pending
     @property
-    def _is_bare(self) -> bool:
-        """Whether nothing is pending, and nothing but sums will be."""
-        return not len(self) and self.pos.reduction.adds and not self.bounds
-
-    @property
     def is_free(self) -> bool:
-        """Whether products may be set as ``waiting`` from outside."""
-        return self.record is None and self._is_bare
+        """Whether a product may wait here: nothing is pending, and nothing but sums will be."""
+        return not len(self) and self.pos.reduction.adds and not self.bounds
 
     def parts(self, param: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
         """Returns the reduced parts, perhaps in this memory, if given in ``param``'s shape.
@@ -260,9 +256,8 @@ class Pending:
 
     def moving(self, move: Callable[[Tensor], Tensor]) -> list[partial[None]]:
         """Returns calls that replace what is pending by what ``move`` makes of it."""
+        self._settle()
         calls = [*self.pos.moving(move), *self.neg.moving(move)]
-        if self.waiting is not None:
-            calls.append(partial(setattr, self, "waiting", self.waiting.moved(move)))
         return calls if self.record is None else [*calls, *self.record.moving(move)]
 
     def __getstate__(self) -> dict[str, Any]:

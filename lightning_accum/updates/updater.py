@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -128,7 +129,7 @@ class Updater(CheckedState):
 
     def bind(self, module: nn.Module) -> None:
         """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
-        self.changes.module = module
+        self.changes.module = weakref.ref(module)
         follow_synapses(module, self.changes)
 
     def clear(self, **kwargs: Any) -> None:
@@ -210,7 +211,7 @@ class Updater(CheckedState):
             AttributeError: if a name is unknown to this updater.
         """
         changes = self.changes
-        names, parent = changes.checked_names(params), changes.module
+        names, parent = changes.checked_names(params), changes.module()
         found = {} if parent is None else {name: parameter_of(parent, name) for name in names}
         bounds = {name: changes.pending[name].bounds.limits for name in names}
         return changes.constraints.register(fn, tuple(names), found, bounds)
@@ -295,8 +296,9 @@ def claim(updater: Updater, user: object) -> Updater:
     """Returns ``updater``, or another one for the same parameters if it has another user."""
     # The pending changes of two users stay apart, as do the times and rates at which they apply
     # them. They share constraints and bounds.
-    if updater.changes.user is None or updater.changes.user is user:
-        updater.changes.user = user
+    known = updater.changes.user()
+    if known is None or known is user:
+        updater.changes.user = weakref.ref(user)
         return updater
     other = Updater(updater.parent, *updater.names, nonfinite=updater.nonfinite)
     other._reduction, other.changes.label = updater._reduction, updater.changes.label
@@ -311,8 +313,8 @@ def claim(updater: Updater, user: object) -> Updater:
 
 def release(updater: Updater, user: object) -> None:
     """Gives up the claim of ``user`` on an updater, so that others can claim it."""
-    if updater.changes.user is user:
-        updater.changes.user = None
+    if updater.changes.user() is user:
+        updater.changes.user = lambda: None
 
 
 def configure(

@@ -38,7 +38,7 @@ def test_memory_is_one_tensor_however_many_come(fn):
 
 def test_products_over_many_rows_are_summed_in_chunks():
     acc, post, pre = Accumulator(), rand(5000, 2, seed=1), rand(5000, 3, seed=2) > 0
-    acc.accumulate_outer(post, pre)
+    acc.pending.add_products([(post, pre, 1.0)])
     torch.testing.assert_close(acc.pos, post.T @ pre.double(), rtol=1e-12, atol=1e-12)
 
 
@@ -50,15 +50,15 @@ def test_a_wrong_shape_where_none_is_known():
         with pytest.raises(ValueError, match=r"\(2,\).*Found shape \(3,\)"):
             acc.pos = torch.ones(3)
         with pytest.raises(ValueError, match=r"\(2,\).*Found shape \(4, 3\)"):
-            acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+            acc.pending.add_products([(torch.ones(1, 4), torch.ones(1, 3), 1.0)])
         assert acc.update(torch.zeros(3, 2)).tolist() == [[1.0, 1.0]] * 3
         acc.pos = torch.ones(4, 1)
         assert acc.pos.shape == (4, 2)
         with pytest.raises(ValueError, match=r"\(4, 3\).*Found shape \(4, 2\)"):
             acc.update(torch.ones(4, 3))
         with pytest.raises(ValueError, match=r"\(1, 2\).*Found shape \(1, 3\)"):
-            Accumulator().accumulate_outer(
-                [torch.ones(1, 1)] * 2, [torch.ones(1, 2), torch.ones(1, 3)]
+            Accumulator().pending.add_products(
+                [(torch.ones(1, 1), torch.ones(1, n), 1.0) for n in (2, 3)]
             )
 
 
@@ -67,14 +67,13 @@ def holding(*shape, fn=None, product=False):
     acc = Accumulator(torch.Size(shape))
     acc.reduction(fn)
     if product:
-        acc.accumulate_outer(*(torch.ones(1, n) for n in shape))
+        acc.pending.add_products([(*(torch.ones(1, n) for n in shape), 1.0)])
     else:
         acc.pos = torch.ones(shape)
     return acc.state_dict()
 
 
 ROW, ROWS, SQUARE = torch.ones(1, 20), torch.ones(4, 20), torch.ones(20, 20)
-COUNTS, FACTOR = "`post`, `pre` and `scale` should be as many", r"`scale\[[01]\]` should be a"
 PRODUCTS = "should hold a list, each two matrices"
 
 
@@ -96,8 +95,6 @@ def products(acc, wrong):
            rf"call `{name}\('power', \.\.\.\)`")
           for name in ("reduction", "upperbound", "lowerbound", "fullbound")),
         (lambda acc: acc.update([1.0]), TypeError, "should be a tensor"),
-        (lambda acc: acc.accumulate_outer([1.0], ROW), TypeError, "should be a tensor"),
-        (lambda acc: acc.accumulate_outer(ROW, 1.0), TypeError, "should be a tensor"),
         (lambda acc: acc.fullbound(0.5, 1.0, 0.0), TypeError, "callable"),
         (lambda acc: acc.fullbound("powr", 1.0, 0.0), ValueError, "did you mean `power`"),
         (lambda acc: acc.fullbound("power", 0.0, 1.0), ValueError, "`max` comes first"),
@@ -110,14 +107,10 @@ def products(acc, wrong):
         *((lambda acc, shape=shape: acc.accumulate(SQUARE, torch.ones(shape)), ValueError,
            rf"`parameter.neg`.*\(20, 20\).*{re.escape(str(shape))}")
           for shape in ((20, 2), (2,), (20, 20, 1), (5, 20, 20))),
-        (lambda acc: acc.accumulate_outer(torch.ones(4, 1), ROWS), ValueError,
+        (lambda acc: acc.pending.add_products([(torch.ones(4, 1), ROWS, 1.0)]), ValueError,
          r"\(20, 20\).*Found shape \(1, 20\)"),
-        (lambda acc: acc.accumulate_outer(torch.ones(4, 1), torch.ones(3, 3)), ValueError,
+        (lambda acc: acc.pending.add_products([(ROWS[:, :1], torch.ones(3, 3), 1.0)]), ValueError,
          r"matrices.*Found shapes \(4, 1\) and \(3, 3\)"),
-        *((lambda acc, sides=sides: acc.accumulate_outer(*sides), ValueError, COUNTS)
-          for sides in (([ROW, ROW], [ROW]), ([ROW], [ROW, ROW]), ([ROW], [ROW], [1.0, 1.0]))),
-        *((lambda acc, scale=scale: acc.accumulate_outer([ROW, ROW], [ROW, ROW], scale),
-           TypeError, FACTOR) for scale in ("2", None, [1.0, "2"], [1.0, torch.ones(1)])),
         (lambda acc: acc.upperbound("multiplicative", 1.0, gain=1), TypeError,
          r"`multiplicative` .* none\. Found `gain`: leave"),
         (lambda acc: acc.upperbound("scaled_multiplicative", 1.0), TypeError,
@@ -133,7 +126,7 @@ def test_what_is_refused_changes_nothing(call, error, words):
         call(acc)
     assert acc.empty
     assert not acc.pending.bounds
-    acc.accumulate_outer([ROW, ROW], [ROW, ROW], [1, np.float32(2.0)])
+    acc.pending.add_products([(ROW, ROW, 1), (ROW, ROW, np.float32(2.0))])
     assert torch.equal(acc.pos, 3 * SQUARE)
 
 
@@ -147,7 +140,10 @@ def test_parts_are_float32_at_least(dtype):
     assert (acc.pos > 1).all()
     product = Accumulator()
     factors = torch.ones(1, 2, dtype=dtype), torch.ones(1, 2, dtype=torch.float64)
-    product.accumulate_outer(factors, (torch.ones(1, 1, dtype=dtype), factors[1][:, :1] * 1e-12))
+    pres = torch.ones(1, 1, dtype=dtype), factors[1][:, :1] * 1e-12
+    product.pending.add_products(
+        [(post, pre, 1.0) for post, pre in zip(factors, pres, strict=True)]
+    )
     assert (product.pos > 1).all()
 
 
@@ -168,7 +164,7 @@ def test_what_was_dropped_leaves_no_shape_behind(how):
     acc.accumulate(torch.ones(2, 3), torch.ones(2, 3))
     assert acc.pos.tolist() == torch.ones(2, 3).tolist()
     acc.clear()
-    acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+    acc.pending.add_products([(torch.ones(1, 4), torch.ones(1, 3), 1.0)])
     assert acc.pos.shape == (4, 3)
 
 
@@ -179,7 +175,7 @@ def test_what_is_pending_moves_with_it(how, product):
     acc.reduction(how)
     acc.neg = torch.ones(4, 3)
     if product:
-        acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+        acc.pending.add_products([(torch.ones(1, 4), torch.ones(1, 3), 1.0)])
     else:
         acc.pos = torch.ones(4, 3)
     acc.to("meta")
@@ -224,18 +220,21 @@ def waits(updater):
 
 def test_only_where_it_spares_something():
     updater = Updater(linear())
-    updater.weight.accumulate_outer(*sides(12, 0))  # 600 elements of sides, as many of the weight
+    updater.weight.pending.add_products(
+        [(*sides(12, 0), 1.0)]
+    )  # 600 elements of sides, as many of the weight
     assert waits(updater)
     assert waits(by_pickle(updater))
     updater.clear()
     assert not waits(updater)
     for rows, dtype in ((13, torch.float32), (2, torch.float64)):
-        updater.weight.accumulate_outer(*(side.to(dtype) for side in sides(rows, 0)))
+        found = [side.to(dtype) for side in sides(rows, 0)]
+        updater.weight.pending.add_products([(*found, 1.0)])
         assert not waits(updater)
         updater.clear()
     for how in ("amax", torch.median):
         updater.weight.reduction(how)
-        updater.weight.accumulate_outer(*sides(2, 0))
+        updater.weight.pending.add_products([(*sides(2, 0), 1.0)])
         assert not waits(updater)
         updater.clear()
 
@@ -246,10 +245,10 @@ def test_what_is_not_finite(value, policy):
     fc, (post, pre) = linear(), sides(2, 0)
     pre[0, 3] = value
     updater = Updater(fc, nonfinite=policy)
-    updater.weight.accumulate_outer(torch.zeros(2, 20), torch.zeros(2, 30))
+    updater.weight.pending.add_products([(torch.zeros(2, 20), torch.zeros(2, 30), 1.0)])
     updater()
     assert not any(updater.skipped.values())
-    updater.weight.accumulate_outer(post, pre, 1e6)
+    updater.weight.pending.add_products([(post, pre, 1e6)])
     with pytest.raises(NonFiniteUpdateError) if policy == "raise" else nullcontext():
         updater()
     if policy == "ignore":
@@ -257,7 +256,7 @@ def test_what_is_not_finite(value, policy):
         return
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
     updater.clear()
-    updater.weight.accumulate_outer(*sides(2, 1))
+    updater.weight.pending.add_products([(*sides(2, 1), 1.0)])
     updater()
     assert updater.skipped.get("weight", 0) == (policy == "skip")
     assert not torch.equal(fc.weight, torch.full(SHAPE, 0.5))
@@ -266,7 +265,8 @@ def test_what_is_not_finite(value, policy):
 def test_what_is_too_large_before_it_is_scaled():
     fc = linear()
     updater = Updater(fc)
-    updater.weight.accumulate_outer(torch.full((1, 20), 1e20), torch.full((1, 30), 1e20))
+    large = [torch.full((1, n), 1e20) for n in SHAPE]
+    updater.weight.pending.add_products([(*large, 1.0)])
     with pytest.raises(NonFiniteUpdateError):
         updater(scale=1e-10)
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
@@ -277,7 +277,7 @@ def test_large_values_that_never_meet_are_no_overflow():
     post, pre = torch.zeros(2, 20), torch.zeros(2, 30)
     post[0], pre[1] = 1e30, 1e30
     updater = Updater(fc)
-    updater.weight.accumulate_outer(post, pre)
+    updater.weight.pending.add_products([(post, pre, 1.0)])
     updater()
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
 
@@ -285,7 +285,7 @@ def test_large_values_that_never_meet_are_no_overflow():
 def test_a_parameter_that_was_replaced_is_told():
     fc = linear()
     updater = Updater(fc)
-    updater.weight.accumulate_outer(*sides(2, 0))
+    updater.weight.pending.add_products([(*sides(2, 0), 1.0)])
     fc.weight = nn.Parameter(torch.zeros(4, 4))
     with pytest.raises(ValueError, match=r"fit the parameter's shape \(4, 4\)"):
         updater()
@@ -297,9 +297,11 @@ def test_a_parameter_that_was_replaced_is_told():
 
 def test_a_copy_is_as_small_as_what_waits():
     acc = Accumulator(torch.Size((200, 300)))
-    acc.accumulate_outer(torch.ones(300, 200), torch.ones(300, 300))  # needs memory for all
+    acc.pending.add_products(
+        [(torch.ones(300, 200), torch.ones(300, 300), 1.0)]
+    )  # needs memory for all
     acc.clear()
-    acc.accumulate_outer(torch.ones(2, 200), torch.ones(2, 300))
+    acc.pending.add_products([(torch.ones(2, 200), torch.ones(2, 300), 1.0)])
     assert acc.pending.waiting is not None
     assert acc.pos is not None
     assert len(pickle.dumps(acc)) < 4 * 200 * 300 / 4
@@ -307,7 +309,7 @@ def test_a_copy_is_as_small_as_what_waits():
 
 def test_a_state_is_read_without_trust_whatever_number_the_rate_is():
     updater = Updater(linear())
-    updater.weight.accumulate_outer(*sides(2, 0), np.float64(0.5))
+    updater.weight.pending.add_products([(*sides(2, 0), np.float64(0.5))])
     other = Updater(linear())
     other.load_state_dict(by_file(updater.state_dict()))
     assert torch.equal(other.weight.pos, updater.weight.pos)
@@ -337,7 +339,7 @@ class Looks(TorchDispatchMode):
 def test_only_a_policy_that_acts_looks_at_the_elements(policy, looks):
     fc = linear()
     updater = Updater(fc, nonfinite=policy)
-    updater.weight.accumulate_outer(*sides(2, 0), 1.0)
+    updater.weight.pending.add_products([(*sides(2, 0), 1.0)])
     assert waits(updater)
     with Looks() as seen:
         updater()

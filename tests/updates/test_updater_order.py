@@ -145,9 +145,9 @@ class Run:
         posts, pres = [self.rand(n, 6) for n in rows], [self.rand(n, 8) for n in rows]
         pres = [pre > 0.4 for pre in pres] if boolean else pres
         rates, acc = [0.1 * (i + 1) for i in range(len(rows))], self.updater.weight
-        acc.accumulate_outer(posts, pres, rates, negative=part == "neg")
+        products = [*zip(posts, pres, rates, strict=True)]
+        acc.pending.add_products(**{part: products})
         if rows:
-            products = zip(posts, pres, rates, strict=True)
             total = sum(rate * post.double().T @ pre.double() for post, pre, rate in products)
             self.naive["weight"].parts[part].append(total)
         for side in (*posts, *pres):
