@@ -27,9 +27,8 @@ from lightning_accum.health.watch import Health
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater, attach_updater, get_updater
 from lightning_accum.updates.atomic_changes import NonFinite, check_policy
-from lightning_accum.updates.attached import set_updater
 from lightning_accum.updates.pending import Pending
-from lightning_accum.updates.updater import claim, release
+from lightning_accum.updates.updater import claim, release, set_updater
 
 
 class CellHost:

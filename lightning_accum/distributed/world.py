@@ -104,10 +104,7 @@ class Share(NamedTuple):
         """Writes both parts of the change, times the samples, to ``[2, ...]``."""
         weight = 1 if self.samples is None else self.samples
         for place, part in zip(places, self.pending.parts(self.param), strict=True):
-            if part is not None and weight:
-                torch.mul(part, weight, out=place)
-            else:
-                place.zero_()
+            place.zero_() if part is None or not weight else torch.mul(part, weight, out=place)
 
     def replace(self, totals: Tensor, samples: Tensor) -> None:
         """Replaces the change by that of all processes, given what they have written in total."""
@@ -129,11 +126,10 @@ def exchange(shares: Sequence[Share], group: Any = None) -> None:
         return
     params = [share.param for share in shares]
     dtype = reduce(torch.promote_types, (param.dtype for param in params), torch.float32)
-    counts = torch.tensor([share.samples or 0 for share in shares], dtype=dtype)
     sizes = [2 * param.numel() for param in params]
-    flat = torch.empty(len(counts) + sum(sizes), dtype=dtype, device=params[0].device)
-    own, *parts = flat.split([len(counts), *sizes])
-    own.copy_(counts)
+    flat = torch.empty(len(shares) + sum(sizes), dtype=dtype, device=params[0].device)
+    own, *parts = flat.split([len(shares), *sizes])
+    own.copy_(torch.tensor([share.samples or 0 for share in shares]))
     places = [part.view(2, *param.shape) for part, param in zip(parts, params, strict=True)]
     for share, place in zip(shares, places, strict=True):
         share.write(place)

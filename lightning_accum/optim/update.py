@@ -104,7 +104,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
     def _follow(self) -> list[tuple[Updater, dict[str, Tensor]]]:
         """Returns the updaters and their parameters, which it follows into the same groups."""
         # An assignment, or `load_state_dict(assign=True)`, replaces a parameter under its name.
-        targets = [(u, {name: u.changes.target(name) for name in u.names}) for u in self._updaters]
+        every = [(u, u.changes) for u in self._updaters]
+        targets = [(u, {name: c.target(name) for name in c.pending}) for u, c in every]
         for updater, params in targets:
             for name, now in params.items():
                 place = id(updater), name

@@ -64,7 +64,7 @@ class Accumulator(states.CheckedState):
         self._read: dict[str, weakref.ref[Tensor]] = {}  # copies that were read last
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("pos", "neg", "keep_parts"):
+        if name in ("pos", "neg"):
             # nn.Module would register an nn.Parameter that is assigned here.
             object.__setattr__(self, name, value)
             return

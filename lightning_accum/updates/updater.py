@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._checks import check_module, check_taken, names_in
+from lightning_accum._checks import check_module, check_taken, check_type, names_in
 from lightning_accum._compat.torch import compiled_from
 from lightning_accum._state import REAL, CheckedState, Kind, check_that, named
 from lightning_accum.functional.reductions import ReductionFn
@@ -20,6 +21,9 @@ from lightning_accum.updates.constraints import Constraint, Limits
 from lightning_accum.updates.pending import Pending, checked_reduction
 from lightning_accum.updates.targets import follow_synapses, parameter_of, updatable_param
 
+# The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
+# with the module, and the module's state dict, parameters and `load_from_checkpoint` do not see it.
+_SLOT = "_lightning_accum_updater"
 _COUNTS = named(
     Kind("a tensor of one integer", lambda v: REAL.fits(v) and not v.ndim and v.dtype == torch.long)
 )
@@ -290,6 +294,42 @@ class Updater(CheckedState):
     def extra_repr(self) -> str:
         """Shows the module's type and the policy."""
         return f"of {self.changes.label}, nonfinite={self.nonfinite!r}"
+
+
+def get_updater(module: nn.Module) -> Updater | None:
+    """Returns the updater of a module, or ``None`` if it has none.
+
+    Example:
+        >>> from torch import nn
+        >>> get_updater(nn.Linear(2, 2)) is None
+        True
+    """
+    if not isinstance(module, nn.Module):
+        check_module(module=module)
+    updater: Updater | None = module.__dict__.get(_SLOT)
+    if updater is None:
+        module = compiled_from(module)
+        updater = module.__dict__.get(_SLOT)
+    if updater is not None and (parent := updater.changes.module()) is not module:
+        if parent is not None and parent.__dict__.get(_SLOT) is updater:
+            # A shallow copy shares the parameters: what is pending stays with the original.
+            own: Any = copy.deepcopy(updater)
+            own.clear()
+            updater = own
+        set_updater(module, updater)
+    return updater
+
+
+def set_updater(module: nn.Module, updater: Updater | None) -> None:
+    """Sets the updater of a module, in place of any that it has."""
+    check_module(module=module)
+    module = compiled_from(module)
+    if updater is None:
+        module.__dict__.pop(_SLOT, None)
+        return
+    check_type(isinstance(updater, Updater), "updater", updater, "an Updater or None")
+    updater.bind(module)
+    module.__dict__[_SLOT] = updater
 
 
 def claim(updater: Updater, user: object) -> Updater:

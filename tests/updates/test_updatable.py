@@ -8,7 +8,7 @@ from values import by_pickle
 
 import lightning_accum as la
 from lightning_accum import Normalize, Updatable, Updater, attach_updater, get_updater
-from lightning_accum.updates.attached import set_updater
+from lightning_accum.updates.updater import set_updater
 
 
 class Scale(Updatable, nn.Module):
