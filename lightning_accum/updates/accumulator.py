@@ -333,7 +333,8 @@ class Accumulator(states.CheckedState):
         pending.bounds.load(self.name, found)  # warns before anything changes
         pending.waiting = pending.record = None
         pending.combined = state["combined"]
-        pending.add_products(pending.pos.load(state["pos"]), pending.neg.load(state["neg"]))
+        waited = pending.pos.load(state["pos"]), pending.neg.load(state["neg"])
+        pending.add_products(*waited, any_size=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_read": {}}

@@ -57,7 +57,7 @@ def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Ten
     return total
 
 
-def may_wait(pos: Sequence[Product], neg: Sequence[Product]) -> bool:
+def may_wait(pos: Sequence[Product], neg: Sequence[Product], any_size: bool = False) -> bool:
     """Returns whether copies of the sides, in float32, take less memory than their products."""
     shape: tuple[int, int] | None = None
     for products in (pos, neg):
@@ -69,9 +69,9 @@ def may_wait(pos: Sequence[Product], neg: Sequence[Product]) -> bool:
                 return False
             shape = outputs, inputs
             for side in (left, right):
-                if not (side.is_cpu and side.dtype in (torch.bool, torch.float32)):
+                if not (side.is_cpu and (any_size or side.dtype in (torch.bool, torch.float32))):
                     return False
-        if rows * (outputs + inputs) > outputs * inputs:
+        if rows * (outputs + inputs) > outputs * inputs and not any_size:
             return False
     return shape is not None
 
@@ -87,8 +87,8 @@ class StackedProducts:
 
     @classmethod
     def of(cls, pos: Sequence[Product], neg: Sequence[Product]) -> StackedProducts:
-        """Copies the sides of products for both parts, in float32."""
-        numbers = partial(as_numbers, dtype=torch.float32)
+        """Copies the sides of products for both parts."""
+        numbers = partial(as_numbers, dtype=product_dtype([*pos, *neg]))
         signed = [*((each, 1.0) for each in pos), *((each, -1.0) for each in neg)]
         left = [numbers(a.detach()) * (sign * float(by)) for (a, _, by), sign in signed]
         right = [numbers(b.detach()) for (_, b, _), _ in signed]
@@ -261,10 +261,10 @@ def check_part(
         torch.broadcast_shapes(*shapes)
     except RuntimeError:
         check_that(False, place, "contributions of shapes that broadcast", state)
-    if shape is not None and {*shapes} - {shape}:
+    if shape is not None and (wrong := {*shapes} - {shape}):
         raise RuntimeError(
             f"The state of {place} should have the parameter's shape {tuple(shape)}. Found"
-            f" {tuple(shapes[0])}: it belongs to another network."
+            f" {tuple(wrong.pop())}: it belongs to another network."
         )
 
 

@@ -60,16 +60,18 @@ class Pending:
                 if value is not None:
                     part.add(value)
 
-    def add_products(self, pos: Sequence[Product] = (), neg: Sequence[Product] = ()) -> None:
+    def add_products(
+        self, pos: Sequence[Product] = (), neg: Sequence[Product] = (), any_size: bool = False
+    ) -> None:
         """Adds the sum of products to each part that is given some, as one contribution.
 
-        If the sides of all are smaller than the parameter, copies of them wait, and an updater that
-        finds nothing else pending and no bound multiplies them into the parameter itself.
+        If the sides of all are smaller than the parameter, or of any size, copies of them wait, and
+        an updater that finds nothing else pending multiplies them into the parameter itself.
         """
         for which, products in ("pos", pos), ("neg", neg):
             if products:
                 self._check_products(which, products)
-        if self.is_free and may_wait(pos, neg):
+        if self.is_free and may_wait(pos, neg, any_size):
             self.waiting = StackedProducts.of(pos, neg)
             return
         self._settle()

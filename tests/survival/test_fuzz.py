@@ -169,7 +169,7 @@ GOOD = {
         (lambda: ("weight",), "Updater.params Updatable.params"),
         (lambda: la.Clamp(0.0), "Updater.fn"),
         (lambda: "weight", "Updater.name"),
-        (lambda: None, "Updatable.updater Cell.updater"),
+        (lambda: None, "Accumulator.keep_parts Updatable.updater Cell.updater"),
         (lambda: "skip", "Updater.nonfinite"),
         (lambda: torch.ones(2, 2),
          "UpdateStatistics.before UpdateStatistics.after before after "

@@ -13,7 +13,7 @@ from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum.functional.reductions import reduction
-from lightning_accum.updates.part import Part
+from lightning_accum.updates.part import Part, StackedProducts
 
 
 def middle(stacked, dim):
@@ -313,6 +313,24 @@ def test_a_state_is_read_without_trust_whatever_number_the_rate_is():
     other = Updater(linear())
     other.load_state_dict(by_file(updater.state_dict()))
     assert torch.equal(other.weight.pos, updater.weight.pos)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_waits_is_resumed_bit_for_bit(dtype):
+    """A step that is evaluated in memory of its own waits, however many rows it has."""
+    made, weights = [side.to(dtype) for side in sides(40, 0)], []
+    left, right = made[0] - 0.5 * (torch.arange(40) > 20).unsqueeze(1), made[1]
+    for resumed in (False, True):
+        fc = linear().to(dtype)
+        updater = Updater(fc)
+        updater.weight.pending.waiting = StackedProducts(left.T, right, 21)
+        if resumed:
+            state, updater = by_file(updater.state_dict()), Updater(fc)
+            updater.load_state_dict(state)
+        assert waits(updater)
+        updater()
+        weights.append(fc.weight.detach())
+    assert torch.equal(*weights)
 
 
 def test_a_part_that_an_interrupt_left_half_empty_is_empty():
