@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from lightning_accum import STDP, RuleTrainer, Serial, attach_updater, get_updater
+from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.nn import LIF, Linear
 
 
@@ -30,7 +31,7 @@ def test_a_state_restores_all_but_hyperparameters_and_each_verb_drops_its_own():
     fresh.load_state_dict(rule.state_dict())
     with pytest.warns(UserWarning, match="bounds of `weight` should be those of the state"):
         into.load_state_dict(updater.state_dict())
-    assert fresh.recorded_steps("enc") == 20
+    assert recorded_steps(fresh, "enc") == 20
     assert fresh.state_of("enc").carried.keys() == rule.state_of("enc").carried.keys() != set()
     assert fresh.state_of("enc").rule.tc_pre == 20.0
     assert torch.equal(into.weight.pos, updater.weight.pos)
@@ -38,5 +39,5 @@ def test_a_state_restores_all_but_hyperparameters_and_each_verb_drops_its_own():
     assert into.weight.empty
     assert into.weight.limits == (0.0, 1.0)
     rule.clear()
-    assert rule.recorded_steps("enc") == len(rule.state_of("enc").carried) == 0
+    assert recorded_steps(rule, "enc") == len(rule.state_of("enc").carried) == 0
     assert not updater.weight.empty

@@ -91,15 +91,9 @@ _BETWEEN_PARTS = {
     "nn": {"constant_threshold", "gradient"},
     "observe": {"events", "observe", "receive", "why_missing"},
     "optim": {"ids", "ready_state", "step_groups"},
-    "updates": {
-        *("sibling", "takes", "is_free", "hold", "stacked", "note_combined", "record_parts"),
-        *("known_parts", "emptying_calls", "apply_stacked", "combined", "combines", "sums"),
-        *("known_parent", "checked_names", "rooms"),
-    },
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
-        *("loop_constants", "begin_loop", "end_loop", "accumulate_written", "finish_batch"),
-        *("constraints_of", "updater_of", "released"),
+        *("loop_constants", "begin_loop", "end_loop", "finish_batch", "updater_of", "released"),
     },
 }
 # Methods of callbacks and strategies that Lightning calls, without those that begin with `on_`.

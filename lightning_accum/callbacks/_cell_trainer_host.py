@@ -30,9 +30,9 @@ from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import exchange, is_first, processes
 from lightning_accum.engine.rule import Rule
 from lightning_accum.updates import Updater, attach_updater, get_updater
-from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.atomic_changes import NonFinite, check_policy
-from lightning_accum.updates.attached import claim, release, set_updater
+from lightning_accum.updates.pending import Pending
+from lightning_accum.updates.updater import claim, release, set_updater
 
 
 class CellHost:
@@ -77,8 +77,8 @@ class CellHost:
         self._loaded_own = True  # whether this process saved it
         self._without: list[nn.Module] = []  # connections that had no updater before
         self._released: dict[str, Updater] = {}  # the updaters of cells that are not bound now
-        self._combining: list[Accumulator] = []  # to which rules may add differences of parts
-        self._records: dict[Accumulator, Accumulator] = {}  # of their parts, for the next one
+        self._combining: list[Pending] = []  # to which rules may add differences of parts
+        self._records: dict[Pending, Pending] = {}  # of their parts, for the next one
 
     # ------------------------------------------------------------------ binding
     @property
@@ -183,7 +183,7 @@ class CellHost:
         without = {id(each): each for each in connections if get_updater(each) is None}
         self._without = [*without.values()]
         for updater in self._released.values():  # they keep their constraints and bounds
-            if id(updater.known_parent) in without:
+            if id(updater.changes.module()) in without:
                 set_updater(updater.parent, updater)
 
     def _register_cell(self, trainer: RuleTrainer, name: str, cell: Cell, spec: CellSpec) -> None:
@@ -234,7 +234,7 @@ class CellHost:
         """Sets what is told of windows and updates."""
         self.events = self.trainer.events = events
         for updater in self.updaters.values() if self.bound else ():
-            updater.events = events
+            updater.changes.events = events
 
     # ------------------------------------------------------------------ running
     def evaluate(self, **inputs: Any) -> None:
@@ -269,18 +269,18 @@ class CellHost:
         """Has rules add only the difference of both parts of a change, unless these are read."""
         # What is applied does not depend on it. Those whose user has set `keep_parts` stay as is.
         if not at_once:
-            for accumulator in self._combining:
-                accumulator.may_combine = False
+            for pending in self._combining:
+                pending.may_combine = False
             self._combining, self._records = [], {}
         elif not self._combining and self.alone:
-            found = (getattr(u, n) for u in self.updaters.values() for n in u.names)
+            found = (each for u in self.updaters.values() for each in u.changes.pending.values())
             self._combining = [each for each in found if each.keep_parts is None]
-            for accumulator in self._combining:
-                accumulator.may_combine = True
-        for accumulator in self._combining if record else ():
-            if accumulator.combines and not accumulator.records:
-                known = self._records.get(accumulator)
-                self._records[accumulator] = accumulator.record_parts(known)
+            for pending in self._combining:
+                pending.may_combine = True
+        for pending in self._combining if record else ():
+            if pending.combines and pending.record is None:
+                known = self._records.get(pending)
+                self._records[pending] = pending.record_parts(known)
 
     def exchange(self, ids: set[int] | None = None) -> None:
         """Sums what is pending over processes; every process has to call this."""

@@ -84,14 +84,15 @@ def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Befor
     for updater, cells in updaters_of(trainer).values():
         trained = {param for cell in cells for param in params_of(trainer, cell)}
         for name in updater.names:
-            target, pending = updater.target(name), getattr(updater, name)
-            learns = name in trained or not pending.empty
+            target, pending = updater.changes.target(name), updater.changes.pending[name]
+            learns = name in trained or len(pending)
             if learns and (ids is None or id(target) in ids):
                 value = whole(target.detach()).clone()
-                # A bound is the user's, and may write to the parts.
-                bounded = pending.bounded
-                parts = (pending.pos, pending.neg) if bounded else pending.known_parts()
-                found.append(Before(cells[0], name, target, value, parts, updater.limits(name)))
+                pos, neg = pending.readable().parts()
+                if pending.bounds:  # which may be the user's, and write to the parts
+                    pos, neg = (None if part is None else part.clone() for part in (pos, neg))
+                limits = updater.limits(name)
+                found.append(Before(cells[0], name, target, value, (pos, neg), limits))
     return found
 
 

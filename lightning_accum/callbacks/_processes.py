@@ -25,10 +25,10 @@ def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[world.S
     shares = []
     for updater, cells in updaters_of(trainer).values():
         for name in updater.names:
-            param = updater.target(name)
+            param = updater.changes.target(name)
             if ids is None or id(param) in ids:
                 samples = _samples(trainer, cells, name)
-                shares.append(world.Share(getattr(updater, name), param.detach(), samples))
+                shares.append(world.Share(updater.changes.pending[name], param.detach(), samples))
     return shares
 
 
@@ -60,7 +60,7 @@ def check_exchangeable(trainer: CellTrainer) -> None:
                     f"Argument `batch_reduction` of cell `{cell}` should be 'mean' or 'sum', the"
                     " same for all cells of a parameter, if several processes train together:"
                     " other reductions of the processes' batches cannot be combined. Found"
-                    f" `{how.name}` for {sorted(params)} of {updater.label}."
+                    f" `{how.name}` for {sorted(params)} of {updater.changes.label}."
                 )
 
 
@@ -73,14 +73,15 @@ def shard_holders(model: nn.Module, updaters: Iterable[Updater]) -> list[Any]:
     names = {id(module): name for name, module in model.named_modules()}
     found: dict[int, Any] = {}
     for updater in updaters:
-        sharded = [name for name in updater.names if is_sharded(updater.target(name))]
+        sharded = [name for name in updater.names if is_sharded(updater.changes.target(name))]
         path = names.get(id(updater.parent), "").split(".")
         above = [".".join(path[:depth]) for depth in range(len(path), -1, -1)]
         holder = next((wrapped[name] for name in above if name in wrapped), None)
         if sharded and holder is None:
             raise ValueError(
-                f"Parameters of {updater.label} that cells train should be plain, or sharded by"
-                f" `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind: {sharded}."
+                f"Parameters of {updater.changes.label} that cells train should be plain, or"
+                " sharded by `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind:"
+                f" {sharded}."
             )
         if sharded:
             found[id(holder)] = holder
@@ -129,7 +130,8 @@ def check_processes_agree(
     """Raises an error in all processes if their cells, settings or weights differ."""
     if world.processes() == 1:
         return
-    found = (u.target(name).device for u, _ in updaters_of(cells).values() for name in u.names)
+    every = updaters_of(cells).values()
+    found = (u.changes.target(name).device for u, _ in every for name in u.names)
     own: dict[str, Mapping[str, object]] = {
         "cells": _cells(cells),
         "settings of updates": settings,
@@ -162,7 +164,7 @@ def _cells(trainer: CellTrainer) -> dict[str, dict[str, object]]:
         found[name] = {"rule": trainer.title, **numbers}
         updater = trainer.updater_of(name)
         for param in params_of(trainer, name):
-            found[name][param] = list(updater.target(param).shape)
+            found[name][param] = list(updater.changes.target(param).shape)
     return found
 
 
@@ -171,7 +173,7 @@ def _weights(trainer: CellTrainer) -> dict[str, str]:
     found = {}
     for updater, cells in updaters_of(trainer).values():
         for name in updater.names:
-            param = updater.target(name).detach()
+            param = updater.changes.target(name).detach()
             if not is_sharded(param):
                 data = param.cpu().contiguous().flatten().view(torch.uint8).numpy().data
                 found[f"{cells[0]}.{name}"] = f"checksum {zlib.crc32(data):08x}"

@@ -22,7 +22,7 @@ def scales_gradients(trainer: pl.Trainer) -> bool:
 
 def ascending(trainer: pl.Trainer, updaters: Iterable[Updater]) -> str | None:
     """Returns the name of an optimizer of the updaters' parameters that maximizes, if any."""
-    params = {id(updater.target(name)) for updater in updaters for name in updater.names}
+    params = {id(updater.changes.target(name)) for updater in updaters for name in updater.names}
     groups = ((o, g) for o in trainer.optimizers for g in o.param_groups if g.get("maximize"))
     found = (type(o).__name__ for o, g in groups if params & {id(param) for param in g["params"]})
     return next(found, None)
@@ -80,7 +80,7 @@ class Appliers:
     def find(self, trainer: pl.Trainer) -> None:
         """Attaches the updaters to the module's own UpdateOptimizers, or makes one."""
         updaters = list(self._host.updaters.values())
-        params = {id(p): p for u in updaters for p in map(u.target, u.names)}
+        params = {id(p): p for u in updaters for p in map(u.changes.target, u.names)}
         own = self._own(trainer, {*params})
         if own or self.made is None:
             self.detach()
@@ -100,8 +100,12 @@ class Appliers:
         found = (each for each in trainer.optimizers if isinstance(each, UpdateOptimizer))
         own = [each for each in found if each.ids & wanted]
         held = {key for each in own for key in each.ids}
-        updaters = self._host.updaters.values()
-        left = [f"{u.label}: {n}" for u in updaters for n in u.names if id(u.target(n)) not in held]
+        left = [
+            f"{u.changes.label}: {name}"
+            for u in self._host.updaters.values()
+            for name in u.names
+            if id(u.changes.target(name)) not in held
+        ]
         if own and left:
             raise ValueError(
                 "The UpdateOptimizer that `configure_optimizers` returns should hold every"

@@ -379,7 +379,7 @@ class _Fit:
             for optimizer in self.appliers.optimizers
             for cell, updater in self._host.updaters.items()
             for name in updater.names
-            if id(updater.target(name)) in optimizer.ids
+            if id(updater.changes.target(name)) in optimizer.ids
         }
 
     def combine(self, every: int) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from lightning_accum import _checks as checks
 from lightning_accum._compat.torch import compiled_from
 from lightning_accum.updates import Updater, attach_updater, get_updater
-from lightning_accum.updates.attached import set_updater
+from lightning_accum.updates.updater import set_updater
 
 
 @dataclass(unsafe_hash=True)  # no field is ever set again

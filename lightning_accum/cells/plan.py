@@ -139,8 +139,9 @@ class CellPlan:
                 vjp = kind(cell.connection, param, f"`{param}` of cell `{self.name}`")
                 vjp.check(*(signals[side].activity[0, :1] for side in ("post", "pre")))
                 self._vjps[param] = vjp
-            tensor, accumulator = updater.target(param).detach(), getattr(updater, param)
-            found.append(Target(param, tensor, vjp, accumulator))
+            changes = updater.changes
+            tensor, pending = changes.target(param).detach(), changes.pending[param]
+            found.append(Target(param, tensor, vjp, pending))
         return found
 
     def recording(self, seen: CellWindow, inputs: Given, carry: bool | None) -> Recording:

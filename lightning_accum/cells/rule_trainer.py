@@ -329,8 +329,8 @@ class RuleTrainer(CellTrainer):
             ready.append(step)
         if not ready or len(ready) != len(registry):
             return False
-        if len(ready) > 1 and len({step.accumulator for step in ready}) < len(ready):
-            return False  # the accumulator of two cells is no longer free for the second one
+        if len(ready) > 1 and len({step.pending for step in ready}) < len(ready):
+            return False  # what two cells change is no longer free for the second one
         try:
             for name, step in zip(self._plans, ready, strict=True):
                 step.evaluate(name, self.events)

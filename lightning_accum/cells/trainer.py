@@ -15,6 +15,7 @@ from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import MonitorConstructor
 from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.updates import Updater, attach_updater
+from lightning_accum.updates.atomic_changes import AtomicChanges
 
 
 class Unset:
@@ -107,7 +108,7 @@ class CellTrainer(CheckedState):
         if params:
             cell.check_params(params, name)
             updater = attach_updater(cell.connection, *params)
-            updater.label = f"{type(cell.connection).__name__} (cell {name})"
+            updater.changes.label = f"{type(cell.connection).__name__} (cell {name})"
         self.registry[name] = CellRef(cell)
         if state is not None:
             self._states[name] = state
@@ -276,13 +277,15 @@ class CellTrainer(CheckedState):
             if updater is not None:
                 updaters[id(updater)] = updater
         if kwargs:
-            taken = {name for name in kwargs for each in updaters.values() if each.takes(name)}
-            taken |= set(Updater.keywords)
+            taken = {
+                name for name in kwargs for each in updaters.values() if each.changes.takes(name)
+            }
+            taken |= set(AtomicChanges.keywords)
             what = f"{type(self).__name__}.update"
-            check_taken(what, kwargs, Updater.keywords, taken.__contains__)
+            check_taken(what, kwargs, AtomicChanges.keywords, taken.__contains__)
         ready = []
         for updater in updaters.values():
-            own = {k: v for k, v in kwargs.items() if updater.takes(k)} if kwargs else {}
+            own = {k: v for k, v in kwargs.items() if updater.changes.takes(k)} if kwargs else {}
             ready.append((updater, updater.prepare(**own)))
         for updater, prepared in ready:
             updater(prepared=prepared)  # a call, so that hooks on the updater run
@@ -364,15 +367,15 @@ class Undo:
     def __init__(self, trainer: CellTrainer) -> None:
         self._carried = [(state, state.snapshot()) for state in trainer.cell_states.values()]
         self._empty = [
-            accumulator
+            pending
             for updater, _ in updaters_of(trainer).values()
-            for name in updater.names
-            if (accumulator := getattr(updater, name)).empty
+            for pending in updater.changes.pending.values()
+            if not len(pending)
         ]
 
     def undo(self) -> None:
         """Restores the remembered state."""
         for state, kept in self._carried:
             state.restore(kept)
-        for accumulator in self._empty:
-            accumulator.clear()
+        for pending in self._empty:
+            pending.clear()

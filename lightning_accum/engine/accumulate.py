@@ -17,7 +17,7 @@ from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.dtypes import in_full_precision
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.pending import Pending
 
 Backend: TypeAlias = Literal["auto", "plain"]
 """How a rule's terms are evaluated: in the cheapest form, or by the equation, sample by sample."""
@@ -103,7 +103,7 @@ class WindowChanges:
     def accumulate(self) -> dict[StateKey, Tensor]:
         """Accumulates the changes, piece by piece; returns what passes to the next window."""
         pieces, targets, carried = self._pieces, self._targets, {**self._carried}
-        sums = [each.accumulator for each in targets]
+        sums = [each.pending for each in targets]
         if len(pieces) > 1:
             sums = [_one_contribution(each) for each in sums]
         for piece in pieces:
@@ -112,8 +112,8 @@ class WindowChanges:
                 self._add(total, changes, target)
             carried = self._passed(found, carried, ends=piece is pieces[-1])
         for target, total in zip(targets, sums, strict=True):
-            if total is not target.accumulator:
-                target.accumulator.accumulate(total.pos, total.neg)
+            if total is not target.pending:
+                target.pending.add(*total.parts())
         return carried
 
     def _passed(self, piece: Piece, carried: Carried, ends: bool) -> dict[StateKey, Tensor]:
@@ -129,10 +129,10 @@ class WindowChanges:
         passed.update(of_changes)
         return {**passed, **recording.left} if ends and recording.carries else passed
 
-    def _add(self, accumulator: Accumulator, changes: Changes, target: Target) -> None:
-        """Adds the changes of a piece to an accumulator, as one contribution to each part."""
-        for record in accumulator.records:
-            self._add(record, changes, target)
+    def _add(self, pending: Pending, changes: Changes, target: Target) -> None:
+        """Adds the changes of a piece to what is pending, as one contribution to each part."""
+        if pending.record is not None:
+            self._add(pending.record, changes, target)
         products = [each for each in changes.products if each.rate]
         others = [each for each in changes.others if each.rate]
         if not (products or others):
@@ -142,26 +142,26 @@ class WindowChanges:
         with torch.no_grad(), in_full_precision(device):
             keeps = batch.merge is None  # all samples' changes, which blocks of a matrix bound
             if backend == "auto" and keeps and vjp.is_matrix and not others:
-                add_per_sample(accumulator, products, batch)
+                add_per_sample(pending, products, batch)
             elif backend == "plain" or not batch.adds:
                 how = vjp.plain if backend == "plain" else vjp
-                accumulator.accumulate(*evaluate([*products, *others], batch, how))
+                pending.add(*evaluate([*products, *others], batch, how))
             else:
-                self._add_sums(accumulator, products, others, target)
+                self._add_sums(pending, products, others, target)
 
     def _add_sums(
         self,
-        accumulator: Accumulator,
+        pending: Pending,
         products: Sequence[Product],
         others: Sequence[Computed],
         target: Target,
     ) -> None:
         """Adds sums or means over the batch."""
         averages, vjp = self._how.batch.averages, target.vjp
-        combine = accumulator.combines and len({product.rate < 0 for product in products}) > 1
+        combine = pending.combines and len({product.rate < 0 for product in products}) > 1
         forms = self._forms_of(products, combine, target)
         several = len(forms) + len(others) > 1
-        total = _one_contribution(accumulator) if several else accumulator
+        total = _one_contribution(pending) if several else pending
         for form in forms:
             some = [products[place] for place in form.places]
             scale = 1.0 / some[0].size if averages else 1.0
@@ -172,9 +172,9 @@ class WindowChanges:
         for change in others:
             parts = change.summed(vjp)
             size = change.size if averages else 1
-            total.accumulate(*(part if part is None else part / size for part in parts))
-        if total is not accumulator:
-            accumulator.accumulate(total.pos, total.neg)
+            total.add(*(part if part is None else part / size for part in parts))
+        if total is not pending:
+            pending.add(*total.parts())
 
     def _forms_of(
         self, products: Sequence[Product], combine: bool, target: Target
@@ -218,6 +218,7 @@ def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:
     return [slice(at, min(at + length, steps)) for at in range(0, steps, length)]
 
 
-def _one_contribution(accumulator: Accumulator) -> Accumulator:
-    """Returns an accumulator for several additions that are to count as one contribution."""
-    return accumulator if accumulator.sums else Accumulator()
+def _one_contribution(pending: Pending) -> Pending:
+    """Returns where several additions go that are to count as one contribution."""
+    how = pending.pos.reduction
+    return pending if how.adds and not how.averages else Pending()

@@ -24,7 +24,8 @@ from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
 from lightning_accum.sparse.events import Events, trace_before_events
 from lightning_accum.sparse.kernel_library import Scratch
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.part import Product as OuterProduct
+from lightning_accum.updates.pending import Pending
 
 Unmoved: TypeAlias = Literal["pre", "post"]  # the side whose traces move to the other side
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
@@ -33,7 +34,7 @@ _FEW = 1 << 12  # elements of work memory that torch finds faster
 
 
 def add_products(
-    sink: Accumulator,
+    sink: Pending,
     products: Sequence[Product],
     scale: float,
     side: Unmoved,
@@ -49,7 +50,7 @@ def add_products(
         else:
             folded.through(parameter, sink, scale)
     if combine:
-        sink.note_combined()
+        sink.combined = True
 
 
 class _Group(NamedTuple):
@@ -160,10 +161,10 @@ class _Folded:
             group = self._groups[key] = _Group(raster, weights, factor, {})
         group.parts.setdefault(negative, []).append((-rate if negative else rate, values))
 
-    def into(self, sink: Accumulator, scale: float) -> None:
+    def into(self, sink: Pending, scale: float) -> None:
         """Adds the sums of all groups as outer products."""
         visits: dict[bool, list[tuple[_Group, Scaled]]] = {False: [], True: []}
-        products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
+        products: dict[bool, list[OuterProduct]] = {False: [], True: []}
         for group in self._groups.values():
             by_events = self.events and group.raster.dtype == torch.bool
             for negative, parts in group.parts.items():
@@ -181,15 +182,15 @@ class _Folded:
                 sizes = rows.values.shape[-1], group.raster.shape[-1]
                 shape = torch.Size(sizes if self.side == "pre" else sizes[::-1])
                 write, device = partial(self._write, visited, found), group.raster.device
-                sink.accumulate_written(write, shape, self.dtype, device, negative=negative)
-            elif found:
-                lefts, rights, rates = map(list, zip(*found, strict=True))
-                sink.accumulate_outer(lefts, rights, rates, negative=negative)
+                sink.add_written(write, shape, self.dtype, device, negative=negative)
+                products[negative] = []
+        if any(products.values()):
+            sink.add_products(products[False], products[True])
 
     def _write(
         self,
         visits: list[tuple[_Group, Scaled]],
-        products: list[tuple[Tensor, Tensor, float]],
+        products: list[OuterProduct],
         total: Tensor,
         *,
         onto: bool,
@@ -210,7 +211,7 @@ class _Folded:
             left, right = (as_numbers(side, total.dtype) for side in (left, right))
             total.addmm_(left.T, right, alpha=rate)
 
-    def through(self, parameter: WeightVJP, sink: Accumulator, scale: float) -> None:
+    def through(self, parameter: WeightVJP, sink: Pending, scale: float) -> None:
         """Adds the sums of all groups through the parameter's vector-Jacobian product."""
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
@@ -222,7 +223,7 @@ class _Folded:
                 found = parameter.sum(post, pre, self.dtype).mul_(rate * scale)
                 known = totals.get(negative)
                 totals[negative] = found if known is None else known.add_(found)
-        sink.accumulate(totals.get(False), totals.get(True))
+        sink.add(totals.get(False), totals.get(True))
 
     def _summed(self, parts: Scaled) -> tuple[float, Tensor]:
         """Returns the sum of several factors as one rate and values; a single one is not copied."""
@@ -293,22 +294,17 @@ class _Folded:
         return values.contiguous()
 
 
-def add_step(sink: Accumulator, products: Sequence[Product], scale: float) -> None:
+def add_step(sink: Pending, products: Sequence[Product], scale: float) -> None:
     """Adds products of a single step, which has no sum over time."""
     dtype = widest(products)
-    for negative in (False, True):
-        own = [product for product in products if (product.rate < 0) == negative]
-        if own:
-            sides = [[_plain(side, dtype) for side in each.operands] for each in own]
-            sink.accumulate_outer(
-                [post for post, _ in sides],
-                [pre for _, pre in sides],
-                [abs(product.rate) * scale for product in own],
-                negative=negative,
-            )
+    found: tuple[list[OuterProduct], list[OuterProduct]] = [], []
+    for product in products:
+        post, pre = (_plain(side, dtype) for side in product.operands)
+        found[product.rate < 0].append((post, pre, abs(product.rate) * scale))
+    sink.add_products(*found)
 
 
-def add_per_sample(sink: Accumulator, products: Sequence[Product], batch: Reduction) -> None:
+def add_per_sample(sink: Pending, products: Sequence[Product], batch: Reduction) -> None:
     """Adds each part of the reduced change of a matrix ``[out, in]``, in bounded memory."""
     dtype = widest(products)
     for negative in (False, True):
@@ -319,7 +315,7 @@ def add_per_sample(sink: Accumulator, products: Sequence[Product], batch: Reduct
                 post, pre = (each.movedim(1, 0).flatten(1, -2) for each in both)  # [B, K, N]
                 sides.append((abs(product.rate) * post, pre))
         if sides:
-            sink.accumulate(**{"neg" if negative else "pos": _reduced(sides, batch)})
+            sink.add(**{"neg" if negative else "pos": _reduced(sides, batch)})
 
 
 def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor:

@@ -16,7 +16,7 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import Scratch
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.pending import Pending
 
 BOTH_SIDES = ("pre", "post")  # the names of the signals that every rule records
 
@@ -102,12 +102,12 @@ class Recording:
 
 
 class Target(NamedTuple):
-    """A parameter that a rule trains, and the accumulator of its change."""
+    """A parameter that a rule trains, and what is pending for it."""
 
     name: str
     param: Tensor
     vjp: WeightVJP
-    accumulator: Accumulator
+    pending: Pending
 
 
 def with_levels(

@@ -238,7 +238,9 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
 
 def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds weights that grow without bound."""
-    bounded = p.updater.limits(p.name)[1] is not None or bool(p.updater.constraints_of(p.name))
+    bounded = p.updater.limits(p.name)[1] is not None or bool(
+        p.updater.changes.constraints.of(p.name)
+    )
     if p.first is None or p.now is None or bounded:
         return
     first, now = float(p.first.norm), float(p.now.norm)
@@ -311,7 +313,7 @@ def hardly_moved(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     count = max(p.applied, p.exported)
     if not c.windows or not count or p.first is None or p.now is None or p.unmoved:
         return
-    began = p.second if p.updater.constraints_of(p.name) and p.second else p.first
+    began = p.second if p.updater.changes.constraints.of(p.name) and p.second else p.first
     apart = float(p.now.apart(began))
     rates = "the learning rate of its optimizer" if p.exported else quoted(c.rates) or "the rates"
     if 0 < apart < min(_NEAR, _SLOW * count):

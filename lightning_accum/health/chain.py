@@ -211,11 +211,11 @@ def applied(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
             " `updates_as_gradients` after `zero_grad()` and before the `step()` of an optimizer"
             " that has the parameter."
         )
-    unused = 0 if p.accumulator.noticed else p.accumulator.contributions + p.accumulator.cleared
+    unused = 0 if p.pending.noticed else len(p.pending) + p.pending.cleared
     if p.applied or p.exported or not unused or (how := _how_to_apply(c, p, x, unused)) is None:
         return None
-    p.accumulator.noticed = True  # other rules of the connection need not say it
-    lost = ", or cleared," if p.accumulator.cleared else ""
+    p.pending.noticed = True  # other rules of the connection need not say it
+    lost = ", or cleared," if p.pending.cleared else ""
     return (
         f"The changes of cell `{c.name}` should be applied. Found {unused} of `{p.name}`"
         f" pending{lost} after {x.calls(c.windows)}, no update, and none applied. {how}"
@@ -231,7 +231,7 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
     """Returns what applies changes; ``None`` if that may still come."""
     later = 1 << (17 if c.longest == 1 else 10)
     least, many = (ENOUGH, _LEFT) if x.ended else (later, later)
-    clear = " before `updater.clear()` or `del`" if p.accumulator.cleared else ""
+    clear = " before `updater.clear()` or `del`" if p.pending.cleared else ""
     over = x.ended or x.failed
     rows = {
         "hand": (
@@ -262,7 +262,7 @@ def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str |
 
 def kept(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether updates were not dropped for NaN or Inf."""
-    dropped = p.updater.lately_skipped.get(p.name, 0) - p.skipped
+    dropped = p.updater.changes.guard.lately().get(p.name, 0) - p.skipped
     if dropped <= 0 or p.applied < x.least(1) or 10 * dropped < p.applied:
         return None
     return (
@@ -277,7 +277,7 @@ def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether applied changes have moved the parameters."""
     if not _should_have_moved(c, x) or (_may_be_rare(c, x) and _zero_input(c)):
         return None
-    begun = p.applied or p.exported or p.accumulator.contributions or p.accumulator.cleared
+    begun = p.applied or p.exported or len(p.pending) or p.pending.cleared
     if x.ended and not begun:
         return (
             f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change in"
@@ -316,7 +316,7 @@ def _why_unmoved(c: CellFacts, p: ParamFacts, value: Tensor) -> str:
     largest = float(value.abs().max()) if value.numel() else 0.0
     floating = value.dtype.is_floating_point
     step = torch.finfo(value.dtype).eps * largest if floating else 1
-    constraints = p.updater.constraints_of(p.name)
+    constraints = p.updater.changes.constraints.of(p.name)
     by = f", or undone by a constraint ({quoted(map(name_of, constraints))})" if constraints else ""
     return (
         f"Weights of up to {largest:.2g} in {str(value.dtype).removeprefix('torch.')} change in"

@@ -16,7 +16,8 @@ from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
 from lightning_accum.engine.rule import rates_in
 from lightning_accum.functional.dtypes import widened
-from lightning_accum.updates import Accumulator, Updater
+from lightning_accum.updates import Updater
+from lightning_accum.updates.pending import Pending
 
 ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
 _ALL = 64  # windows, in each of which the inputs of the rule are looked at
@@ -74,7 +75,7 @@ class ParamFacts:
 
     name: str
     updater: Updater
-    accumulator: Accumulator  # of its pending changes
+    pending: Pending
     param: Tensor | None = None  # when it was looked at last
     first: Weights | None = None  # before the first update
     second: Weights | None = None  # after it
@@ -143,7 +144,11 @@ class ParamFacts:
     @property
     def rests(self) -> bool:
         """Whether only the first update has moved it, perhaps by a constraint; waits."""
-        if self.second is None or self.now is None or not self.updater.constraints_of(self.name):
+        if (
+            self.second is None
+            or self.now is None
+            or not self.updater.changes.constraints.of(self.name)
+        ):
             return False
         then, now, later = self.second, self.now, self.ratios[1:]
         few = len(later) < _LATER or then.sample.shape != now.sample.shape
@@ -179,7 +184,8 @@ class ParamFacts:
     def value(self) -> Tensor | None:
         """The parameter, if its module exists and has it as it was; otherwise an update tells."""
         with suppress(RuntimeError, ValueError):
-            return None if self.updater.known_parent is None else self.updater.target(self.name)
+            changes = self.updater.changes
+            return None if changes.module() is None else changes.target(self.name)
         return None
 
     def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:

@@ -123,7 +123,8 @@ class Health(Events):
         self._carry = None if host is None else host.carry  # whether batches are one stream
         self._off, self._batch_size = off or (), batch_size
         others = [each for each in hosts if each is not host]
-        all_of = (u.target(n) for each in others for u in each.updaters.values() for n in u.names)
+        owned = (u.changes for each in others for u in each.updaters.values())
+        all_of = (changes.target(name) for changes in owned for name in changes.pending)
         self._beside = {id(param) for param in all_of}  # which others train
         self._params: dict[tuple[int, str], ParamFacts] = {}
         self._told: set[tuple[str, str]] = set()
@@ -153,12 +154,13 @@ class Health(Events):
         facts.recorder = None if monitor is None else monitor.reducer
         if updater is None:
             return
-        if self.by != "hand" and updater.events is SILENT:
-            updater.events = self  # of a cell that is registered during the fit
+        changes = updater.changes
+        if self.by != "hand" and changes.events is SILENT:
+            changes.events = self  # of a cell that is registered during the fit
         for param in (each for each in params_of(trainer, name) if each in updater.names):
-            new = ParamFacts(param, updater, getattr(updater, param))
+            new = ParamFacts(param, updater, changes.pending[param])
             p = facts.params[param] = self._params.setdefault((id(updater), param), new)
-            p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)
+            p.skipped = 0 if self.by == "hand" else changes.guard.lately().get(param, 0)
 
     @_guarded
     def _begin(
@@ -268,7 +270,7 @@ class Health(Events):
             count = p.applied + 1
             due = count & p.applied == 0 or count == p.last
             if due or p.left is not None:
-                param = updater.target(name)
+                param = updater.changes.target(name)
                 if param.is_meta or is_traced():
                     continue
                 if id(param) in self._beside:
@@ -285,7 +287,7 @@ class Health(Events):
             p.applied += 1
             p.zeroed += scale.get(name, 1.0) == 0
             if p.before is not None:
-                p.update_ended(updater.target(name))
+                p.update_ended(updater.changes.target(name))
             if self._clock is not None:
                 self._note_update(p, self._clock.updates)
 
@@ -303,9 +305,9 @@ class Health(Events):
             p = self._params.get((id(updater), name))
             if p is not None:
                 p.exported += 1
-                p.stale = max(p.stale, times_stale(updater.target(name)))
+                p.stale = max(p.stale, times_stale(updater.changes.target(name)))
                 if p.first is None:
-                    p.param = updater.target(name)
+                    p.param = updater.changes.target(name)
                     p.first = Weights.of(p.param)
 
     def saw(self, cell: str, window: Tensor, counts: Tensor, slots: int, logs: bool) -> None:
@@ -458,9 +460,9 @@ def events_by_hand(trainer: CellTrainer, name: str) -> Events:
         health._say(name, "setup", text)
     updater = trainer.registry.updater(name)
     if updater is not None:
-        every = getattr(updater.events, "all", [updater.events])
+        every = getattr(updater.changes.events, "all", [updater.changes.events])
         left = [e for e in every if e not in (SILENT, health) and not getattr(e, "over", False)]
-        updater.events = Several([*left, health]) if left else health
+        updater.changes.events = Several([*left, health]) if left else health
     return health
 
 

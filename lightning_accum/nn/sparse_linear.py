@@ -318,7 +318,10 @@ class SparseLinear(Updatable, CheckedState):
         index = self._index(keys)
         index["index"] = _packed(index)
         calls += [partial(getattr(self, name).copy_, value) for name, value in index.items()]
-        for follower in {self.updater, *self.followers} - {None}:  # a copy has not followed yet
+        followers: set[Any] = {*self.followers}
+        if self.updater is not None:  # a copy of which has not followed yet
+            followers.add(self.updater.changes)
+        for follower in followers:
             calls += follower.rearranging(self, move)
         return Replacement(keys, order >= len(kept), moved, calls)
 

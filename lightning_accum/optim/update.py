@@ -104,7 +104,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
     def _follow(self) -> list[tuple[Updater, dict[str, Tensor]]]:
         """Returns the updaters and their parameters, which it follows into the same groups."""
         # An assignment, or `load_state_dict(assign=True)`, replaces a parameter under its name.
-        targets = [(u, {name: u.target(name) for name in u.names}) for u in self._updaters]
+        every = [(u, u.changes) for u in self._updaters]
+        targets = [(u, {name: c.target(name) for name in c.pending}) for u, c in every]
         for updater, params in targets:
             for name, now in params.items():
                 place = id(updater), name
@@ -285,11 +286,11 @@ def updates_as_gradients(*updaters: Updater) -> None:
     consume: list[partial[Any]] = []
     exported: dict[Updater, list[str]] = {}
     for updater in dict.fromkeys(checked_updaters(updaters)):
-        found, calls = updater.gradients()
+        found, calls = updater.changes.gradients()
         consume += calls
         exported[updater] = [*found]
         for name, grad in found.items():
-            param = updater.target(name)
+            param = updater.changes.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
     stale = {key: _times_stale(param) for key, (param, _) in grads.items()}
@@ -300,7 +301,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
         if not (grad.is_inference() or param.is_inference()):  # which have no version
             setattr(grad, _EXPORTED, (version(grad), version(param), stale[key]))
     for updater, changed in exported.items():
-        updater.end_export(changed)
+        updater.changes.exported(changed)
 
 
 def times_stale(param: Tensor) -> int:

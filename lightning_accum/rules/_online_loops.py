@@ -32,7 +32,7 @@ from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse import neurons as online
 from lightning_accum.sparse import recurrent
 from lightning_accum.sparse.events import SpikeRows
-from lightning_accum.updates import Accumulator, Clamp, Updater
+from lightning_accum.updates import Clamp, Updater
 
 
 class Unsuited(Exception):
@@ -103,7 +103,7 @@ class _Learner:
     ) -> None:
         """Tells of changes that were made, and keeps what is left for the next window."""
         state = self.state
-        self.updater.events.applied(self.updater, ("weight",), {})
+        self.updater.changes.events.applied(self.updater, ("weight",), {})
         rule.events.evaluated(self.name, pre, post, given)
         rule.unread = []
         state.carried = {
@@ -147,26 +147,27 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     if pairs is None:
         raise Unsuited(f"the loop knows no `{rule.title}`{_option(state, cell.connection, batch)}")
     _need(h.params == ("weight",), "the loop changes the weight only")
-    pending: Accumulator = getattr(updater, "weight")  # noqa: B009
-    constraints = updater.constraints_of("weight")
+    pending = updater.changes.pending["weight"]
+    constraints = updater.changes.constraints.of("weight")
     known = [type(fn) for fn in constraints] in ([], [Clamp])
     _need(known, "the loop knows no constraint but `Clamp`")
     clamps = [fn for fn in constraints if isinstance(fn, Clamp)]
     if type(weight) is not nn.Parameter or not weight.is_cpu:
         raise Unsuited("the loop changes a parameter on the CPU")
-    free = not hook_count(updater) and pending.empty
+    free = not hook_count(updater) and not len(pending)
     _need(free, "the updater has hooks, or changes that are not applied")
     low, high = clamps[0].weight_limits if clamps else (None, None)
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     least, most = weight.aminmax() if weight.numel() else (low, high)
     inside = bool(least >= low and most <= high)  # nor are they if one is not a number
     _need(inside, "weights are outside the limits of `Clamp`, or not numbers")
-    if pending.rooms is None:
+    rooms = pending.bounds.rooms
+    if rooms is None:
         raise Unsuited("the loop knows the bounds of this package only")
-    if any(pending.rooms):
+    if any(rooms):
         why = "the loop knows no bound on changes that depend on the weight already"
         _need(not (pairs.rise or pairs.fall), why)
-        pairs = pairs._replace(rise=pending.rooms[0], fall=pending.rooms[1])
+        pairs = pairs._replace(rise=rooms[0], fall=rooms[1])
     return _Learner(name, state, updater, pairs, (low, high))
 
 
@@ -230,7 +231,7 @@ def _run_layer(
     if done[1].numel() and not all(map(torch.isfinite, done[1].aminmax())):
         return None
     spikes, transposed, after = done
-    learner.updater.events.applying(learner.updater, ("weight",))
+    learner.updater.changes.events.applying(learner.updater, ("weight",))
     weight.copy_(transposed.t())
     neuron.end_loop(online.NeuronState(after.v, after.hold, after.theta), steps)
     learner.finish(rule, raster, spikes, given, after._asdict())
@@ -315,7 +316,7 @@ def _run_populations(
     if not current.isfinite().all() or not recurrent.can_run_recurrent(*arguments):
         return None
     for learner in learners.values():
-        learner.updater.events.applying(learner.updater, ("weight",))
+        learner.updater.changes.events.applying(learner.updater, ("weight",))
     spikes = recurrent.run_recurrent(*arguments).unsqueeze(1)
     layer.set_past(spikes)
     for neuron, group in zip(neurons, groups, strict=True):

@@ -168,7 +168,9 @@ def seen_of(learner):
     """Notes whether the difference of both parts is pending after each evaluation."""
     seen = []
     learner.cell_trainer.register_forward_hook(
-        lambda rule, *_: seen.append(next(iter(updaters_of(rule).values()))[0].weight.combined)
+        lambda rule, *_: seen.append(
+            next(iter(updaters_of(rule).values()))[0].weight.pending.combined
+        ),
     )
     return seen
 

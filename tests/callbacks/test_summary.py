@@ -8,13 +8,14 @@ import pytest
 import torch
 from callback_helpers import RULE, Net, callback, fit_by_hand, loader, trainer
 
-from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks._measurements import Before
 from lightning_accum.functional.update_statistics import update_statistics
 from lightning_accum.health.summary import Summary
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse import kernel_library as library
+from lightning_accum.updates.pending import Pending
 
 TITLE = "Local learning, by what the logging steps saw:"
 
@@ -285,10 +286,10 @@ def test_the_mean_ratio_of_many_updates(kernel, updates):
 
 
 def test_known_parts_are_those_that_are_read_and_are_not_copied():
-    accumulator = Accumulator(torch.Size([3]))
-    assert accumulator.known_parts() == (None, None)
-    accumulator.pos = torch.ones(3)
-    (pos, neg), (again, _) = accumulator.known_parts(), accumulator.known_parts()
+    pending = Pending(torch.Size([3]))
+    assert pending.readable().parts() == (None, None)
+    pending.add(torch.ones(3))
+    (pos, neg), (again, _) = pending.readable().parts(), pending.readable().parts()
     assert neg is None
     assert torch.equal(pos, torch.ones(3))
     assert pos.data_ptr() == again.data_ptr()

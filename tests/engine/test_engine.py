@@ -78,7 +78,7 @@ def test_applied_at_every_step_by_one_product(mode, kind):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
             fc(x), neuron(y)
             rule()
-        assert updater.weight.deferred
+        assert updater.weight.pending.waiting is not None
         rule.update()
     expected = learned(RuleTrainer(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode)), pre, post)
     torch.testing.assert_close(fc.weight.detach().double(), expected, rtol=1e-5, atol=1e-5)

@@ -92,7 +92,7 @@ def test_against_a_loop(
                 # the reduction is of a call's change of a sample; calls' contributions are merged
                 each = [REDUCTIONS[reduce](call.sum(0), 0) for call in part.chunk(calls)]
                 expected.append(getattr(torch, merge)(torch.stack(each), 0))
-            if pending.combined:
+            if pending.pending.combined:
                 found, expected = [pending.update(fixed)], [expected[0] - expected[1]]
             else:
                 found = [pending.pos, pending.neg]

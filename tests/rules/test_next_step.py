@@ -16,7 +16,7 @@ import lightning_accum as la
 from lightning_accum.cells.trainer import Undo
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.updates import NonFiniteUpdateError
-from lightning_accum.updates.attached import set_updater
+from lightning_accum.updates.updater import set_updater
 
 exact = {"rtol": 1e-12, "atol": 1e-12}
 STEPS = 8

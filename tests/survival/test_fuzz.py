@@ -122,7 +122,8 @@ GOOD = {
             (1.0, "Accumulator.max item value"), (4.0, "DelayedLinear.max_delay"),
             ("power", "Accumulator.upperbound.bound Accumulator.lowerbound.bound"),
             (("weight",), "Updater.params Updatable.params"), ("weight", "Updater.name"),
-            (None, "Updater.user Updatable.updater Cell.updater"), ("skip", "Updater.nonfinite"),
+            (None, "Accumulator.keep_parts Updatable.updater Cell.updater"),
+            ("skip", "Updater.nonfinite"),
             ("a", "Layer.connection"), ("n", "Layer.neuron"), ("neuron", "CellTrainer.attr"),
             ("cell", "CellTrainer.name CellTrainer.cell RuleTrainer.name"),
             ("new", "CellTrainer.add_cell.name RuleTrainer.register_cell.name"),
@@ -435,8 +436,8 @@ def test_constructors(name, data):
 # ---------------------------------------------------------------------------- calls
 # What only torch, torchmetrics and rules themselves call, with what they have.
 INNER = {
-    *("accumulate_written", "add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
-    *("check_params", "check_state_dict", "complete", "constraints_of", "delta"),
+    *("add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
+    *("check_params", "check_state_dict", "complete"),
     *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state", "kernel_of"),
     *("load_state_dict", "loop_constants", "observe", "pairs", "past", "plot", "prepare", "rate"),
     *("reads", "ready_state", "receive", "required"),
@@ -523,7 +524,7 @@ REFUSES = {
 
 
 # Who hands what it is given to torch, or to a module that may be any.
-HANDS_ON = {"StreamAccumulator.add_state", "Accumulator.parts", "Surrogate.spike"}
+HANDS_ON = {"StreamAccumulator.add_state", "Surrogate.spike"}
 HANDS_ON |= {"Serial.forward", "RecurrentLinear.forward"}
 
 

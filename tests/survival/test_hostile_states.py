@@ -258,4 +258,4 @@ def test_a_state_names_bounds_of_this_package_alone(name):
     fresh = la.Accumulator()
     with pytest.raises(RuntimeError, match="should hold a bound of this package"):
         fresh.set_extra_state(state)
-    assert not fresh.bounded
+    assert not fresh.pending.bounds

@@ -76,8 +76,8 @@ def through_a_file(updater):
     made = Updater(updater.parent, nonfinite=updater.nonfinite)
     for name in SHAPES:
         made_of, known = getattr(made, name), getattr(updater, name)
-        made_of.reduction(known._pos.reduction.fn)
-        for side, bound in known._bounds.items():
+        made_of.reduction(known.pending.pos.reduction.fn)
+        for side, bound in known.pending.bounds.items():
             options = bound.options
             getattr(made_of, f"{side}bound")(bound.fn, *bound.limits, **options)
     made.load_state_dict(by_file(updater.state_dict()))
@@ -129,9 +129,9 @@ class Run:
         posts, pres = [self.rand(n, 6) for n in rows], [self.rand(n, 8) for n in rows]
         pres = [pre > 0.4 for pre in pres] if boolean else pres
         rates, acc = [np.float64(0.1 * (i + 1)) for i in range(len(rows))], self.updater.weight
-        acc.accumulate_outer(posts, pres, rates, negative=part == "neg")
+        products = [*zip(posts, pres, rates, strict=True)]
+        acc.pending.add_products(**{part: products})
         if rows:
-            products = zip(posts, pres, rates, strict=True)
             total = sum(rate * post.double().T @ pre.double() for post, pre, rate in products)
             self.naive["weight"].parts[part].append(total)
         for side in (*posts, *pres):
