@@ -25,7 +25,7 @@ from _measure import middle, setting, table
 from torch import Tensor
 
 from lightning_accum.distributed.world import Share, exchange
-from lightning_accum.updates import Accumulator
+from lightning_accum.updates.pending import Pending
 
 RANKS, SMOKE_RANKS = (2, 4), (2,)
 # name: parameters, and elements of each
@@ -41,19 +41,19 @@ SMOKE = {"1 of 1,000": (1, 1_000), "10 of 100": (10, 100), "1 of 50,000": (1, 50
 
 
 def shares_of(count: int, size: int) -> list[Share]:
-    return [Share(Accumulator(torch.Size((size,))), torch.zeros(size), 8) for _ in range(count)]
+    return [Share(Pending(torch.Size((size,))), torch.zeros(size), 8) for _ in range(count)]
 
 
 def pend(shares: list[Share]) -> None:
     for share in shares:
-        share.accumulator.clear()
-        share.accumulator.accumulate(*torch.ones(2, 1).expand(2, share.param.numel()))
+        share.pending.clear()
+        share.pending.add(*torch.ones(2, 1).expand(2, share.param.numel()))
 
 
 def one_by_one(shares: list[Share]) -> None:
     """What the one all-reduce stands in for: each part by itself."""
     for share in shares:
-        for part in share.accumulator.parts(share.param):
+        for part in share.pending.parts(share.param):
             assert part is not None
             dist.all_reduce(part)
 

@@ -93,6 +93,13 @@ def check_type(fits: bool, name: str, value: object, should: str, mend: str = ""
         raise TypeError(f"Argument `{name}` should be {should}. Found {found}.")
 
 
+def check_shape(fits: bool, name: str, value: Tensor, should: str, mend: str = "") -> None:
+    """Raises a ``ValueError`` unless the shape of an argument fits, which says how to mend it."""
+    if not fits:
+        found = f"`{name}.shape = {tuple(value.shape)}`" + (f": {mend}" if mend else "")
+        raise ValueError(f"Argument `{name}` should have {should}. Found {found}.")
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raises a ``ValueError`` if an argument is not one of some strings."""
     check_value(isinstance(value, str) and value in choices, name, value, f"one of {choices}")
@@ -141,7 +148,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f": did you mean {quoted(near)}?" if near else "."
 
 
-def knows_arguments(*more: str) -> Callable[[_Init], _Init]:
+def knows_arguments(
+    *more: str, hint: Callable[[Any, str], str | None] = lambda owner, name: None
+) -> Callable[[_Init], _Init]:
     """Has a constructor tell of an argument that is neither its own nor among ``more``."""
 
     def wrap(init: _Init) -> _Init:
@@ -155,7 +164,7 @@ def knows_arguments(*more: str) -> Callable[[_Init], _Init]:
                 if name not in known:
                     raise TypeError(
                         f"Arguments of `{type(self).__name__}` should be among {known}. Found"
-                        f" `{name}`{nearest(name, known)}"
+                        f" `{name}`{hint(type(self), name) or nearest(name, known)}"
                     )
             init(self, *args, **kwargs)
 
@@ -189,10 +198,7 @@ def check_matrix(name: str, value: object) -> None:
     """Raises a ``TypeError`` or a ``ValueError`` if an argument is not a matrix."""
     check_tensors(**{name: value})
     if isinstance(value, Tensor) and value.ndim != 2:
-        raise ValueError(
-            f"Argument `{name}` should have two dimensions. Found `{name}.shape ="
-            f" {tuple(value.shape)}`: flatten time and batch into one."
-        )
+        check_shape(False, name, value, "two dimensions", "flatten time and batch into one")
 
 
 def check_mapping(name: str, value: object, example: str = "") -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-End = Literal["fit", "failed", "released", "eval", "deleted"]
-"""How it ended: a fit, by return or by an exception; a Fabric loop; a loop by hand, or exit."""
+By = Literal["hand", "callback", "module", "loop"]
+"""Who applies updates: a loop by hand, a callback, the module's own optimizer, or Fabric's loop."""
+
+End = Literal["epoch", "fit", "failed", "released", "eval", "deleted"]
+"""What ended: an epoch; a fit, by return or an exception; a Fabric loop; one by hand, or exit."""
+
+Values: TypeAlias = "Mapping[str, Tensor | float]"
+"""Measurements by name: numbers that the kernel has summed, or tensors without dimensions."""
 
 
 class Events:
-    """Observes rules and updaters; this one does nothing."""
+    """Observes rules, updaters and fits; this one does nothing."""
 
     # The pipe calls these methods and reads nothing from them: learning does not depend on them. A
     # copy of one, as in a copy of a rule, observes nothing.
@@ -45,11 +51,25 @@ class Events:
     def exported(self, updater: nn.Module, names: Sequence[str]) -> None:
         """Changes of parameters have become gradients."""
 
-    def epoch_ended(self) -> None:
-        """An epoch of a fit has ended."""
+    # ------------------------------------------------------------------ of a fit
+    def saw(self, cell: str, window: Tensor, counts: Tensor, slots: int, logs: bool) -> None:
+        """The output ``[T, B, ...]`` of a cell's neuron is about to be evaluated."""
+        # `counts` has the spikes of each neuron, `slots` steps times samples, of all processes.
+
+    def measured(self, cell: str, name: str, before: Tensor, after: Tensor, values: Values) -> None:
+        """An update of a cell's parameter was measured, for a logging step."""
+
+    def logged(self) -> None:
+        """The latest measurements are logged, in the current batch."""
 
     def ended(self, how: End) -> None:
-        """Nothing more will come."""
+        """An epoch of a fit has ended, or nothing more will come."""
+
+    def lines(
+        self, updates: Mapping[tuple[str, str], int] | None = None, exports: bool = False
+    ) -> list[str]:
+        """Returns what sums up a fit that has ended, by the updates of each parameter of a cell."""
+        return []
 
 
 SILENT = Events()  # observes nothing

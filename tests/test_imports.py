@@ -92,6 +92,15 @@ def test_only_callbacks_import_lightning():
         assert OWN[path] in METRICS or "torchmetrics" not in first, path
 
 
+def test_callbacks_know_an_observer_and_not_its_checks():
+    for path, names in IMPORTED.items():
+        if OWN[path] == "callbacks" and path.name != "__init__.py":
+            found = [name for name in names if name.startswith("lightning_accum.health")]
+            assert not found or path.name == "update_monitor.py", (
+                path
+            )  # which puts numbers into words
+
+
 def test_a_plain_program_imports_no_more_than_it_needs_and_starts_and_writes_nothing():
     """What is heavy is imported when it is used."""
     code = f"""

@@ -11,6 +11,7 @@ from torch import nn
 
 import lightning_accum as la
 from lightning_accum import Accumulator, RuleTrainer, Serial, Updater, attach_updater
+from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.observe import Monitor, Reducer
 
 
@@ -60,7 +61,7 @@ def test_the_hooks_go_with_training_mode_the_cell_and_the_trainer():
         rule.train(mode)
         assert hooks(model) == 2  # which pass nothing on in evaluation mode
         model(torch.ones(2, 3))
-        assert rule.recorded_steps("cell") == mode
+        assert recorded_steps(rule, "cell") == mode
         rule.clear()
     other = learner(model)
     for mode in (True, False):

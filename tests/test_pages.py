@@ -165,7 +165,7 @@ def test_three_factor_learning_with_snntorch():
     torch.manual_seed(0)
     model = nn.ModuleDict({"fc": nn.Linear(6, 4), "readout": nn.Linear(4, 2)})
     fc, readout = model["fc"], model["readout"]
-    trainer.bind_model(model)
+    trainer.rule.feedback.bind_model(model)
     trainer.register_cell("hidden", Cell(fc, neuron))
     x, psi = (torch.rand(20, 3, 6) < 0.6).float(), []
     for now in x:

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from lightning_accum import STDP, RuleTrainer, Serial, attach_updater, get_updater
+from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.nn import LIF, Linear
 
 
 @pytest.mark.filterwarnings("ignore:.*evaluated.$:RuntimeWarning")
-def test_a_state_restores_all_but_hyperparameters():
+def test_a_state_restores_all_but_hyperparameters_and_each_verb_drops_its_own():
     layer, spikes = Serial(Linear(4, 3, bias=False), LIF(3, time_dim=0)), torch.ones(20, 2, 4)
     nn.init.ones_(layer.connection.weight)
     updater = attach_updater(layer.connection, "weight")
@@ -30,8 +31,13 @@ def test_a_state_restores_all_but_hyperparameters():
     fresh.load_state_dict(rule.state_dict())
     with pytest.warns(UserWarning, match="bounds of `weight` should be those of the state"):
         into.load_state_dict(updater.state_dict())
-    assert fresh.recorded_steps("enc") == 20
+    assert recorded_steps(fresh, "enc") == 20
     assert fresh.state_of("enc").carried.keys() == rule.state_of("enc").carried.keys() != set()
     assert fresh.state_of("enc").rule.tc_pre == 20.0
     assert torch.equal(into.weight.pos, updater.weight.pos)
+    into.clear()
+    assert into.weight.empty
     assert into.weight.limits == (0.0, 1.0)
+    rule.clear()
+    assert recorded_steps(rule, "enc") == len(rule.state_of("enc").carried) == 0
+    assert not updater.weight.empty

@@ -84,25 +84,16 @@ def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list
 
 # Methods that parts of the package call on each other, by package, or in any.
 _BETWEEN_PARTS = {
-    "accumulators": {
-        *("link", "compute_over", "begin", "check", "ending", "forget", "settle", "send"),
-    },
+    "accumulators": {"receiver", "begin", "check", "ending", "forget", "send"},
     "callbacks": {"add_watcher", "prefix_in"},
-    "cells": {"check_params", "default_events", "params_of", "use_updater"},
+    "cells": {"check_params", "default_events"},
     "engine": {"expand", "is_named", "is_pair", "parse", "signals", "source", "with_data"},
     "nn": {"constant_threshold", "gradient"},
-    "observe": {"events", "is_recording", "observe", "receive", "why_missing"},
+    "observe": {"events", "observe", "receive", "why_missing"},
     "optim": {"ids", "ready_state", "step_groups"},
-    "updates": {
-        *("sibling", "takes", "is_free", "hold", "stacked", "note_combined", "record_parts"),
-        *("known_parts", "emptying_calls", "apply_stacked", "combined", "combines", "sums"),
-        *("known_parent", "checked_names", "rooms"),
-    },
     "": {
         *("check_extra_state", "get_extra_state", "set_extra_state"),
-        *("loop_constants", "begin_loop", "end_loop", "accumulate_written", "finish_batch"),
-        *("reduction_of", "take_samples", "constraints_of", "recorded_steps", "updater_of"),
-        "released",
+        *("loop_constants", "begin_loop", "end_loop", "finish_batch", "updater_of", "released"),
     },
 }
 # Methods of callbacks and strategies that Lightning calls, without those that begin with `on_`.

@@ -76,7 +76,7 @@ def count_steps(trainer: Any, steps: int) -> None:
 
 
 def replace_methods(owner: Any, *methods: Any) -> None:
-    """Sets bound methods of another object on an object, in place of its own of the same names."""
+    """Replaces methods of an object by bound methods of the same names of another object."""
     # Lightning has no hook around the training step only, nor one around a step of an optimizer
     # with its closure.
     for method in methods:
@@ -84,7 +84,7 @@ def replace_methods(owner: Any, *methods: Any) -> None:
 
 
 def restore_methods(owner: Any, *methods: Any) -> None:
-    """Gives an object its own methods back, unless somebody has replaced them again."""
+    """Gives an object its own methods back, unless they were replaced once more."""
     for method in methods:
         if vars(owner).get(method.__name__) == method:
             delattr(owner, method.__name__)

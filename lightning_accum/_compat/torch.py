@@ -32,11 +32,11 @@ def parallel_region() -> int | None:
 
 def is_traced() -> bool:
     """Returns whether the running code is compiled, or transformed as by ``torch.func.vmap``."""
-    return torch.compiler.is_compiling() or _transform_level() is not None
+    return torch.compiler.is_compiling() or transform_level() is not None
 
 
 _functorch = getattr(torch._C, "_functorch", None)
-_transform_level = getattr(_functorch, "maybe_current_level", lambda: None)
+transform_level = getattr(_functorch, "maybe_current_level", lambda: None)  # `None` outside
 
 
 def in_dispatch_mode() -> bool:
@@ -137,7 +137,7 @@ def forward_methods(module: nn.Module) -> list[str]:
 
 
 def hooks_around(module: nn.Module) -> tuple[list[Any], list[Any]]:
-    """Returns a module's hooks that see what it takes in, and those that see what it gives out."""
+    """Returns a module's hooks on its input, and those on its output."""
     # torch has no public name for them.
     after = module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
     return [*module._forward_pre_hooks.values()], [h for hooks in after for h in hooks.values()]

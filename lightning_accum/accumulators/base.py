@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Number
 from typing import Any, ClassVar
 
 import torch
@@ -18,7 +19,6 @@ from lightning_accum._checks import check_strings, check_type
 from lightning_accum._compat.torchmetrics import is_synchronised
 from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum._state import ANYTHING, COUNT, Kind
-from lightning_accum.accumulators.pipe_stage import Parameters, Stage, parameters
 from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
 from lightning_accum.sparse.attribute_assignment import assign
 
@@ -30,12 +30,29 @@ def copied(value: Any) -> Any:
     return apply_to_collection(value, Tensor, torch.clone)
 
 
-class StreamAccumulator(Stage, PersistentMetric):
+class Joinable:
+    """The base of all that ``**`` joins to a pipe."""
+
+    # A pipe imports accumulators, so this file cannot import its class, which `pipe.py` puts here.
+    joined_by: ClassVar[Callable[..., Any]]
+
+    def __pow__(self, other: Any) -> Any:
+        """Returns a pipe that ends with another stage; of a metric, its power by a number."""
+        power = getattr(super(), "__pow__", None) if isinstance(other, Number | Tensor) else None
+        return Joinable.joined_by(self, other) if power is None else power(other)
+
+    def __rpow__(self, other: Any) -> Any:
+        """Returns a pipe that begins with another stage; of a metric, the power of a number."""
+        power = getattr(super(), "__rpow__", None) if isinstance(other, Number | Tensor) else None
+        return Joinable.joined_by(other, self) if power is None else power(other)
+
+
+class StreamAccumulator(Joinable, PersistentMetric):
     """The base of all accumulators of values that are streamed over steps.
 
     Calling an accumulator with a value adds the value and returns the result so far, of this
     process only. ``update`` adds without computing; ``compute`` combines all processes.
-    ``accumulate`` and ``calculate`` are other names of these two. For an accumulator of your own,
+    ``accumulate`` and ``calculate`` are other names of these two. To write another accumulator,
     derive from :class:`CustomAccumulator`.
 
     Args:
@@ -47,13 +64,6 @@ class StreamAccumulator(Stage, PersistentMetric):
         >>> total(1), total(2)
         (tensor(1), tensor(3))
     """
-
-    accumulates = only_computes = True
-    owns_states: ClassVar[bool] = True
-    """Whether it has states of its own, rather than those of an accumulator within."""
-
-    nan_if_empty = False
-    """Whether the result is nan before any value, which brings a warning."""
 
     # Of torchmetrics: whether `forward` needs all states. Its wrapper `Running` shows this value
     # when it refuses a metric whose states it cannot divide.
@@ -84,12 +94,7 @@ class StreamAccumulator(Stage, PersistentMetric):
         self._update_count = value
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds a value, as ``update`` does, and returns the result so far.
-
-        Returns:
-            The result of all values since the last reset; of this process only unless
-            ``dist_sync_on_step=True``.
-        """
+        """Adds a value and returns the result so far; ``dist_sync_on_step`` combines processes."""
         if is_synchronised(self):
             raise TorchMetricsUserError(
                 f"`{type(self).__name__}` should be un-synchronised when a value is added. Found it"
@@ -155,36 +160,21 @@ class StreamAccumulator(Stage, PersistentMetric):
         """Returns the states of one stream that consists of two in order, neither of them empty."""
         raise NotImplementedError
 
-    def _undefined(self) -> str | None:
-        """Returns why the result is nan whatever the values, ``None`` if it is not."""
-        if self._update_count or not self.nan_if_empty:
+    def _undefined(self, result: Any) -> str | None:
+        """Returns why a result is nan whatever the values, ``None`` if it is not."""
+        if self._update_count or not isinstance(result, Tensor) or not result.isnan().all():
             return None
-        return (
-            f"`{type(self).__name__}.compute` was called before any value was added: the result is"
-            " nan."
-        )
+        name = type(self).__name__
+        return f"`{name}.compute` was called before any value was added: the result is nan."
 
     def result_so_far(self) -> Any:
         """Returns the result of this process, without caching it."""
         return type(self).compute(self)
 
-    @functools.cached_property
-    def takes(self) -> Parameters | None:
-        """The parameters of ``update``."""
-        return parameters(type(self).update)
-
-    def take(self, item: Any) -> None:
-        """Adds an item of a step of a pipe."""
-        args, kwargs = self.arguments(item)
-        self.update(*args, **kwargs)
-
-    def forget(self) -> None:
-        """Resets what an iteration of a pipe has accumulated."""
-        self.reset()
-
-    def settle(self) -> None:
-        """Has :meth:`compute` return the result of this process only."""
-        self.sync_on_compute = self._to_sync = False
+    @property
+    def receiver(self) -> Metric:
+        """The metric that receives the values: this one, unless it passes them on."""
+        return self
 
     def _take_states(self, states: State) -> None:
         """Replaces the states by name."""
@@ -231,19 +221,10 @@ class StreamAccumulator(Stage, PersistentMetric):
 
     def _adopt(self, value: Any) -> Any:
         """Caches a result of all processes, and warns if there were too few values for one."""
-        if text := self._undefined():
+        if text := self._undefined(value):
             rank_zero_warn(text)
         self._computed = value
         return value
-
-    def compute_over(self, parts: Sequence[State]) -> None:
-        """Caches the result of the states of all processes, and keeps this process' state."""
-        own = self._copy_state_dict()
-        try:
-            self._take_states(self._merged(parts))
-            self._adopt(self.result_so_far())
-        finally:
-            self._take_states(own)
 
     def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(update)
@@ -262,7 +243,7 @@ class StreamAccumulator(Stage, PersistentMetric):
                 return copied(self._computed)
             with self.sync_context(
                 dist_sync_fn=self.dist_sync_fn,
-                should_sync=self._to_sync,
+                should_sync=self._to_sync and self.sync_on_compute,
                 should_unsync=self._should_unsync,
             ):
                 value = self._adopt(compute())
@@ -328,14 +309,19 @@ def synchronize(accumulators: Any, capacity: int | None = None) -> None:
     capacity = CAPACITY * len(found) if capacity is None else capacity
     rows = [from_bytes(row) for row in gather_bytes(data, capacity, found[0].device, group)]
     for accumulator, parts in zip(found, zip(*rows, strict=True), strict=True):
-        accumulator.compute_over(parts)
+        own = accumulator._copy_state_dict()
+        try:
+            accumulator._take_states(accumulator._merged(parts))
+            accumulator._adopt(accumulator.result_so_far())
+        finally:
+            accumulator._take_states(own)
 
 
 def _within(accumulators: Any) -> Iterable[StreamAccumulator]:
     """Gives the accumulators in a module or a collection."""
     if isinstance(accumulators, nn.Module):
         for module in accumulators.modules():
-            if isinstance(module, StreamAccumulator) and module.owns_states:
+            if isinstance(module, StreamAccumulator):
                 yield module
     else:
         several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators

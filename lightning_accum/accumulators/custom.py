@@ -1,9 +1,9 @@
 """Accumulators written with three verbs: ``forward`` adds, ``calculate`` computes, ``reset``."""
 
+import functools
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,20 +12,14 @@ from torchmetrics.utilities import rank_zero_warn
 
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
-from lightning_accum.accumulators.pipe_stage import Parameters, parameters
 
 _VERBS = ("forward", "calculate", "reset")
 # The verbs of a subclass have names that torchmetrics uses otherwise, so they move.
 _OWN = {verb: f"_own_{verb}" for verb in _VERBS}
 
 
-def has_verbs(thing: Any) -> bool:
-    """Returns whether an object has all three verbs."""
-    return all(callable(getattr(thing, verb, None)) for verb in _VERBS)
-
-
 class CustomAccumulator(StreamAccumulator):
-    """The base of accumulators of your own.
+    """The base of accumulators that are written with three verbs.
 
     A subclass defines ``forward(data)``, which adds to ``self.data`` and returns nothing,
     ``calculate()``, which returns the result, and ``reset()``. ``self.data`` holds tensors, or
@@ -80,19 +74,14 @@ class CustomAccumulator(StreamAccumulator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        begins = copied(getattr(self, "data", torch.tensor(0)))
+        self.add_state("data", torch.tensor(0))
+        self.data = begins
+
+    def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
         # torchmetrics passes keywords by the signature of `update`, which takes any.
         self._update_signature = inspect.signature(self._own_forward)
-        self._keep(getattr(self, "data", torch.tensor(0)))
-
-    @cached_property
-    def takes(self) -> Parameters | None:
-        """The parameters of ``forward``."""
-        return parameters(type(self)._own_forward)
-
-    def _keep(self, data: Any) -> None:
-        """Makes ``data`` a state, with its present value."""
-        self.add_state("data", torch.tensor(0))
-        self.data = copied(data)
+        return functools.wraps(self._own_forward)(super()._wrap_update(update))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Adds a value."""
@@ -155,31 +144,3 @@ class CustomAccumulator(StreamAccumulator):
             " `sync_on_compute=False` to `super().__init__`, and every process computes its own"
             " result."
         )
-
-
-class VerbAdapter(CustomAccumulator):
-    """An object with the three verbs, of any class, as an accumulator."""
-
-    def __init__(self, accumulator: Any) -> None:
-        StreamAccumulator.__init__(self)
-        self.accumulator = accumulator
-        self._keep(self.data)
-
-    @property
-    def data(self) -> Any:
-        """The ``data`` of the object."""
-        return getattr(self.accumulator, "data", None)
-
-    @data.setter
-    def data(self, value: Any) -> None:
-        if hasattr(self.accumulator, "data"):
-            self.accumulator.data = value
-
-    def _own_forward(self, *args: Any, **kwargs: Any) -> None:
-        self.accumulator.forward(*args, **kwargs)
-
-    def _own_calculate(self) -> Any:
-        return self.accumulator.calculate()
-
-    def _own_reset(self) -> None:
-        self.accumulator.reset()

@@ -1,6 +1,6 @@
-"""The base of accumulators that keep the values' shape, and the conversion of values to tensors."""
+"""The base of accumulators that keep the values' shape, and the arithmetic of their sums."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_shape
 from lightning_accum._metric import has_double, representable
 from lightning_accum._state import TENSOR, Kind, check_that
 from lightning_accum.accumulators.base import State, StreamAccumulator
@@ -58,14 +59,57 @@ def as_tensor(name: str, value: Any, device: torch.device) -> Tensor:
     return representable(tensor, device).to(device)
 
 
-def check_shape(owner: str, value: Tensor, before: Tensor) -> None:
+def check_like(owner: str, value: Tensor, before: Tensor) -> None:
     """Raises a ``ValueError`` if a value has another shape than the values before."""
-    if value.shape != before.shape:
-        raise ValueError(
-            f"Argument `value` should have shape {tuple(before.shape)}, as before. Found"
-            f" `value.shape = {tuple(value.shape)}`: keep one `{owner}` for each shape, reset it,"
-            " or reduce ragged batches to one value each."
-        )
+    fits, should = value.shape == before.shape, f"shape {tuple(before.shape)}, as before"
+    mend = (
+        f"keep one `{owner}` for each shape, reset it, or reduce ragged batches to one value each"
+    )
+    check_shape(fits, "value", value, should, mend)
+
+
+def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tensor, Tensor]:
+    r"""Adds a value to a sum that holds at :math:`10^9` values.
+
+    A sum that is wider than its values, such as a float64 sum of float32 values, loses less than
+    the rounding of the values. A sum that is as wide as its values is kept as two numbers,
+
+    .. math::
+        t = \mathrm{fl}(s + x), \qquad e = s + x - t, \qquad
+        s' = \mathrm{fl}(t + (r + e)), \qquad r' = t + (r + e) - s'
+
+    with the error :math:`e` of the addition computed exactly, so that no small value is lost.
+    """
+    if not narrow:
+        return by_parts(torch.add, total, value), rest
+    added: tuple[Tensor, Tensor] = by_parts(add_to_both, total, rest, value)
+    return added
+
+
+def add_to_both(total: Tensor, rest: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Adds a real value to a sum that is kept as two numbers."""
+    added = total + value
+    shift = added - total
+    rest = rest + ((total - (added - shift)) + (value - shift))
+    # An infinite sum has no rest.
+    rest = rest.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    total = added + rest
+    return total, rest - (total - added)
+
+
+def by_parts(function: Callable[..., Any], *tensors: Tensor) -> Any:
+    """Evaluates a function, element by element, for both parts of complex tensors separately."""
+    # torch adds and subtracts complex tensors with a multiplication by a complex 1, which spreads
+    # NaN and infinity from one part to the other.
+    if not any(map(Tensor.is_complex, tensors)):
+        return function(*tensors)
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    tensors = tuple(tensor.to(dtype) for tensor in tensors)
+    real = function(*(tensor.real for tensor in tensors))
+    imag = function(*(tensor.imag for tensor in tensors))
+    if isinstance(real, Tensor):
+        return torch.complex(real, imag)
+    return tuple(torch.complex(*both) for both in zip(real, imag, strict=True))
 
 
 class ElementWise(StreamAccumulator):
@@ -75,7 +119,6 @@ class ElementWise(StreamAccumulator):
     # is the dtype of the result before any value, which the dtypes of values widen.
 
     like: Tensor
-    nan_if_empty = True
     # The dtype of integers and booleans; by default they become floats of double precision.
     integers: torch.dtype | None = None
     # Names of the states that are never complex.
@@ -104,7 +147,7 @@ class ElementWise(StreamAccumulator):
     def _check_shape(self, value: Tensor, before: Tensor) -> None:
         """Raises if a value has another shape than the values before."""
         if value.shape != before.shape and self._update_count:
-            check_shape(type(self).__name__, value, before)
+            check_like(type(self).__name__, value, before)
 
     def _merged(self, parts: Sequence[State]) -> State:
         shaped = (part[self._shaped] for part in parts if part["updates"])

@@ -9,8 +9,7 @@ from torch import Tensor
 from lightning_accum._checks import check_value
 from lightning_accum._state import ANYTHING, Kind, check_that, list_of
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
-from lightning_accum.accumulators.elementwise import NUMBERS, check_shape, double, wide
-from lightning_accum.accumulators.moments import by_parts
+from lightning_accum.accumulators.elementwise import NUMBERS, by_parts, check_like, double, wide
 
 
 class Keeping(StreamAccumulator):
@@ -101,7 +100,6 @@ class Window(Keeping):
     """
 
     values: list[Tensor]
-    nan_if_empty = True
 
     def __init__(self, length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -113,7 +111,7 @@ class Window(Keeping):
         """Adds a tensor of one shape, or a number, and drops the oldest if the window is full."""
         tensor = wide(value, self.device)
         if self.values:
-            check_shape("Window", tensor, self.values[-1])
+            check_like("Window", tensor, self.values[-1])
         self.values.append(tensor.clone())
         del self.values[: -self.length]
 

@@ -19,9 +19,8 @@ from torchmetrics.utilities import rank_zero_warn
 from typing_extensions import Self
 
 from lightning_accum._checks import quoted
-from lightning_accum.accumulators.base import StreamAccumulator, synchronize
-from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
-from lightning_accum.accumulators.pipe_stage import Ending, Stage, as_stage
+from lightning_accum.accumulators.base import Joinable, StreamAccumulator, synchronize
+from lightning_accum.accumulators.pipe_stage import Ending, Function, Stage
 from lightning_accum.accumulators.sinks import Log
 
 _MANY = 8  # items that wait for an end, before a warning
@@ -177,7 +176,7 @@ class Pipe(nn.Module):
         """Yields the accumulators whose iteration ends, its own last, with the stages behind."""
         for i, stage in enumerate(self.stages):
             if stage.accumulates:
-                yield stage, self.stages[i + 1 :]
+                yield stage.function, self.stages[i + 1 :]
                 return
             yield from stage.ending()
 
@@ -260,8 +259,8 @@ class Split(Stage, nn.Module):
 
     def check(self) -> None:
         """Warns of results of the pipes that would be lost, or mixed with one another."""
-        stages = chain.from_iterable(pipe.modules() for pipe in self.branches)
-        times = Counter(each for each in stages if isinstance(each, Stage) and each.accumulates)
+        modules = chain.from_iterable(pipe.modules() for pipe in self.branches)
+        times = Counter(each for each in modules if isinstance(each, StreamAccumulator))
         for each in (each for each, number in times.items() if number > 1):
             rank_zero_warn(
                 f"An accumulator should stand in one pipe. Found the same `{type(each).__name__}`"
@@ -309,7 +308,7 @@ class Source(Pipe):
         self.stages[0].take(item)
 
     def check(self) -> None:
-        """Warns if there is no pipe, and of results that the pipes would lose."""
+        """Warns if no pipe is attached, and of results that the pipes would lose."""
         super().check()
         if not self.stages[0].branches:
             rank_zero_warn(
@@ -350,10 +349,8 @@ def _flatten(stage: Any) -> Iterator[Any]:
             return
     if isinstance(stage, Pipe) and not isinstance(stage, Source):
         yield from stage.stages
-    elif has_verbs(stage) and not isinstance(stage, Metric):
-        yield VerbAdapter(stage)
     elif callable(stage) and not isinstance(stage, Pipe):
-        yield as_stage(stage)
+        yield stage if isinstance(stage, Stage) else Function(stage)
     else:
         raise TypeError(
             f"A stage should be a callable or a metric. Found `{stage!r}`: send items through a"
@@ -372,7 +369,7 @@ def _settle(stages: Iterable[nn.Module]) -> None:
     """Makes accumulators local, since they get results of all processes."""
     for module in chain.from_iterable(stage.modules() for stage in stages):
         if isinstance(module, StreamAccumulator):
-            module.settle()
+            module.sync_on_compute = False
         elif isinstance(module, Pipe):
             module._settled = True
 
@@ -391,4 +388,4 @@ def _warn_if_lost(accumulators: list[Any]) -> None:
         )
 
 
-Stage.joined_by = Pipe
+Joinable.joined_by = Pipe

@@ -1,13 +1,14 @@
-"""Stages of a pipe: what ``**`` joins, and how each stage takes part in an iteration."""
+"""Stages of a pipe: how each takes part in an iteration, and how it takes selected items."""
 
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from numbers import Number
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 from torchmetrics import Metric, MetricCollection
+
+from lightning_accum.accumulators.base import Joinable, StreamAccumulator
 
 #: An accumulator whose iteration ends, and the stages behind it.
 Ending = tuple[Any, "Iterable[Stage]"]
@@ -24,10 +25,10 @@ class Parameters(NamedTuple):
     any_name: bool
 
 
-def parameters(function: Callable[..., Any], bound: int = 1) -> Parameters | None:
-    """Returns what a function takes after the first ``bound``; ``None`` if only in order."""
+def _parameters(function: Callable[..., Any]) -> Parameters | None:
+    """Returns what a function takes; ``None`` if it takes arguments only in order."""
     try:
-        found = list(inspect.signature(function).parameters.values())[bound:]
+        found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # Some builtins have no signature.
         return None
     kinds = {parameter.kind for parameter in found}
@@ -37,33 +38,18 @@ def parameters(function: Callable[..., Any], bound: int = 1) -> Parameters | Non
     return Parameters(tuple(p.name for p in found if p.kind is not last), last in kinds)
 
 
-class Stage:
+class Stage(Joinable):
     """A stage of a pipe, on either side of ``**``."""
-
-    # A pipe is made of stages and is itself a stage of other pipes, so this file cannot import its
-    # class, which `pipe.py` puts here.
-
-    joined_by: ClassVar[Callable[..., Any]]
 
     accumulates = False  # whether items stop here until the iteration ends
 
     only_computes = False
     """Whether it has no effect, so that its result is lost unless another stage takes it."""
 
-    def __pow__(self, other: Any) -> Any:
-        """Returns a pipe that ends with another stage; of a metric, its power by a number."""
-        power = getattr(super(), "__pow__", None) if isinstance(other, Number | Tensor) else None
-        return Stage.joined_by(self, other) if power is None else power(other)
-
-    def __rpow__(self, other: Any) -> Any:
-        """Returns a pipe that begins with another stage; of a metric, the power of a number."""
-        power = getattr(super(), "__rpow__", None) if isinstance(other, Number | Tensor) else None
-        return Stage.joined_by(other, self) if power is None else power(other)
-
     @cached_property
     def takes(self) -> Parameters | None:
         """The parameters of this stage; ``None`` if it takes arguments in order only."""
-        return parameters(type(self).forward)  # type: ignore[attr-defined]
+        return _parameters(self.forward)  # type: ignore[attr-defined]
 
     def arguments(self, item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the arguments of this stage for an item, several for a :class:`Selection`."""
@@ -103,25 +89,30 @@ class Stage:
 
 
 class Function(Stage, nn.Module):
-    """A function, or a module of another library, as a stage; a metric is reset at the end."""
+    """A function, an accumulator, or a module of another library, as a stage."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Any) -> None:
         super().__init__()
         self.function = function
         self.only_computes = isinstance(function, Metric | MetricCollection)
+        self.accumulates = isinstance(function, StreamAccumulator)
 
     @cached_property
     def takes(self) -> Parameters | None:
         """The parameters of the function, of a module's ``forward``, or a metric's ``update``."""
         function: Any = self.function
-        if not isinstance(function, nn.Module):
-            return parameters(function, bound=0)
-        kind: Any = type(function)
-        return parameters(kind.update if isinstance(function, Metric) else kind.forward)
+        if isinstance(function, Metric):
+            function = getattr(function, "receiver", function).update
+        return _parameters(function.forward if isinstance(function, nn.Module) else function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the result of the function."""
+        """Returns the result of the function; of an accumulator, the result so far."""
         return self.function(*args, **kwargs)
+
+    def take(self, item: Any) -> Any:
+        """Takes an item of a step; an accumulator only adds it."""
+        args, kwargs = self.arguments(item)
+        return (self.function.update if self.accumulates else self.function)(*args, **kwargs)
 
     def forget(self) -> None:
         """Resets a metric."""
@@ -132,11 +123,6 @@ class Function(Stage, nn.Module):
         if isinstance(self.function, nn.Module):
             return repr(self.function)
         return f"Function({getattr(self.function, '__qualname__', repr(self.function))})"
-
-
-def as_stage(function: Callable[..., Any]) -> Stage:
-    """Returns the callable of a stage."""
-    return function if isinstance(function, Stage) else Function(function)
 
 
 class Select(Stage, nn.Module):

@@ -137,7 +137,7 @@ class Scalar(Stage, CheckedState):
         return {**self.__dict__, **own}
 
 
-# The stage that logged each name of a module last, with the run and epoch; None once that was told.
+# The stage that logged each name of a module last, with the run and epoch; None after a warning.
 _LAST: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 

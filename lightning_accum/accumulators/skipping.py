@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,8 +12,6 @@ from lightning_accum._checks import check_type, check_value
 from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords, local_result
 from lightning_accum._state import COUNT, Kind
 from lightning_accum.accumulators.base import State, StreamAccumulator
-from lightning_accum.accumulators.custom import VerbAdapter, has_verbs
-from lightning_accum.accumulators.pipe_stage import Parameters, as_stage
 
 
 class Except(StreamAccumulator):
@@ -50,7 +47,6 @@ class Except(StreamAccumulator):
         (tensor(2., dtype=torch.float64), tensor(60., dtype=torch.float64))
     """
 
-    owns_states = False
     accumulator: Metric
     position: int
 
@@ -61,13 +57,10 @@ class Except(StreamAccumulator):
         end: int | Tensor | None = None,
         period: int | None = None,
     ) -> None:
-        super().__init__()
-        usable = isinstance(accumulator, Metric) or has_verbs(accumulator)
-        fits = usable and not isinstance(accumulator, type)
+        super().__init__(sync_on_compute=False)  # the accumulator is synchronised
         should = "an accumulator, such as `Mean()`, or a torchmetrics metric"
-        check_type(fits, "accumulator", accumulator, should)
-        own = accumulator if isinstance(accumulator, Metric) else VerbAdapter(accumulator)
-        self.accumulator = own
+        check_type(isinstance(accumulator, Metric), "accumulator", accumulator, should)
+        self.accumulator = accumulator
         self.ranges = _ranges(begin, end)
         default = 1 + max(last for _, last in self.ranges)
         self.period = default if period is None else _integer("period", period)
@@ -135,10 +128,11 @@ class Except(StreamAccumulator):
         own = self.accumulator
         return own.result_so_far() if isinstance(own, StreamAccumulator) else local_result(own)
 
-    @cached_property
-    def takes(self) -> Parameters | None:
-        """The parameters of the accumulator."""
-        return as_stage(self.accumulator).takes
+    @property
+    def receiver(self) -> Metric:
+        """The metric that receives the values."""
+        own = self.accumulator
+        return own.receiver if isinstance(own, StreamAccumulator) else own
 
 
 def _integer(name: str, value: Any) -> int:

@@ -1,6 +1,6 @@
 """The variance, the moving average, and the extremes of all values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -8,11 +8,25 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_value
 from lightning_accum.accumulators.base import State
-from lightning_accum.accumulators.elementwise import ElementWise
-from lightning_accum.accumulators.moments import Moments, by_parts, merge_moments, with_value
+from lightning_accum.accumulators.elementwise import ElementWise, add_to_both, by_parts
 from lightning_accum.sparse.attribute_assignment import assign
 
-_SUMS = Moments._fields[1:]
+_SUMS = ("mean", "mean_rest", "squares", "squares_rest")
+
+
+def with_value(count: int, value: Tensor, sums: Iterable[Tensor], narrow: bool) -> Any:
+    """Adds a value to the sums of a stream, which has then ``count`` values, by the equations."""
+
+    def update(value: Tensor, mean: Tensor, of_mean: Tensor, squares: Tensor, rest: Tensor) -> Any:
+        before = value - mean
+        if not narrow:  # sums that are wider than the values
+            mean = torch.add(mean, before, alpha=1 / count)
+            return mean, of_mean, torch.addcmul(squares, before, value - mean), rest
+        before = before - of_mean
+        mean, of_mean = add_to_both(mean, of_mean, before / count)
+        return mean, of_mean, *add_to_both(squares, rest, before * (value - mean - of_mean))
+
+    return by_parts(update, value, *sums)
 
 
 class Variance(ElementWise):
@@ -61,8 +75,8 @@ class Variance(ElementWise):
         """Adds a tensor of any shape, the same in every call, or a number."""
         tensor, like, narrow = self._entering(value)
         self._check_shape(tensor, self.mean)
-        moments = Moments(self._update_count, *(getattr(self, name) for name in _SUMS))
-        found = with_value(moments, tensor, narrow)[1:]
+        sums = (getattr(self, name) for name in _SUMS)
+        found = with_value(self._update_count + 1, tensor, sums, narrow)
         assign(self, like=like, **dict(zip(_SUMS, found, strict=True)))
 
     def compute(self) -> Tensor:
@@ -75,9 +89,9 @@ class Variance(ElementWise):
         variance = squares / max(self._update_count - self.correction, 0)
         return variance.to(self.like.real.dtype)
 
-    def _undefined(self) -> str | None:
+    def _undefined(self, result: Any) -> str | None:
         if not self._update_count or self._update_count > self.correction:
-            return super()._undefined()
+            return super()._undefined(result)
         return (
             f"`Variance(correction={self.correction})` should have more than {self.correction}"
             f" values. Found {self._update_count}, of shape {tuple(self.squares.shape)}, so that"
@@ -86,8 +100,24 @@ class Variance(ElementWise):
         )
 
     def _joined(self, first: State, second: State) -> State:
-        both = (Moments(p["updates"], *(p[name] for name in _SUMS)) for p in (first, second))
-        return dict(zip(_SUMS, merge_moments(*both)[1:], strict=True))
+        r"""Joins two streams.
+
+        .. math::
+            \delta = \bar b - \bar a, \qquad
+            \bar{ab} = \bar a + \delta \frac{n_b}{n_a + n_b}, \qquad
+            M_{ab} = M_a + M_b + \delta^2 \frac{n_a n_b}{n_a + n_b}
+        """
+        share = second["updates"] / (first["updates"] + second["updates"])
+
+        def merge(*both: Tensor) -> tuple[Tensor, ...]:
+            mean, of_mean, squares, rest, other, of_other, others, rest_of_others = both
+            delta = (other - mean) + (of_other - of_mean)
+            squares, rest = add_to_both(squares, rest + rest_of_others, others)
+            squares, rest = add_to_both(squares, rest, delta * delta * (first["updates"] * share))
+            return *add_to_both(mean, of_mean, delta * share), squares, rest
+
+        both = (part[name] for part in (first, second) for name in _SUMS)
+        return dict(zip(_SUMS, by_parts(merge, *both), strict=True))
 
 
 class EMA(ElementWise):

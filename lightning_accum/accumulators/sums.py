@@ -11,8 +11,14 @@ from torch import Tensor
 from lightning_accum._checks import check_integers
 from lightning_accum._state import Kind
 from lightning_accum.accumulators.base import State
-from lightning_accum.accumulators.elementwise import NUMBERS, ElementWise, as_tensor, double
-from lightning_accum.accumulators.moments import add, by_parts
+from lightning_accum.accumulators.elementwise import (
+    NUMBERS,
+    ElementWise,
+    add,
+    as_tensor,
+    by_parts,
+    double,
+)
 from lightning_accum.sparse.attribute_assignment import assign
 
 
@@ -113,7 +119,6 @@ class Sum(_Summing):
     """
 
     integers = torch.int64
-    nan_if_empty = False
 
     def __init__(self, **kwargs: Any) -> None:
         zero = torch.tensor(0)

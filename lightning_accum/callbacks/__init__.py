@@ -1,5 +1,6 @@
 """Lightning callbacks; the only part of the package that imports lightning."""
 
+from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.command_line import CellTrainerCLI
@@ -8,6 +9,7 @@ from lightning_accum.callbacks.fabric import FabricCellTrainer
 from lightning_accum.callbacks.online_probe import OnlineProbe
 from lightning_accum.callbacks.pictures import UpdatePictures
 from lightning_accum.callbacks.update_monitor import UpdateMonitor
+from lightning_accum.health.watch import watching
 
 __all__ = [
     "AverageBuffers",
@@ -19,3 +21,5 @@ __all__ = [
     "UpdateMonitor",
     "UpdatePictures",
 ]
+
+CellHost.watching = staticmethod(watching)  # callbacks know an observer, and not its checks

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import quoted
-from lightning_accum._events import SILENT, Events
+from lightning_accum._events import SILENT, By, Events
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import CellTrainer, Undo
+from lightning_accum.cells.trainer import (
+    CellTrainer,
+    Undo,
+    feedbacks_of,
+    forget_samples,
+    params_of,
+    updaters_of,
+)
 from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import exchange, is_first, processes
 from lightning_accum.engine.rule import Rule
-from lightning_accum.health.facts import By
-from lightning_accum.health.watch import Health
-from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates import Updater, attach_updater, get_updater
-from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.atomic_changes import NonFinite, check_policy
-from lightning_accum.updates.attached import claim, release, set_updater
+from lightning_accum.updates.pending import Pending
+from lightning_accum.updates.updater import claim, release, set_updater
 
 
 class CellHost:
@@ -39,12 +43,16 @@ class CellHost:
     gets one for as long as the cells are bound.
     """
 
+    watching: ClassVar[Callable[[bool | Mapping[str, bool]], Callable[..., Events]]]
+    """Returns what makes an observer of a run, by the argument ``health``."""
+
     def __init__(
         self,
         what: Rule | CellTrainer,
         cells: dict[str, CellSpec] | None = None,
         carry: bool = False,
         nonfinite: NonFinite | None = None,
+        health: bool | Mapping[str, bool] = True,
         **options: Unpack[RunOptions],
     ) -> None:
         trainer = trainer_of(what, {**options})
@@ -57,11 +65,10 @@ class CellHost:
             )
         self.cells = cells_for(trainer, cells)
         len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
-        self.trainer = trainer
+        self.trainer, self.carry, self.nonfinite = trainer, carry, nonfinite
         self.bound = False
-        self.carry = carry
-        self.nonfinite = nonfinite
         self.events: Events = SILENT
+        self._make = type(self).watching(health)
         self.batches = self.updates = 0  # since it was bound
         self.alone = True  # whether this was the only process when it was bound
         self._sharded: list[Any] = []  # modules of the model, under FSDP2
@@ -70,8 +77,8 @@ class CellHost:
         self._loaded_own = True  # whether this process saved it
         self._without: list[nn.Module] = []  # connections that had no updater before
         self._released: dict[str, Updater] = {}  # the updaters of cells that are not bound now
-        self._combining: list[Accumulator] = []  # to which rules may add differences of parts
-        self._records: dict[Accumulator, Accumulator] = {}  # of their parts, for the next one
+        self._combining: list[Pending] = []  # to which rules may add differences of parts
+        self._records: dict[Pending, Pending] = {}  # of their parts, for the next one
 
     # ------------------------------------------------------------------ binding
     @property
@@ -95,7 +102,8 @@ class CellHost:
         self.trainer.events.ended("released")  # those of a loop by hand
         self._listen(SILENT)
         self._bind_cells(model)
-        self.trainer.bind_model(model)
+        for feedback in feedbacks_of(self.trainer):
+            feedback.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
         self.trainer.recording = False
@@ -104,7 +112,7 @@ class CellHost:
         for updater in self.updaters.values():
             updater.nonfinite = self.nonfinite or updater.nonfinite
             updater.clear()
-        self.trainer.forget_samples()
+        forget_samples(self.trainer)
         if loaded is not None:
             self._load(loaded)
         return loaded is not None
@@ -144,7 +152,7 @@ class CellHost:
         """Leaves the connections as they were before; what is pending stays in ``updaters``."""
         self._released = _updaters_of(self.trainer)
         for name, (cell, _) in self.trainer.named_cells:
-            self.trainer.use_updater(name, None)
+            self.trainer.registry[name].replacement = None
             if (updater := get_updater(cell.connection)) is not None:
                 release(updater, self)
         for module in self._without:
@@ -159,21 +167,24 @@ class CellHost:
             return
         trainer = self.trainer
         assert isinstance(trainer, RuleTrainer)
-        registry = trainer.registry
-        found = {name: spec.find(model) for name, spec in self.cells.items()}
-        connections = {id(cell.connection): cell.connection for cell in found.values()}
-        self._without = [each for each in connections.values() if get_updater(each) is None]
-        for updater in self._released.values():  # they keep their constraints and bounds
-            if any(updater.known_parent is each for each in self._without):
-                set_updater(updater.parent, updater)
+        found, known = {n: spec.find(model) for n, spec in self.cells.items()}, trainer.registry
+        self._give_back([cell.connection for cell in found.values()])
         for name, cell in found.items():
-            if name in registry and not registry[name].loose and registry[name].get() != cell:
+            if name in known and not known[name].loose and known[name].get() != cell:
                 trainer.del_cell(name)  # it belongs to another model, which may be gone
         for name, cell in found.items():
-            if name not in registry or registry[name].loose:
+            if name not in known or known[name].loose:
                 self._register_cell(trainer, name, cell, self.cells[name])
             elif get_updater(cell.connection) is None:  # another host attached and removed it
-                attach_updater(cell.connection, *trainer.params_of(name))
+                attach_updater(cell.connection, *params_of(trainer, name))
+
+    def _give_back(self, connections: Sequence[nn.Module]) -> None:
+        """Gives connections without an updater the one that they had before it was released."""
+        without = {id(each): each for each in connections if get_updater(each) is None}
+        self._without = [*without.values()]
+        for updater in self._released.values():  # they keep their constraints and bounds
+            if id(updater.changes.module()) in without:
+                set_updater(updater.parent, updater)
 
     def _register_cell(self, trainer: RuleTrainer, name: str, cell: Cell, spec: CellSpec) -> None:
         """Registers a cell with its parameters, or leaves no trace of it."""
@@ -195,7 +206,7 @@ class CellHost:
         claimed = cache(partial(claim, user=self))  # each updater once
         for name, (cell, _) in self.trainer.named_cells:
             if (updater := get_updater(cell.connection)) is not None:
-                self.trainer.use_updater(name, claimed(updater))
+                self.trainer.registry[name].replacement = claimed(updater)
 
     def check_places(self, model: nn.Module) -> None:
         """Raises an error if a module of a cell was replaced in the model after it was bound."""
@@ -214,28 +225,16 @@ class CellHost:
                 )
 
     def watch(
-        self,
-        model: nn.Module,
-        by: By,
-        off: Collection[str] = (),
-        hosts: Sequence[CellHost] = (),
-        batch_size: int | None = None,
-        optimized: Collection[int] | None = None,
-    ) -> Health:
-        """Has the cells' health listened to, until they are released."""
-        others = [each for each in hosts if each is not self]
-        beside = {id(u.target(n)) for e in others for u in e.updaters.values() for n in u.names}
-        health = Health(self.trainer, by, self.carry, self, off, beside, batch_size)
-        self._listen(health)
-        before = [*hosts].index(self) if hosts else 0
-        health.begin(model, [each.trainer for each in others], before, optimized)
-        return health
+        self, model: nn.Module, by: By, hosts: Sequence[CellHost] = (), **of_fit: Any
+    ) -> Events:
+        """Has the cells observed until they are released; returns what has a report in the end."""
+        return self._make(self.trainer, by, self, self._listen, model, hosts, **of_fit)
 
     def _listen(self, events: Events) -> None:
         """Sets what is told of windows and updates."""
         self.events = self.trainer.events = events
         for updater in self.updaters.values() if self.bound else ():
-            updater.events = events
+            updater.changes.events = events
 
     # ------------------------------------------------------------------ running
     def evaluate(self, **inputs: Any) -> None:
@@ -261,37 +260,35 @@ class CellHost:
         if self._undo is not None:
             self._undo.undo()
         self._undo = None
-        (self.trainer.drop_window if self.carry else self.trainer.clear)()
+        if not self.carry:
+            self.trainer.clear()
+        for monitor in self.trainer.monitors:
+            monitor.reducer.drop_window()
 
     def combine(self, at_once: bool, record: bool = False) -> None:
         """Has rules add only the difference of both parts of a change, unless these are read."""
         # What is applied does not depend on it. Those whose user has set `keep_parts` stay as is.
         if not at_once:
-            for accumulator in self._combining:
-                accumulator.may_combine = False
+            for pending in self._combining:
+                pending.may_combine = False
             self._combining, self._records = [], {}
         elif not self._combining and self.alone:
-            found = (getattr(u, n) for u in self.updaters.values() for n in u.names)
+            found = (each for u in self.updaters.values() for each in u.changes.pending.values())
             self._combining = [each for each in found if each.keep_parts is None]
-            for accumulator in self._combining:
-                accumulator.may_combine = True
-        for accumulator in self._combining if record else ():
-            if accumulator.combines and not accumulator.records:
-                known = self._records.get(accumulator)
-                self._records[accumulator] = accumulator.record_parts(known)
+            for pending in self._combining:
+                pending.may_combine = True
+        for pending in self._combining if record else ():
+            if pending.combines and pending.record is None:
+                known = self._records.get(pending)
+                self._records[pending] = pending.record_parts(known)
 
     def exchange(self, ids: set[int] | None = None) -> None:
         """Sums what is pending over processes; every process has to call this."""
         self.updates += 1
-        if ids is None and processes() == 1:
-            self.trainer.forget_samples()
+        if ids is None and self.alone:
+            forget_samples(self.trainer)
         else:
             exchange(shares_of(self.trainer, ids))
-
-    def export_as_gradients(self) -> None:
-        """Exports the pending changes of all processes as gradients; each has to call this."""
-        self.exchange()
-        updates_as_gradients(*self.updaters.values())
 
     # ------------------------------------------------------------------ survival
     def state_dict(self) -> dict[str, Any]:
@@ -343,7 +340,7 @@ class CellHost:
             self.trainer.clear()
             for updater in self.updaters.values():
                 updater.clear()
-            self.trainer.forget_samples()
+            forget_samples(self.trainer)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy is not bound: the modules belong to the original.
@@ -354,4 +351,4 @@ class CellHost:
 
 def _updaters_of(trainer: CellTrainer) -> dict[str, Updater]:
     """Returns the updaters of a trainer's cells, by the name of the first cell of each."""
-    return {names[0]: updater for updater, names in trainer.updaters.values()}
+    return {names[0]: updater for updater, names in updaters_of(trainer).values()}

@@ -38,11 +38,11 @@ class Recording:
         """Starts recording, if this is the first training step of the batch."""
         if self._due:
             self._due = False
-            self._host.trainer.recording = True
+            self._host.trainer.switch.on = True
 
     def step_ends(self) -> None:
         """Stops recording."""
-        self._host.trainer.recording = False
+        self._host.trainer.switch.on = False
 
     def leave(self) -> None:
         """Deregisters from the gate; a batch that has not ended counts for nothing."""

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
+from lightning_accum._events import Events, Values
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
+from lightning_accum.cells.trainer import confirm, params_of, updaters_of
 from lightning_accum.distributed import world
 from lightning_accum.distributed.shards import whole
-from lightning_accum.functional.update_statistics import (
-    count_statistics,
-    spike_counts,
-)
+from lightning_accum.functional.update_statistics import count_statistics, spike_counts
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse.update_statistics import fast_lost_change, fast_statistics
 
 
-class Watcher:
-    """Receives what is measured for logging steps; each method does nothing by default."""
-
-    def saw(self, cell: str, activity: Activity, logs: bool) -> None:
-        """Receives the activity of a cell's neuron in the window that is about to be evaluated."""
-
-    def applied(self, before: Before, after: Tensor, values: Values) -> None:
-        """Receives an update that was applied."""
-
-    def logged(self) -> None:
-        """Called when the latest values are logged, in the current batch."""
-
-
-Values: TypeAlias = Mapping[str, Tensor | float]
-"""Measurements by name: numbers that the kernel has summed, or tensors without dimensions."""
-
-
-class Activity(NamedTuple):
+class Counted(NamedTuple):
     """The activity of a cell's neuron in a window."""
 
     window: Tensor  # the output of the neuron in this process, `[T, B, ...]`
@@ -47,18 +28,18 @@ class Activity(NamedTuple):
     slots: int  # the number of steps times samples, summed over processes
 
 
-def activities(host: CellHost) -> dict[str, Activity]:
+def activities(host: CellHost) -> dict[str, Counted]:
     """Returns the activity of the neurons since the rule was last evaluated, by cell."""
     found = {}
-    for cell, monitor in host.trainer.monitors_named("post"):
-        window = monitor.reducer.window()
+    for (cell, name), monitor in host.trainer.named_monitors:
+        window = monitor.reducer.window() if name == "post" else None
         if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
-            found[cell] = Activity(window, spike_counts(window), slots)
+            found[cell] = Counted(window, spike_counts(window), slots)
     return _summed_over_processes(found) if world.processes() > 1 else found
 
 
-def _summed_over_processes(found: dict[str, Activity]) -> dict[str, Activity]:
+def _summed_over_processes(found: dict[str, Counted]) -> dict[str, Counted]:
     """Returns the activities with counts and slots summed over processes; waits for the device."""
     own = {cell: (activity.counts.cpu(), activity.slots) for cell, activity in found.items()}
     device = next((a.counts.device for a in found.values()), torch.device("cpu"))
@@ -99,34 +80,30 @@ class Before(NamedTuple):
 def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
     """Returns copies of the parameters that are about to be updated."""
     # Those that no cell trains are left out, unless something else has accumulated changes of them.
-    found, params_of = [], host.trainer.params_of
-    trained = {
-        (key, param)
-        for key, (_, cells) in host.trainer.updaters.items()
-        for cell in cells
-        for param in params_of(cell)
-    }
-    for cell, updater in host.updaters.items():
+    found, trainer = [], host.trainer
+    for updater, cells in updaters_of(trainer).values():
+        trained = {param for cell in cells for param in params_of(trainer, cell)}
         for name in updater.names:
-            target, pending = updater.target(name), getattr(updater, name)
-            learns = (id(updater), name) in trained or not pending.empty
+            target, pending = updater.changes.target(name), updater.changes.pending[name]
+            learns = name in trained or len(pending)
             if learns and (ids is None or id(target) in ids):
                 value = whole(target.detach()).clone()
-                # A bound is the user's, and may write to the parts.
-                bounded = pending.bounded
-                parts = (pending.pos, pending.neg) if bounded else pending.known_parts()
-                found.append(Before(cell, name, target, value, parts, updater.limits(name)))
+                pos, neg = pending.readable().parts()
+                if pending.bounds:  # which may be the user's, and write to the parts
+                    pos, neg = (None if part is None else part.clone() for part in (pos, neg))
+                limits = updater.limits(name)
+                found.append(Before(cells[0], name, target, value, (pos, neg), limits))
     return found
 
 
 class Report:
-    """Measures updates and activity, logs them, and passes them to watchers."""
+    """Measures updates and activity, logs them, and tells watchers of them."""
 
     # It measures in logging steps, and updates also in batches whose update may be the last one
     # before a logging step. A single process may count spikes in every batch.
 
     def __init__(self, host: CellHost, logs: bool, prog_bar: bool, prefix: str) -> None:
-        self.watchers: list[Watcher] = []
+        self.watchers: list[Events] = []
         self._host, self._prefix = host, prefix
         self._logs, self._prog_bar = logs, prog_bar
         self._observing = False  # whether this batch's activity is measured
@@ -149,10 +126,10 @@ class Report:
         """Measures the window that is about to be evaluated."""
         if not (self._observing or self.counting):
             return
-        self._host.trainer.confirm()
+        confirm(self._host.trainer)
         for cell, activity in activities(self._host).items():
             for watcher in self.watchers:
-                watcher.saw(cell, activity, self._observing)
+                watcher.saw(cell, *activity, self._observing)
             if self._observing:
                 place = f"activity/{self._prefix}{cell}"
                 found = count_statistics(activity.counts, activity.slots)
@@ -185,8 +162,11 @@ class Report:
             values = {**before.values(after), "lr": lrs[id(before.param)]}
             place = f"updates/{self._prefix}{before.cell}/{before.name}"
             self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}
-            for watcher in self.watchers:
-                watcher.applied(before, after, values)
+            if self.watchers:
+                lost, wanted = before.lost(after) if float(values["lr"]) else (0.0, 0.0)
+                told = {**values, "lost": lost, "wanted": wanted}
+                for watcher in self.watchers:
+                    watcher.measured(before.cell, before.name, before.value, after, told)
 
     def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Logs the latest values, if this is a logging step."""

@@ -12,8 +12,9 @@ from torch import nn
 
 from lightning_accum._checks import is_number
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, Kind, check_state, list_of
+from lightning_accum.cells.recorded import follows_gradient
 from lightning_accum.cells.state import CellState
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, params_of, updaters_of
 from lightning_accum.distributed import world
 from lightning_accum.distributed.shards import is_fsdp, is_sharded
 from lightning_accum.updates import Updater
@@ -22,43 +23,44 @@ from lightning_accum.updates import Updater
 def shares_of(trainer: CellTrainer, ids: set[int] | None = None) -> list[world.Share]:
     """Returns the pending changes of a trainer's cells, and counts their samples from zero."""
     shares = []
-    for updater, cells in trainer.updaters.values():
+    for updater, cells in updaters_of(trainer).values():
         for name in updater.names:
-            param = updater.target(name)
+            param = updater.changes.target(name)
             if ids is None or id(param) in ids:
                 samples = _samples(trainer, cells, name)
-                shares.append(world.Share(getattr(updater, name), param.detach(), samples))
+                shares.append(world.Share(updater.changes.pending[name], param.detach(), samples))
     return shares
 
 
 def _samples(trainer: CellTrainer, cells: Sequence[str], param: str) -> int | None:
     """Returns the weight of a change in the mean over processes; ``None`` if changes are summed."""
-    own = [cell for cell in cells if param in trainer.params_of(cell)]
-    samples = sum(trainer.take_samples(cell, param) for cell in own)
-    found = [trainer.reduction_of(cell) for cell in own]
-    summed = found and all(how is not None and not how.averages for how in found)
-    if not summed:
+    own = [cell for cell in cells if param in params_of(trainer, cell)]
+    states = trainer.cell_states
+    found = [states[cell] for cell in own if cell in states]
+    # those of a trainer that keeps no states are not counted, and weigh alike
+    samples = sum(state.samples.pop(param, 0) for state in found) + len(own) - len(found)
+    if len(found) < len(own) or not own or any(state.reduction.averages for state in found):
         return samples
-    return 1 if trainer.averages_processes else None
+    return 1 if any(follows_gradient(state.rule) for state in found) else None
 
 
 def check_exchangeable(trainer: CellTrainer) -> None:
     """Raises if several processes cannot compute the same update as one process would."""
     if world.processes() == 1:
         return
-    for updater, cells in trainer.updaters.values():
+    for updater, cells in updaters_of(trainer).values():
         known: dict[str, str] = {}
         for cell in cells:
-            how, params = trainer.reduction_of(cell), trainer.params_of(cell)
-            if how is None:
+            if (state := trainer.cell_states.get(cell)) is None:
                 continue
+            how, params = state.reduction, state.options.params
             others = {known.setdefault(param, how.name) for param in params}
             if not how.adds or others != {how.name}:
                 raise ValueError(
                     f"Argument `batch_reduction` of cell `{cell}` should be 'mean' or 'sum', the"
                     " same for all cells of a parameter, if several processes train together:"
                     " other reductions of the processes' batches cannot be combined. Found"
-                    f" `{how.name}` for {sorted(params)} of {updater.label}."
+                    f" `{how.name}` for {sorted(params)} of {updater.changes.label}."
                 )
 
 
@@ -71,14 +73,15 @@ def shard_holders(model: nn.Module, updaters: Iterable[Updater]) -> list[Any]:
     names = {id(module): name for name, module in model.named_modules()}
     found: dict[int, Any] = {}
     for updater in updaters:
-        sharded = [name for name in updater.names if is_sharded(updater.target(name))]
+        sharded = [name for name in updater.names if is_sharded(updater.changes.target(name))]
         path = names.get(id(updater.parent), "").split(".")
         above = [".".join(path[:depth]) for depth in range(len(path), -1, -1)]
         holder = next((wrapped[name] for name in above if name in wrapped), None)
         if sharded and holder is None:
             raise ValueError(
-                f"Parameters of {updater.label} that cells train should be plain, or sharded by"
-                f" `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind: {sharded}."
+                f"Parameters of {updater.changes.label} that cells train should be plain, or"
+                " sharded by `torch.distributed.fsdp.fully_shard`. Found DTensors of another kind:"
+                f" {sharded}."
             )
         if sharded:
             found[id(holder)] = holder
@@ -127,7 +130,8 @@ def check_processes_agree(
     """Raises an error in all processes if their cells, settings or weights differ."""
     if world.processes() == 1:
         return
-    found = (u.target(name).device for u, _ in cells.updaters.values() for name in u.names)
+    every = updaters_of(cells).values()
+    found = (u.changes.target(name).device for u, _ in every for name in u.names)
     own: dict[str, Mapping[str, object]] = {
         "cells": _cells(cells),
         "settings of updates": settings,
@@ -159,17 +163,17 @@ def _cells(trainer: CellTrainer) -> dict[str, dict[str, object]]:
         numbers = {key: float(value) for key, value in h.items() if is_number(value)}
         found[name] = {"rule": trainer.title, **numbers}
         updater = trainer.updater_of(name)
-        for param in trainer.params_of(name):
-            found[name][param] = list(updater.target(param).shape)
+        for param in params_of(trainer, name):
+            found[name][param] = list(updater.changes.target(param).shape)
     return found
 
 
 def _weights(trainer: CellTrainer) -> dict[str, str]:
     """Returns a checksum of each parameter of the cells, unless it is sharded."""
     found = {}
-    for updater, cells in trainer.updaters.values():
+    for updater, cells in updaters_of(trainer).values():
         for name in updater.names:
-            param = updater.target(name).detach()
+            param = updater.changes.target(name).detach()
             if not is_sharded(param):
                 data = param.cpu().contiguous().flatten().view(torch.uint8).numpy().data
                 found[f"{cells[0]}.{name}"] = f"checksum {zlib.crc32(data):08x}"

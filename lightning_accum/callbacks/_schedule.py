@@ -11,7 +11,6 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lightning_accum._checks import check_choice, check_factor, check_type, check_value
 from lightning_accum._state import COUNT, MAPPING, Kind, check_state, optional
-from lightning_accum.health.setup import unit
 from lightning_accum.optim import UpdateOptimizer
 
 MakeScheduler = Callable[[Optimizer], LRScheduler]
@@ -117,16 +116,14 @@ class UpdatePlan:
         if self._scheduler is not None and what == self.interval:
             self._scheduler.step()
 
-    def wrong_unit(self, trainer: pl.Trainer) -> str:
-        """Returns that the schedule counts in the wrong unit; empty unless it certainly does."""
+    def schedule_in(self, trainer: pl.Trainer) -> tuple[LRScheduler, str, int, int, int] | None:
+        """Returns the scheduler, its interval, and the fit's epochs, batches and updates."""
         epochs, batches = trainer.max_epochs, trainer.num_training_batches
         whole = trainer.max_steps == -1 and isinstance(trainer.limit_train_batches, float)
-        if not whole or not epochs or epochs < 0 or not isinstance(batches, int):
-            return ""  # a short trial may keep the schedule of the fit that is meant
-        if self._scheduler is None:
-            return ""
+        if self._scheduler is None or not whole or not epochs or not isinstance(batches, int):
+            return None  # a short trial may keep the schedule of the fit that is meant
         updates = ceil(batches / self.batches_between(trainer))
-        return unit(self._scheduler, self.interval, epochs, epochs * batches, epochs * updates)
+        return self._scheduler, self.interval, epochs, epochs * batches, epochs * updates
 
     # ------------------------------------------------------------------ state
     def state_dict(self) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import torch
 from torch.optim import Optimizer
 
 from lightning_accum._compat.lightning import count_steps
+from lightning_accum._events import By
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.health.facts import By
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater
 
@@ -22,7 +22,7 @@ def scales_gradients(trainer: pl.Trainer) -> bool:
 
 def ascending(trainer: pl.Trainer, updaters: Iterable[Updater]) -> str | None:
     """Returns the name of an optimizer of the updaters' parameters that maximizes, if any."""
-    params = {id(updater.target(name)) for updater in updaters for name in updater.names}
+    params = {id(updater.changes.target(name)) for updater in updaters for name in updater.names}
     groups = ((o, g) for o in trainer.optimizers for g in o.param_groups if g.get("maximize"))
     found = (type(o).__name__ for o, g in groups if params & {id(param) for param in g["params"]})
     return next(found, None)
@@ -80,25 +80,8 @@ class Appliers:
     def find(self, trainer: pl.Trainer) -> None:
         """Attaches the updaters to the module's own UpdateOptimizers, or makes one."""
         updaters = list(self._host.updaters.values())
-        places = [(u.target(name), f"{u.label}: {name}") for u in updaters for name in u.names]
-        params = {id(param): param for param, _ in places}
-        found = (each for each in trainer.optimizers if isinstance(each, UpdateOptimizer))
-        own = [each for each in found if each.ids & params.keys()]
-        left = params.keys() - {key for each in own for key in each.ids}
-        if own and left:
-            raise ValueError(
-                "The UpdateOptimizer that `configure_optimizers` returns should hold every"
-                " parameter that cells train. Found none that holds"
-                f" {[place for param, place in places if id(param) in left]}: add them, or return"
-                " no UpdateOptimizer, and the callback makes one."
-            )
-        if own and self._keys:
-            raise ValueError(
-                "Argument `input_keys` should be empty if the module has its own UpdateOptimizer:"
-                " `training_step` has not returned anything yet when it steps that optimizer. Found"
-                f" {[*self._keys.values()]}: return no UpdateOptimizer from"
-                " `configure_optimizers`."
-            )
+        params = {id(p): p for u in updaters for p in map(u.changes.target, u.names)}
+        own = self._own(trainer, {*params})
         if own or self.made is None:
             self.detach()
             self.by = "module" if own else "callback"
@@ -111,6 +94,32 @@ class Appliers:
         elif not trainer.optimizers:
             trainer.optimizers = [NoOptimizer()]  # Lightning steps the first one
         self._listed = trainer.optimizers
+
+    def _own(self, trainer: pl.Trainer, wanted: set[int]) -> list[UpdateOptimizer]:
+        """Returns the module's own UpdateOptimizers of wanted parameters, if they can apply all."""
+        found = (each for each in trainer.optimizers if isinstance(each, UpdateOptimizer))
+        own = [each for each in found if each.ids & wanted]
+        held = {key for each in own for key in each.ids}
+        left = [
+            f"{u.changes.label}: {name}"
+            for u in self._host.updaters.values()
+            for name in u.names
+            if id(u.changes.target(name)) not in held
+        ]
+        if own and left:
+            raise ValueError(
+                "The UpdateOptimizer that `configure_optimizers` returns should hold every"
+                f" parameter that cells train. Found none that holds {left}: add them, or return"
+                " no UpdateOptimizer, and the callback makes one."
+            )
+        if own and self._keys:
+            raise ValueError(
+                "Argument `input_keys` should be empty if the module has its own UpdateOptimizer:"
+                " `training_step` has not returned anything yet when it steps that optimizer. Found"
+                f" {[*self._keys.values()]}: return no UpdateOptimizer from"
+                " `configure_optimizers`."
+            )
+        return own
 
     def detach(self) -> None:
         """Detaches the updaters and the hooks from the optimizers."""

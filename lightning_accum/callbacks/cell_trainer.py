@@ -13,22 +13,21 @@ from typing_extensions import Unpack
 from lightning_accum._checks import check_type, knows_arguments, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
+from lightning_accum._events import SILENT, Events
 from lightning_accum._state import MAPPING, StateModule
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._gate import Recording, StepGate
 from lightning_accum.callbacks._logging import log_summary, own_state, remove_lent
-from lightning_accum.callbacks._measurements import Report, Watcher
+from lightning_accum.callbacks._measurements import Report
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
-from lightning_accum.callbacks._summary import Summary, summary_lines
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, confirm, recorded_steps
 from lightning_accum.distributed import world
 from lightning_accum.engine.rule import OPTIONS, Rule
-from lightning_accum.health.watch import Health, switched_off
-from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.updates.atomic_changes import NonFinite
 
 
@@ -105,7 +104,7 @@ class CellTrainerCallback(Callback):
         **options: Unpack[RunOptions],
     ) -> None:
         self.plan = UpdatePlan(apply_every_n_batches, lr, lr_scheduler, lr_interval)
-        self.host = CellHost(cell_trainer, cells, carry, nonfinite, **options)
+        self.host = CellHost(cell_trainer, cells, carry, nonfinite, health, **options)
         names = keys = names_in("input_keys", input_keys)
         if isinstance(input_keys, Mapping):
             keys = names_in("input_keys", [*input_keys.values()])
@@ -117,7 +116,6 @@ class CellTrainerCallback(Callback):
         self._fit: _Fit | None = None
         self._failed = False  # whether an exception ended the fit, so that processes may be missing
         self._modules: dict[str, Any] = {}  # this process's states of modules, to load in a fit
-        self._off = switched_off(health)
 
     @property
     def cell_trainer(self) -> CellTrainer:
@@ -144,8 +142,8 @@ class CellTrainerCallback(Callback):
         known = {cell for e in learners_in(trainer) if e is not self for cell in e.host.names}
         return f"{self.name}/" if known.intersection(self.host.names) else ""
 
-    def add_watcher(self, watcher: Watcher) -> None:
-        """Passes the measurements of this fit to a watcher."""
+    def add_watcher(self, watcher: Events) -> None:
+        """Tells an observer of the measurements of this fit, too."""
         self._running.report.watchers.append(watcher)
 
     def updates_as_gradients(self, **inputs: Any) -> None:
@@ -161,7 +159,8 @@ class CellTrainerCallback(Callback):
             appliers.check_exported_gradients(fit.scaled, fit.ascends)
             fit.report.before_export()
         self.host.evaluate(**inputs)
-        self.host.export_as_gradients()
+        self.host.exchange()
+        updates_as_gradients(*self.host.updaters.values())
 
     # ------------------------------------------------------------------ a fit, from its beginning
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -213,7 +212,8 @@ class CellTrainerCallback(Callback):
             return
         fit.report.note_activity()
         inputs = self._inputs(outputs) if self.input_keys else {}
-        fit.combine(every)
+        if fit.report.measuring:
+            fit.combine(every)  # again, for what the module has applied in between is recorded anew
         self.host.finish_batch(**inputs)
         fit.recording.end_batch()
         if self.plan.batch_ended(trainer.is_last_batch, every) and fit.appliers.by == "callback":
@@ -251,19 +251,15 @@ class CellTrainerCallback(Callback):
             fit.report.measuring = False  # there is no logging step between batches
             self._apply(fit, trainer)
         self.plan.passed("epoch")
-        if fit.summary is not None:
-            fit.summary.epoch_ended()
-        self.host.events.epoch_ended()
-        self.cell_trainer.confirm()
+        fit.events.ended("epoch")
+        confirm(self.cell_trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Prints the summary."""
         fit = self._running
-        self.host.events.ended("fit")
-        if fit.summary is not None:
-            applied = fit.report, self.host, fit.appliers.optimizers
-            if lines := summary_lines(fit.summary, *applied, fit.health):
-                log_summary(trainer, lines)
+        fit.events.ended("fit")
+        if self.summary and (lines := fit.events.lines(fit.updates(), fit.report.exports)):
+            log_summary(trainer, lines)
 
     def on_exception(self, *args: Any) -> None:
         """Leaves the model as it was; Lightning calls no ``teardown``."""
@@ -299,28 +295,26 @@ class CellTrainerCallback(Callback):
                 )
 
     def _watch(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Has the cells' health listened to, unless it is switched off."""
-        if self._off is None:
-            return
+        """Has the cells observed, and what is measured summed up."""
         fit, hosts = self._running, [each.host for each in learners_in(trainer)]
-        optimized = {
-            id(param)
-            for optimizer in trainer.optimizers
-            if not isinstance(optimizer, UpdateOptimizer)
-            for group in optimizer.param_groups
-            for param in group["params"]
-        }
-        size = getattr(trainer.train_dataloader, "batch_size", None)
-        by = fit.appliers.by
-        fit.health = self.host.watch(pl_module, by, self._off, hosts, size, optimized)
-        if text := self.plan.wrong_unit(trainer):
-            fit.health.say("lr_scheduler", "setup", text)
+        others = (each for each in trainer.optimizers if not isinstance(each, UpdateOptimizer))
+        groups = (group for each in others for group in each.param_groups)
+        fit.events = self.host.watch(
+            pl_module,
+            fit.appliers.by,
+            hosts,
+            batch_size=getattr(trainer.train_dataloader, "batch_size", None),
+            optimized={id(param) for group in groups for param in group["params"]},
+            schedule=self.plan.schedule_in(trainer),
+        )
+        if self.summary:
+            fit.report.watchers.insert(0, fit.events)
 
     def _inputs(self, outputs: Any) -> dict[str, Any]:
         """Returns the inputs of the rule, by name; none if the batch was left out."""
         if outputs is None or (isinstance(outputs, dict) and not outputs):  # Lightning's of None
             rule = self.cell_trainer
-            steps = [rule.recorded_steps(name) for name, _ in rule.named_cells]
+            steps = [recorded_steps(rule, name) for name, _ in rule.named_cells]
             if not any(each is None or each for each in steps):
                 return {}
         known = outputs if isinstance(outputs, Mapping) else {}
@@ -369,17 +363,24 @@ class _Fit:
     def __init__(self, learner: CellTrainerCallback, trainer: pl.Trainer) -> None:
         host = self._host = learner.host
         self.recording = Recording(host)
-        self.summary = Summary() if learner.summary else None
         prefix = learner.prefix_in(trainer)
         self.report = Report(host, learner.logs, learner.prog_bar, prefix)
-        if self.summary is not None:
-            self.report.watchers.append(self.summary)
-            self.report.counting = learner.logs and host.alone
+        self.report.counting = learner.summary and learner.logs and host.alone
         hooks = learner._before_step, self.report.after_apply
         self.appliers = appliers.Appliers(host, learner.plan.lr, learner.input_keys, *hooks)
-        self.health: Health | None = None  # once training has started, unless it is switched off
+        self.events: Events = SILENT  # once training has started, what has a report in the end
         self.scaled = appliers.scales_gradients(trainer)
         self.ascends = appliers.ascending(trainer, host.updaters.values())
+
+    def updates(self) -> dict[tuple[str, str], int]:
+        """Returns how often each parameter of a cell was updated."""
+        return {
+            (cell, name): self.report.updates[id(optimizer)]
+            for optimizer in self.appliers.optimizers
+            for cell, updater in self._host.updaters.items()
+            for name in updater.names
+            if id(updater.changes.target(name)) in optimizer.ids
+        }
 
     def combine(self, every: int) -> None:
         """Has rules combine parts, if each batch is applied at once."""

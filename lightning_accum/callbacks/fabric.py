@@ -11,15 +11,15 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_factor, knows_arguments
-from lightning_accum._events import End
+from lightning_accum._events import End, Events
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, recorded_steps
 from lightning_accum.engine.rule import OPTIONS, Rule
-from lightning_accum.health.watch import Health, switched_off
+from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.atomic_changes import NonFinite
 
 
@@ -74,8 +74,7 @@ class FabricCellTrainer:
         health: bool | Mapping[str, bool] = True,
         **options: Unpack[RunOptions],
     ) -> None:
-        self.host = CellHost(cell_trainer, cells, carry, nonfinite, **options)
-        self._off = switched_off(health)
+        self.host = CellHost(cell_trainer, cells, carry, nonfinite, health, **options)
         self._recorded = self._compared = False  # a batch; the cells of all processes
         self._end: weakref.finalize[Any, Any] | None = None
 
@@ -99,9 +98,7 @@ class FabricCellTrainer:
         self._compared = self._recorded = False
         if self._end is not None:
             self._end.detach()
-        if self._off is not None:
-            health = self.host.watch(inner, "loop", self._off)
-            self._end = weakref.finalize(self, _tell, health)
+        self._end = weakref.finalize(self, _tell, self.host.watch(inner, "loop"))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -118,7 +115,8 @@ class FabricCellTrainer:
         finally:
             self.cell_trainer.recording = False
         if not self._recorded:  # evaluated inside, and more may have been recorded since
-            self._recorded = any(map(self.cell_trainer.recorded_steps, self.host.names))
+            names, trainer = self.host.names, self.cell_trainer
+            self._recorded = any(recorded_steps(trainer, name) for name in names)
 
     def accumulate(self, **inputs: Any) -> None:
         """Evaluates the rule on what was recorded, without applying updates.
@@ -168,7 +166,8 @@ class FabricCellTrainer:
         self._check_exchange("updates_as_gradients", inputs)
         if self._recorded:
             self.accumulate(**inputs)
-        self.host.export_as_gradients()
+        self.host.exchange()
+        updates_as_gradients(*self.host.updaters.values())
 
     def _check_exchange(self, call: str, inputs: Mapping[str, Any]) -> None:
         self._check_bound()
@@ -220,8 +219,8 @@ class FabricCellTrainer:
         self.host.load_state_dict(state_dict)
 
 
-def _tell(health: Health, how: End = "deleted") -> None:
-    """Ends the health of a loop, and logs advice."""
-    health.ended(how)
-    if lines := health.lines:
-        rank_zero_only(logger.info)("\n".join(["Local learning:", *lines]))
+def _tell(events: Events, how: End = "deleted") -> None:
+    """Ends what observes a loop, and logs its report."""
+    events.ended(how)
+    if lines := events.lines():
+        rank_zero_only(logger.info)("\n".join(lines))

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping, check_value
 from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
+from lightning_accum._events import Events, Values
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
-from lightning_accum.callbacks._measurements import Activity, Before, Values, Watcher
-from lightning_accum.callbacks.cell_trainer import learners_in
+from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.plot.fields import mosaic, receptive_fields
@@ -121,17 +121,16 @@ class UpdatePictures(Callback):
             raise ValueError(
                 f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
             )
-        loggers = _loggers(trainer)
-        if not loggers and trainer.loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            kinds = [type(logger).__name__ for logger in trainer.loggers]
+        loggers, others = _loggers(trainer), [type(each).__name__ for each in trainer.loggers]
+        if others and not loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             rank_zero_warn(
                 "An UpdatePictures should have a logger that takes images. Found"
-                f" {kinds}, so that it draws nothing: add a TensorBoardLogger, or another with"
+                f" {others}, so that it draws nothing: add a TensorBoardLogger, or another with"
                 " `log_image`, to the Trainer's `logger`.",
                 category=RuntimeWarning,
             )
         pairs = [(each, each.prefix_in(trainer)) for each in learners]
-        charts = {k: v for each, p in pairs for k, v in _layout(each.host, p).items()}
+        charts = _layout(pairs)
         for logger in loggers:
             if isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_custom_scalars(charts)
@@ -148,21 +147,24 @@ class UpdatePictures(Callback):
         return own_state(self)
 
 
-def _layout(host: CellHost, prefix: str) -> dict[str, dict[str, list[Any]]]:
+def _layout(
+    learners: Sequence[tuple[CellTrainerCallback, str]],
+) -> dict[str, dict[str, list[Any]]]:
     """Returns the custom scalars of TensorBoard: by cell and chart, patterns of tags."""
     charts: dict[str, dict[str, list[Any]]] = {}
-    updaters = host.updaters
-    for cell, _ in host.trainer.named_cells:
-        params = updaters[cell].names if cell in updaters else ()
-        shown = escape(prefix + cell)
-        patterns = {
-            chart: sorted({tag.format(cell=shown, param=escape(name)) for name in params})
-            for chart, tag in _CHARTS_OF_PARAMS.items()
-        }
-        patterns |= {chart: [tag.format(cell=shown)] for chart, tag in _CHARTS_OF_ACTIVITY.items()}
-        charts[prefix + cell] = {
-            chart: ["Multiline", tags] for chart, tags in patterns.items() if tags
-        }
+    for learner, prefix in learners:
+        updaters = learner.host.updaters
+        for cell in learner.host.names:
+            params = updaters[cell].names if cell in updaters else ()
+            shown = escape(prefix + cell)
+            tags = {
+                chart: sorted({tag.format(cell=shown, param=escape(name)) for name in params})
+                for chart, tag in _CHARTS_OF_PARAMS.items()
+            }
+            tags |= {chart: [tag.format(cell=shown)] for chart, tag in _CHARTS_OF_ACTIVITY.items()}
+            charts[prefix + cell] = {
+                chart: ["Multiline", found] for chart, found in tags.items() if found
+            }
     return charts
 
 
@@ -186,7 +188,7 @@ def _hyperparameters(host: CellHost, prefix: str) -> dict[str, Any]:
     return found
 
 
-class _Painter(Watcher):
+class _Painter(Events):
     """Keeps the latest measurements, and draws them for one logger when they are logged."""
 
     def __init__(
@@ -200,7 +202,7 @@ class _Painter(Watcher):
         self._pictures, self._trainer, self._host = pictures, trainer, host
         self._logger, self._prefix = logger, prefix
         self._board = logger.experiment if isinstance(logger, TensorBoardLogger) else None
-        self._windows: dict[str, Activity] = {}
+        self._windows: dict[str, tuple[Tensor, Tensor, int]] = {}
         self._changes: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
 
     def _due(self) -> bool:
@@ -209,20 +211,20 @@ class _Painter(Watcher):
         step = batches_that_stepped(self._trainer) + 1
         return every > 0 and -(-step // every) % self._pictures.every_n_logs == 0
 
-    def saw(self, cell: str, activity: Activity, logs: bool) -> None:
+    def saw(self, cell: str, window: Tensor, counts: Tensor, slots: int, logs: bool) -> None:
         """Keeps the activity until it is logged."""
         if logs and self._due():
-            self._windows[cell] = activity
+            self._windows[cell] = window, counts, slots
 
-    def applied(self, before: Before, after: Tensor, values: Values) -> None:
+    def measured(self, cell: str, name: str, before: Tensor, after: Tensor, values: Values) -> None:
         """Keeps the weights and their change until they are logged."""
         if self._due():
             wide = at_least_float32(after.dtype)
-            delta = after.to(wide) - before.value
-            connection = self._host.trainer.get_cell(before.cell)[0].connection
-            first, *others = by_output(connection, before.name, after)
+            delta = after.to(wide) - before
+            connection = self._host.trainer.get_cell(cell)[0].connection
+            first, *others = by_output(connection, name, after)
             weight = torch.cat((first, *others)) if others else first.clone()
-            self._changes[before.cell, before.name] = weight, delta
+            self._changes[cell, name] = weight, delta
 
     def logged(self) -> None:
         """Draws what was kept."""
@@ -235,10 +237,9 @@ class _Painter(Watcher):
             if fields is not None:
                 square = mosaic(fields, ceil(sqrt(len(fields))), 0.5)
                 self._image(f"fields/{place}", square, step)
-        for cell, activity in self._windows.items():
-            rates = activity.counts / max(activity.slots, 1)
-            self._histogram(f"firing_rates/{self._prefix}{cell}", rates, step)
-            image = raster(activity.window, self._pictures.most)
+        for cell, (window, counts, slots) in self._windows.items():
+            self._histogram(f"firing_rates/{self._prefix}{cell}", counts / max(slots, 1), step)
+            image = raster(window, self._pictures.most)
             self._image(f"spikes/{self._prefix}{cell}", image, step)
         self._changes, self._windows = {}, {}
 

@@ -23,7 +23,7 @@ from lightning_accum._compat.lightning import batches_that_stepped
 from lightning_accum._compat.torch import version
 from lightning_accum.callbacks import _logging as logs
 from lightning_accum.functional.update_statistics import Change, change_statistics, measure_change
-from lightning_accum.health.facts import number
+from lightning_accum.health.facts import first, number
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.optim import UpdateOptimizer
 
@@ -296,16 +296,14 @@ class _Moved(NamedTuple):
         half = next((finite[i][0] for i, n in enumerate(passed) if 2 * n >= passed[-1]), 0.0)
         # the first steps from zero are large, relative to it
         jumps = not math.isinf(ratios[0]) and (most > _JUMP or path > _LARGE * steps)
-        if steps < _TOLD:
-            verdict = "too few steps to tell"
-        elif any(map(math.isnan, ratios)) or jumps or (most > _BIG and half < _DEAD):
-            verdict = "too large"
-        elif not path:
-            verdict = "unchanged"
-        else:
-            verdict = "too small" if path < _PATH and path < _SMALL * steps else "usual"
-            verdict = "large at times" if most > _BIG and not math.isinf(ratios[0]) else verdict
-        return cls(steps, path, most, verdict)
+        verdict = first(
+            (steps < _TOLD, "too few steps to tell"),
+            (any(map(math.isnan, ratios)) or jumps or (most > _BIG and half < _DEAD), "too large"),
+            (not path, "unchanged"),
+            (most > _BIG and not math.isinf(ratios[0]), "large at times"),
+            (path < min(_PATH, _SMALL * steps), "too small"),
+        )
+        return cls(steps, path, most, verdict or "usual")
 
 
 def _what_to_do(rows: Sequence[tuple[str, _Moved]]) -> Iterator[str]:
@@ -313,24 +311,20 @@ def _what_to_do(rows: Sequence[tuple[str, _Moved]]) -> Iterator[str]:
     known: dict[str, list[str]] = {}
     for group, moved in rows:
         known.setdefault(moved.verdict, []).append(group)
-    if names := known.get("too large"):
-        yield f"Lower the learning rate of {quoted(names, ', ')}, to a tenth for example."
-    if names := known.get("too small"):
-        factor = 1 / median(m.path for _, m in rows if m.verdict == "too small")
-        yield (
-            f"Raise the learning rate of {quoted(names, ', ')}, about"
-            f" {10 ** max(1, round(math.log10(factor))):,} times, unless it had learned before."
-        )
-    if names := known.get("unchanged"):
-        yield (
-            f"Look for a learning rate of 0, or gradients of 0, of {quoted(names, ', ')}, which did"
-            " not change."
-        )
-    if names := known.get("large at times"):
-        yield (
-            f"If the loss jumps, warm up or lower the learning rate of {quoted(names, ', ')}; if it"
-            " falls, keep it."
-        )
+    paths = [m.path for _, m in rows if m.verdict == "too small"]
+    times = f"{10 ** max(1, round(-math.log10(median(paths)))):,}" if paths else ""
+    remedies = {
+        "too large": "Lower the learning rate of {}, to a tenth for example.",
+        "too small": f"Raise the learning rate of {{}}, about {times} times, unless it had learned"
+        " before.",
+        "unchanged": "Look for a learning rate of 0, or gradients of 0, of {}, which did not"
+        " change.",
+        "large at times": "If the loss jumps, warm up or lower the learning rate of {}; if it"
+        " falls, keep it.",
+    }
+    for verdict, text in remedies.items():
+        if names := known.get(verdict):
+            yield text.format(quoted(names, ", "))
     if known.keys() <= {"usual"}:
         yield (
             "The weights moved within the usual range. A larger learning rate may still be faster;"

@@ -11,8 +11,8 @@ from torch import nn
 
 from lightning_accum import _checks as checks
 from lightning_accum._compat.torch import compiled_from
-from lightning_accum.updates import Updater, get_updater
-from lightning_accum.updates.attached import set_updater
+from lightning_accum.updates import Updater, attach_updater, get_updater
+from lightning_accum.updates.updater import set_updater
 
 
 @dataclass(unsafe_hash=True)  # no field is ever set again
@@ -248,3 +248,12 @@ class CellRegistry(dict[str, CellRef]):
         connection = (cell or self.cell(name)).connection
         replacement = self[name].replacement
         return get_updater(connection) if replacement is None else replacement
+
+    def updater_of(self, name: str, *params: str, cell: Cell | None = None) -> Updater:
+        """Returns the updater of a cell; the connection gets one with ``params`` if it has none."""
+        cell = cell or self.cell(name)
+        updater = self.updater(name, cell)
+        if updater is None:
+            return attach_updater(cell.connection, *params)
+        updater.add(*params)
+        return updater

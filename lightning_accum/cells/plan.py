@@ -1,36 +1,56 @@
-"""The plan of a cell: what is the same in all calls of a rule, found once."""
+"""The plan of a cell: what is the same in all calls of a rule, found once; and its windows."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from lightning_accum.cells.cell import Cell
+from lightning_accum._events import Events
+from lightning_accum.cells.cell import Cell, CellRegistry
 from lightning_accum.cells.recorded import delays_in
 from lightning_accum.cells.single_steps import StepPlanner
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.accumulate import Known, named_terms
+from lightning_accum.engine.accumulate import Evaluation, WindowChanges, dtype_of
 from lightning_accum.engine.neuromodulator import modulators_of
-from lightning_accum.engine.products import Changes, check_sides
-from lightning_accum.engine.recording import Recorded, Target
+from lightning_accum.engine.products import check_sides
+from lightning_accum.engine.recording import (
+    Given,
+    Prepared,
+    Recorded,
+    Recording,
+    Target,
+    with_levels,
+)
 from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.signal import NeedsData
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import Synapses, WeightVJP, kind_of_vjp, unit_dim_of
-from lightning_accum.engine.window import Window
-from lightning_accum.functional.reductions import reduction
+from lightning_accum.engine.window import Outline
 from lightning_accum.observe import Monitor
 from lightning_accum.updates import Updater
 
 Signals: TypeAlias = dict[str, Recorded]  # recorded activity by name
-Observed: TypeAlias = "tuple[CellPlan, Cell, Signals, list[Target]]"  # of a cell, to evaluate
 
 
 def named_terms_of(connection: nn.Module, state: CellState) -> dict[str, Sequence[Change] | None]:
-    """Returns the terms of each parameter of a cell, ``None`` if they depend on data."""
-    options = state.options
-    return named_terms(state.rule, options.dt, unit_dim_of(connection), options.params)
+    """Returns the terms of each parameter; ``None`` if the rule has to see numbers for them."""
+    found: dict[str, Sequence[Change] | None] = {}
+    rule, of_cell = state.rule, (state.options.dt, unit_dim_of(connection))
+    for param in state.options.params:
+        changes = None
+        # what raises an error is asked again with data, in a call of the trainer
+        with suppress(NeedsData, Exception):
+            outline = Outline(param, *of_cell, [*rule.states()])
+            changes = listed(rule.terms(outline), type(rule).__name__)
+        named = changes is not None and all(change.is_named for change in changes)
+        found[param] = changes if named else None
+    return found
 
 
 class CellPlan:
@@ -43,41 +63,43 @@ class CellPlan:
         self, name: str, state: CellState, signals: Sequence[str], connection: nn.Module
     ) -> None:
         self.name, self.state = name, state
-        self.rule, self.options = state.rule, state.options
-        self.signals, self.reads = tuple(signals), self.rule.reads()  # those to read
-        self.prepares = type(self.rule).prepare is not Rule.prepare
-        self.unit_dim = unit_dim_of(connection)
-        self.batch = reduction(self.options.batch_reduction)
-        self.modulators = modulators_of(self.rule)
+        self._rule, self._options, self._reads = state.rule, state.options, state.rule.reads()
+        self._signals = tuple(signals)  # those to read
+        self._prepares = type(self._rule).prepare is not Rule.prepare
+        self._unit_dim = unit_dim_of(connection)
+        self._modulators = modulators_of(self._rule)
         # at a rate of 0 nothing is learned, and no trace passes on: as in the compiled loop
-        self.named = {
+        named = {
             param: [term for term in terms if term.rate] or terms if terms else terms
             for param, terms in named_terms_of(connection, state).items()
         }
-        named = None not in self.named.values()
-        self.traces = 1 if named else 2
-        self.forms: dict[str, Known] | None = {} if named else None
-        plain = self.options.backend == "auto" and not self.modulators and not self.prepares
-        self.steps = StepPlanner(self.batch, self.named, plain)
-        self._kinds: dict[str, type[WeightVJP]] = {}  # those whose shapes fit the activity
+        batch = state.reduction
+        self._how = Evaluation(self._rule, named, batch, self._options.backend, {})
+        plain = self._options.backend == "auto" and not self._modulators and not self._prepares
+        self.steps = StepPlanner(batch, named, plain)
+        self._vjps: dict[str, WeightVJP] = {}  # whose shapes fit the activity
         self._checked: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self._has_checked_terms = False
 
-    def terms(self, window: Window) -> Sequence[Change]:
-        """Returns the changes of a parameter, which the rule is asked for if they need data."""
-        named = self.named[window.name]
-        return listed(self.rule.terms(window), type(self.rule).__name__) if named is None else named
-
-    def read(self, cell: Cell, monitors: Mapping[str, Monitor]) -> Signals | None:
+    def window(
+        self, cell: Cell, monitors: Mapping[str, Monitor], registry: CellRegistry
+    ) -> CellWindow | None:
         """Reads and checks what was recorded of the cell; returns ``None`` if that is nothing."""
-        found = {}
-        for signal in self.signals:
+        signals = self._read(cell, monitors)
+        if signals is None:
+            return None
+        updater = registry.updater_of(self.name, *self._options.params, cell=cell)
+        return CellWindow(self, cell, monitors, signals, self._targets(cell, signals, updater))
+
+    def _read(self, cell: Cell, monitors: Mapping[str, Monitor]) -> Signals | None:
+        found, kinds = {}, {}
+        for signal in self._signals:
             monitor = monitors.get(signal)
             if monitor is not None and (activity := monitor.reducer.window()) is not None:
                 found[signal] = Recorded(activity, monitor.reducer.events())
+                kinds[signal] = activity.shape, activity.dtype
         if not found:
             return None
-        kinds = {signal: (each[0].shape, each[0].dtype) for signal, each in found.items()}
         if kinds != self._checked:
             self._check(cell, found, monitors)
             self._checked = kinds
@@ -87,14 +109,14 @@ class CellPlan:
         """Checks that real signals were recorded of the same steps and samples."""
         activity = {signal: recorded.activity for signal, recorded in found.items()}
         sides = activity.get("pre"), activity.get("post")
-        _check_same_steps(self.name, cell, *sides, self.options.time_dim)
+        _check_same_steps(self.name, cell, *sides, self._options.time_dim)
         pre, post = activity["pre"], activity["post"]
         if pre.is_complex() or post.is_complex():
             raise TypeError(
                 f"Activity of cell `{self.name}` should be real. Found {pre.dtype} before and"
                 f" {post.dtype} after the connection: record its magnitude or its real part."
             )
-        for signal in self.signals:
+        for signal in self._signals:
             steps = None if signal not in activity else tuple(activity[signal].shape[:2])
             if steps != tuple(pre.shape[:2]):
                 what = "nothing" if steps is None else f"steps and samples {steps}"
@@ -106,28 +128,81 @@ class CellPlan:
                     f" {what}: {how}"
                 )
 
-    def targets(self, cell: Cell, signals: Signals, updater: Updater) -> list[Target]:
+    def _targets(self, cell: Cell, signals: Signals, updater: Updater) -> list[Target]:
         """Returns the parameters to train, whose products are tried with the first activity."""
         found = []
-        for param in self.options.params:
-            kind, place = self._kinds.get(param), f"`{param}` of cell `{self.name}`"
-            if kind is None:
-                by_synapse = delays_in(self.rule) is not None
+        for param in self._options.params:
+            vjp = self._vjps.get(param)
+            if vjp is None:
+                by_synapse = delays_in(self._rule) is not None
                 kind = Synapses if by_synapse else kind_of_vjp(cell.connection, param)
-                sides = (signals[side].activity[0, :1] for side in ("post", "pre"))
-                kind(cell.connection, param, place).check(*sides)
-                self._kinds[param] = kind
-            vjp = kind(cell.connection, param, place)
-            tensor, accumulator = updater.target(param).detach(), getattr(updater, param)
-            found.append(Target(param, tensor, vjp, accumulator))
+                vjp = kind(cell.connection, param, f"`{param}` of cell `{self.name}`")
+                vjp.check(*(signals[side].activity[0, :1] for side in ("post", "pre")))
+                self._vjps[param] = vjp
+            changes = updater.changes
+            tensor, pending = changes.target(param).detach(), changes.pending[param]
+            found.append(Target(param, tensor, vjp, pending))
         return found
 
-    def check_terms(self, changes: Sequence[Changes]) -> None:
-        """Checks the sides of the terms that a rule returns first."""
+    def recording(self, seen: CellWindow, inputs: Given, carry: bool | None) -> Recording:
+        """Returns everything that the rule reads of a window."""
+        state, options, signals = self.state, self._options, seen.signals
+        carry = options.carry if carry is None else carry
+        tensors = {}
+        for name in self._reads:
+            tensors[name] = getattr(seen.cell.connection, name).detach()
+        of_time = signals, options.dt, self._unit_dim, len(signals["pre"].activity)
+        recording = Recording(*of_time, tensors, inputs, carry)
+        if self._modulators:
+            dtype = dtype_of(seen.targets)
+            recording = with_levels(recording, self._modulators, state.carried, dtype)
+        if self._prepares:
+            recording = replace(recording, prepared=self._rule.prepare(recording))
+        return recording
+
+    def changes(self, recording: Recording, targets: list[Target]) -> WindowChanges:
+        """Returns the changes that the rule makes of a window; nothing has changed yet."""
+        found = WindowChanges(self._how, recording, targets, self.state.carried)
         if not self._has_checked_terms:
-            for each in changes:
-                check_sides(type(self.rule).__name__, each)
+            for each in found.first.changes:
+                check_sides(type(self._rule).__name__, each)
             self._has_checked_terms = True
+        return found
+
+
+@dataclass(eq=False)
+class CellWindow:
+    """What a cell has recorded since the last call, and the changes that the rule makes of it."""
+
+    plan: CellPlan
+    cell: Cell
+    monitors: Mapping[str, Monitor]
+    signals: Signals
+    targets: list[Target]
+    recording: Recording = field(init=False)
+    changes: WindowChanges = field(init=False)
+
+    def evaluate(self, inputs: Given, carry: bool | None) -> None:
+        """Asks for the changes, which inputs may not fit; nothing has changed yet."""
+        self.recording = self.plan.recording(self, inputs, carry)
+        self.changes = self.plan.changes(self.recording, self.targets)
+
+    def accumulate(self, events: Events) -> None:
+        """Accumulates the changes, and keeps what passes to the next window."""
+        plan, recording, state = self.plan, self.recording, self.plan.state
+        carried = self.changes.accumulate()
+        pre, post = self.signals["pre"].activity, self.signals["post"].activity
+        prepared = recording.prepared
+        own = prepared.factors if isinstance(prepared, Prepared) else {}
+        factors = {**recording.inputs.every, **recording.levels, **own}
+        events.evaluated(plan.name, pre, post, factors)
+        if state.loaded:
+            state.check_loaded(carried, plan.name)
+        state.carried = carried
+        for target in self.targets:
+            state.samples[target.name] = state.samples.get(target.name, 0) + pre.shape[1]
+        if recording.steps == 1 and recording.carries and not recording.inputs.every:
+            plan.steps.note(self.cell, state, self.targets, self.monitors)
 
 
 def _check_same_steps(

@@ -62,10 +62,9 @@ def recorded_signals(
     graded = rule.graded and options.graded_input  # then values count
     spikes = "pre" in sides and not (takes_indices or graded)
     checks_input = _reads_input(terms) and not options.graded_input
-    holds = getattr(cell.connection, "finds_events", False)
     picker = options.picker or first_tensor
     seen = "pre", "connection", observe.InputMonitor, spikes
-    pre = RecordedSignal(*seen, checks_input, first_tensor, holds)
+    pre = RecordedSignal(*seen, checks_input, first_tensor)
     fires = "post" in sides
     post = RecordedSignal("post", "neuron", observe.OutputMonitor, fires, True, picker)
     return [pre, post, *(_state_of(cell, name, of) for name, of in rule.states().items())]
@@ -76,6 +75,13 @@ def _reads_input(terms: Iterable[Sequence[Change] | None]) -> bool:
     return any(
         changes is None or any("pre" in change.signals for change in changes) for changes in terms
     )
+
+
+def follows_gradient(rule: Rule) -> bool:
+    """Returns whether a rule records the gradient of a loss."""
+    sources = rule.states().values()
+    kinds = [each for each in sources if isinstance(each, type)]
+    return any(issubclass(each, observe.GradientMonitor) for each in kinds)
 
 
 def delays_in(rule: Rule) -> str | None:

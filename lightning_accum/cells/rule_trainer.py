@@ -14,17 +14,21 @@ from lightning_accum._checks import check_mapping, check_type, knows_arguments, 
 from lightning_accum._compat.torch import compiled_from, is_traced
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.plan import CellPlan, Observed, named_terms_of
-from lightning_accum.cells.recorded import RecordedSignal, check_modules, recorded_signals
+from lightning_accum.cells.plan import CellPlan, CellWindow, named_terms_of
+from lightning_accum.cells.recorded import (
+    RecordedSignal,
+    check_modules,
+    follows_gradient,
+    recorded_signals,
+)
 from lightning_accum.cells.state import CellState, Options
-from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.engine import accumulate as run
-from lightning_accum.engine.feedback import Feedback
-from lightning_accum.engine.recording import Given, Prepared, Recording, with_levels
+from lightning_accum.cells.trainer import CellTrainer, feedbacks_of, recorded_steps
+from lightning_accum.engine.accumulate import Backend
+from lightning_accum.engine.recording import Given
 from lightning_accum.engine.rule import OPTIONS, Rule, fields_of
 from lightning_accum.engine.vjp import sample_dims_of
-from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
-from lightning_accum.observe import GradientMonitor, Monitor
+from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import Picker
 from lightning_accum.updates.targets import follow_synapses
 
@@ -99,7 +103,7 @@ class RuleTrainer(CellTrainer):
         batch_reduction: ReductionFn | str | None = None,
         params: Sequence[str] = ("weight",),
         carry: bool = True,
-        backend: run.Backend = "auto",
+        backend: Backend = "auto",
         picker: Picker | None = None,
         graded_input: bool = False,
     ) -> None:
@@ -112,7 +116,7 @@ class RuleTrainer(CellTrainer):
         for name, module in modules_of(rule).items():
             self.add_module(name, module)
         self._plans: dict[str, CellPlan] = {}
-        self._find_feedbacks()
+        self._feedbacks = feedbacks_of(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = self.__dict__.get("rule")
@@ -154,7 +158,7 @@ class RuleTrainer(CellTrainer):
         if isinstance(cell, Cell):  # otherwise `add_cell` raises an error
             check_modules(name, cell, kept.rule, kept.options)
         self.add_cell(name, cell, kept, kept.options.params)
-        self._find_feedbacks()
+        self._feedbacks = feedbacks_of(self)
         self._watch(name, cell, kept)
         return self.get_unit(name)
 
@@ -187,7 +191,7 @@ class RuleTrainer(CellTrainer):
             ValueError: if a value makes no sense, or recorded steps are not evaluated yet.
         """
         state = self.state_of(name)
-        if steps := self.recorded_steps(name):
+        if steps := recorded_steps(self, name):
             raise ValueError(
                 f"Hyperparameters of cell `{name}` should be replaced between windows. Found"
                 f" {steps} recorded steps: call the trainer first, or drop them with `clear()`."
@@ -239,7 +243,7 @@ class RuleTrainer(CellTrainer):
         """Deletes a cell from the trainer, with its state and its monitors; the model keeps it."""
         super().del_cell(name)
         self._plans.pop(name, None)
-        self._find_feedbacks()
+        self._feedbacks = feedbacks_of(self)
         self.events.dropped(name, 0)
 
     # ------------------------------------------------------------------ a window
@@ -258,90 +262,62 @@ class RuleTrainer(CellTrainer):
         """
         if not inputs and carry is not False and self._step_again():
             return
-        cells = self.bound_cells()
-        try:
-            found = [(name, self._observed(name, cell)) for name, cell in cells]
-        except BaseException:
-            self.drop_window()
-            raise
-        if not cells and not self.hosted:
-            raise RuntimeError(
-                f"A trainer of `{type(self.rule).__name__}` should have a cell to train. Found none"
-                " whose modules exist: register each connection and its neuron,"
-                " `trainer.register_cell(name, Cell(connection, neuron))`."
-            )
-        given, finishing = Given(inputs), []
+        given = Given(inputs)
         with given.scratch:
-            try:  # the terms may reject the inputs, before anything changes
-                for _, seen in found:
-                    if seen is not None:
-                        finishing.append(self._evaluated(seen, given, carry))
-            except BaseException:
-                for name, _ in cells:
-                    self.events.dropped(name, 0)
-                raise
+            cells = self._bound_cells()
+            windows = self._evaluated(self._observed(cells), given, carry)
             try:
-                for accumulate_changes in finishing:
-                    accumulate_changes()
-                unread = given.unread if given.every and finishing else []
-                if unread != self.unread:
-                    self.unread = unread
-                for name, seen in found:
-                    if seen is None:
+                for window in windows.values():
+                    window.accumulate(self.events)
+                if inputs or self.unread:
+                    self.unread = given.unread if windows else []
+                for name, _ in cells:
+                    if name not in windows:
                         self.events.found_nothing(name)
             finally:
-                self.drop_window()
+                self._pool.drop_window()
         for module in self._feedbacks:
             module.follow()
 
-    def _observed(self, name: str, cell: Cell) -> Observed | None:
-        """Returns what was recorded of a cell, whose plan is made in the first call."""
-        plan = self._plans.get(name)
-        if plan is None:
-            state = self.state_of(name)
-            names = [signal.name for signal in self._recorded(cell, state)]
-            plan = self._plans[name] = CellPlan(name, state, names, cell.connection)
-        signals = plan.read(cell, self._pool.members(name))
-        if signals is None:
-            return None
-        updater = self.updater_of(name, *plan.options.params, cell=cell)
-        return plan, cell, signals, plan.targets(cell, signals, updater)
-
-    def _evaluated(self, seen: Observed, inputs: Given, carry: bool | None) -> Callable[[], None]:
-        """Evaluates the terms over what a cell recorded; returns what accumulates the changes."""
-        plan, cell, signals, targets = seen
-        state, options, rule = plan.state, plan.options, plan.rule
-        carry = options.carry if carry is None else carry
-        tensors = {each: getattr(cell.connection, each).detach() for each in plan.reads}
-        recording = Recording(signals, options.dt, plan.unit_dim, tensors, inputs, carry)
-        if modulators := plan.modulators:
-            recording = with_levels(recording, modulators, state.carried, run.dtype_of(targets))
-        if plan.prepares:
-            recording = dataclasses.replace(recording, prepared=rule.prepare(recording))
-        prepared = recording.prepared
-        own = prepared.factors if isinstance(prepared, Prepared) else {}
-        factors = {**inputs.every, **recording.levels, **own}
-        pieces = run.pieces_of(recording, plan.batch, plan.traces)
-        piece = pieces[0] if len(pieces) > 1 else None
-        first = run.terms_of(plan.terms, recording, targets, state.carried, piece)
-        plan.check_terms(first.changes)
-        how = run.Evaluation(plan.batch, options.backend, plan.forms)
-
-        def finish() -> None:
-            carried = run.accumulate(
-                first, pieces, plan.terms, recording, targets, state.carried, how
+    def _observed(self, cells: list[tuple[str, Cell]]) -> dict[str, CellWindow]:
+        """Returns what was recorded of each cell, and drops it if it is not valid."""
+        windows = {}
+        try:
+            for name, cell in cells:
+                if (plan := self._plans.get(name)) is None:
+                    plan = self._plans[name] = self._plan(name, cell)
+                window = plan.window(cell, self._pool.members(name), self.registry)
+                if window is not None:
+                    windows[name] = window
+        except BaseException:
+            self._pool.drop_window()
+            raise
+        if not cells and not self.hosted:
+            raise RuntimeError(
+                f"A trainer of `{self.title}` should have a cell to train. Found none"
+                " whose modules exist: register each connection and its neuron,"
+                " `trainer.register_cell(name, Cell(connection, neuron))`."
             )
-            pre, post = signals["pre"].activity, signals["post"].activity
-            self.events.evaluated(plan.name, pre, post, factors)
-            if state.loaded:
-                state.check_loaded(carried, plan.name)
-            state.carried = carried
-            for target in targets:
-                state.samples[target.name] = state.samples.get(target.name, 0) + pre.shape[1]
-            if carry and not inputs.every and len(pre) == 1:
-                plan.steps.note(cell, state, targets, self._pool.members(plan.name))
+        return windows
 
-        return finish
+    def _plan(self, name: str, cell: Cell) -> CellPlan:
+        """Returns the plan of a cell, which is made in the first call."""
+        state = self.state_of(name)
+        names = [signal.name for signal in self._recorded(cell, state)]
+        return CellPlan(name, state, names, cell.connection)
+
+    def _evaluated(
+        self, windows: dict[str, CellWindow], inputs: Given, carry: bool | None
+    ) -> dict[str, CellWindow]:
+        """Asks for the changes of all windows: terms may reject the inputs, and nothing changes."""
+        try:
+            for window in windows.values():
+                window.evaluate(inputs, carry)
+        except BaseException:
+            for name in self.registry:
+                self.events.dropped(name, 0)
+            raise
+        return windows
 
     def _step_again(self) -> bool:
         """Evaluates one more step like those before, if there is one; otherwise changes nothing."""
@@ -353,13 +329,13 @@ class RuleTrainer(CellTrainer):
             ready.append(step)
         if not ready or len(ready) != len(registry):
             return False
-        if len(ready) > 1 and len({step.accumulator for step in ready}) < len(ready):
-            return False  # the accumulator of two cells is no longer free for the second one
+        if len(ready) > 1 and len({step.pending for step in ready}) < len(ready):
+            return False  # what two cells change is no longer free for the second one
         try:
             for name, step in zip(self._plans, ready, strict=True):
                 step.evaluate(name, self.events)
         finally:
-            self.drop_window()
+            self._pool.drop_window()
         return True
 
     def update(self, **kwargs: Any) -> None:
@@ -373,28 +349,10 @@ class RuleTrainer(CellTrainer):
         super().update(**kwargs)
 
     # ------------------------------------------------------------------ beside a window
-    def _find_feedbacks(self) -> None:
-        self._feedbacks = [each for each in self.modules() if isinstance(each, Feedback)]
-
-    def bind_model(self, model: nn.Module) -> None:
-        """Looks up what the rule's feedback needs of a model."""
-        for each in self._feedbacks:
-            each.bind_model(model)
-
-    def followed(self) -> Iterator[nn.Parameter]:
-        """Yields the weights of a readout whose updates a feedback takes."""
-        for each in self._feedbacks:
-            yield from each.followed()
-
     @property
     def title(self) -> str:
         """What messages call the trainer: the name of its rule."""
         return type(self.rule).__name__
-
-    @property
-    def averages_processes(self) -> bool:
-        """Whether summed changes are averaged over processes, as DDP averages gradients."""
-        return follows_gradient(self.rule)
 
     def rearranging(
         self, module: nn.Module, move: Callable[[Tensor], Tensor]
@@ -412,19 +370,6 @@ class RuleTrainer(CellTrainer):
                 calls.append(partial(object.__setattr__, state, "carried", carried))
         return calls
 
-    def reduction_of(self, name: str) -> Reduction:
-        """Returns how a cell reduces its batch."""
-        return reduction(self.state_of(name).options.batch_reduction)
-
-    def take_samples(self, name: str, param: str) -> int:
-        """Returns how many samples' changes of a parameter are pending, and resets the count."""
-        return self.state_of(name).samples.pop(param, 0)
-
-    def forget_samples(self) -> None:
-        """Counts the samples of pending changes from zero again."""
-        for state in self.cell_states.values():
-            state.samples.clear()
-
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
         """Evaluates the rest of a batch; ``carry`` says whether traces pass to the next one."""
         self(carry=carry, **inputs)
@@ -432,15 +377,9 @@ class RuleTrainer(CellTrainer):
     def clear(self, **kwargs: Any) -> None:
         """Drops recorded activity and carried traces; averages of neurons stay."""
         for name in self.registry:
-            if steps := self.recorded_steps(name):
+            if steps := recorded_steps(self, name):
                 self.events.dropped(name, steps)
         super().clear(**kwargs)
-
-    def recorded_steps(self, name: str) -> int:
-        """Returns the number of recorded steps of a cell that no call has evaluated."""
-        self.registry[name]  # raises
-        monitor = self._pool.members(name).get("post")
-        return 0 if monitor is None else int(getattr(monitor.reducer, "length", 0))
 
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, in which activity is recorded, or evaluation mode."""
@@ -462,12 +401,6 @@ class RuleTrainer(CellTrainer):
 def modules_of(rule: Rule) -> dict[str, nn.Module]:
     """Returns the modules among the hyperparameters of a rule, by name."""
     return {name: each for name, each in vars(rule).items() if isinstance(each, nn.Module)}
-
-
-def follows_gradient(rule: Rule) -> bool:
-    """Returns whether a rule records the gradient of a loss."""
-    sources = rule.states().values()
-    return any(isinstance(each, type) and issubclass(each, GradientMonitor) for each in sources)
 
 
 def trainer_of(what: object, options: dict[str, Any]) -> CellTrainer:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from lightning_accum._compat.torch import hook_count
 from lightning_accum._events import Events
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
@@ -18,10 +19,10 @@ from lightning_accum.engine.recording import BOTH_SIDES, Target
 from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.observe import Monitor, WindowRecorder
+from lightning_accum.observe import Monitor, Reducer
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
-from lightning_accum.updates import Accumulator, Updater, get_updater
-from lightning_accum.updates.part import Product, StackedProducts
+from lightning_accum.updates import Updater, get_updater
+from lightning_accum.updates.part import StackedProducts
 
 _AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before one is planned
 
@@ -65,10 +66,8 @@ class StepTerms:
             key: value.view(steps[trace.place].shape)
             for (key, trace), value in zip(traces, values, strict=True)
         }
-        parts: tuple[list[Product], list[Product]] = [], []
-        for post, pre, rate in self._products:
-            parts[rate < 0].append((memory.values[post], memory.values[pre], abs(rate)))
-        return memory, left, StackedProducts(*parts, memory.left, memory.right)
+        raised = len(rows[0]) * sum(each.rate >= 0 for each in self._products)
+        return memory, left, StackedProducts(memory.left.T, memory.right, raised)
 
 
 class NextStep:
@@ -81,12 +80,12 @@ class NextStep:
         cell: Cell,
         state: CellState,
         target: Target,
-        recorders: Mapping[str, WindowRecorder],
+        recorders: Mapping[str, Reducer],
         seen: Mapping[str, Tensor],
         step: InMemory,
     ) -> None:
         self._connection, self._neuron = weakref.ref(cell.connection), weakref.ref(cell.neuron)
-        self._state, self._param, self.accumulator = state, target.name, target.accumulator
+        self._state, self._param, self.pending = state, target.name, target.pending
         self._memory, self._traces, self._products = step
         self._after: dict[StateKey, Tensor] | None = None
         self._pre, self._post = recorders["pre"], recorders["post"]
@@ -102,16 +101,17 @@ class NextStep:
         updater = self._updater(replacement)
         if updater is None or self._param not in updater.names:
             return False
-        accumulator: Accumulator = getattr(updater, self._param)
-        if accumulator is not self.accumulator or not accumulator.is_free:
+        changes = updater.changes
+        pending = changes.pending[self._param]
+        if pending is not self.pending or pending.record is not None or not pending.is_free:
             return False
-        param = updater.target(self._param)
+        param = changes.target(self._param)
         return param.is_cpu and param.dtype is self._memory.left.dtype
 
     def apply(self, replacement: Updater | None) -> bool:
         """Applies the change, and returns whether it is done; otherwise nothing has changed."""
         updater = self._updater(replacement)
-        return updater is not None and updater.apply_stacked()
+        return updater is not None and not hook_count(updater) and updater.changes.apply_product()
 
     def _updater(self, replacement: Updater | None) -> Updater | None:
         connection = self._connection()
@@ -128,11 +128,11 @@ class NextStep:
         )
 
     def evaluate(self, cell: str, events: Events) -> None:
-        """Accumulates the change, in an accumulator that is free."""
+        """Accumulates the change, where nothing is pending."""
         state = self._state
         carried = state.carried if state.carried is self._after else self._take(state.carried)
         self._products.bound = self._memory.make()
-        self.accumulator.hold(self._products)
+        self.pending.waiting = self._products
         events.evaluated(cell, *self._windows, {})
         if state.loaded:
             state.check_loaded(carried, cell)
@@ -171,20 +171,19 @@ class StepPlanner:
     ) -> None:
         """Notes a step that the trainer's ordinary call has evaluated."""
         target, known = targets[0], self.next
-        accumulator = target.accumulator
+        pending = target.pending
         if not self._suits or (
-            known is not None and known.accumulator is accumulator and known.reads_same()
+            known is not None and known.pending is pending and known.reads_same()
         ):
             return  # it may evaluate later steps, though it did not evaluate this one
         self.next = None
-        self._in_a_row = self._in_a_row + 1 if accumulator.contributions == 1 else 0
+        self._in_a_row = self._in_a_row + 1 if len(pending) == 1 else 0
         if self._in_a_row < _AT_FIRST or not target.vjp.is_matrix:
             return
-        found = {side: monitors[side].reducer for side in BOTH_SIDES}
-        recorders = {k: each for k, each in found.items() if isinstance(each, WindowRecorder)}
+        recorders = {side: monitors[side].reducer for side in BOTH_SIDES}
         steps = {side: recorder.only_step() for side, recorder in recorders.items()}
         seen = {side: step for side, step in steps.items() if step is not None}
-        if len(seen) < 2:
+        if len(seen) < len(BOTH_SIDES):
             return
         kinds = (each.dtype for each in seen.values())
         dtype = reduce(torch.promote_types, kinds, dtype_of(targets))

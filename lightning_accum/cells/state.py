@@ -16,7 +16,7 @@ from lightning_accum.engine.accumulate import Backend
 from lightning_accum.engine.rule import Rule, check_numeric
 from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.functional.reductions import ReductionFn, check_reduction
+from lightning_accum.functional.reductions import Reduction, ReductionFn, check_reduction, reduction
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.monitor import Picker
 
@@ -101,6 +101,11 @@ class CellState(kinds.CheckedState):
     def settings(self) -> dict[str, Any]:
         """The hyperparameters and the options in force, by name."""
         return {**vars(self.rule), **vars(self.options)}
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the batch is reduced."""
+        return reduction(self.options.batch_reduction)
 
     def check_loaded(self, carried: dict[StateKey, Tensor], cell: str) -> None:
         """Warns if tensors that were loaded do not fit those that a window of a cell left."""

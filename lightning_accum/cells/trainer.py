@@ -10,11 +10,12 @@ from lightning_accum._events import SILENT, Events
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell, CellRef, CellRegistry, check_name
 from lightning_accum.cells.state import CellState
-from lightning_accum.functional.reductions import Reduction
+from lightning_accum.engine.feedback import Feedback
 from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import MonitorConstructor
 from lightning_accum.observe.pool import MonitorPool
 from lightning_accum.updates import Updater, attach_updater
+from lightning_accum.updates.atomic_changes import AtomicChanges
 
 
 class Unset:
@@ -69,6 +70,7 @@ class CellTrainer(CheckedState):
         self.hosted = False  # whether a callback or a Fabric loop calls and applies it
         self._states = nn.ModuleDict()
         self._pool = MonitorPool()
+        self.switch = self._pool.switch
 
     # ------------------------------------------------------------------ cells
     def add_cell(
@@ -106,7 +108,7 @@ class CellTrainer(CheckedState):
         if params:
             cell.check_params(params, name)
             updater = attach_updater(cell.connection, *params)
-            updater.label = f"{type(cell.connection).__name__} (cell {name})"
+            updater.changes.label = f"{type(cell.connection).__name__} (cell {name})"
         self.registry[name] = CellRef(cell)
         if state is not None:
             self._states[name] = state
@@ -140,9 +142,10 @@ class CellTrainer(CheckedState):
     @property
     def named_cells(self) -> Iterator[tuple[str, tuple[Cell, nn.Module | None]]]:
         """Added cells and their auxiliary states, by name."""
-        return ((name, (cell, self._state_of(name))) for name, cell in self._living())
+        self._drop_dead()
+        return ((name, (cell, self._state_of(name))) for name, cell in self.registry.bound)
 
-    def bound_cells(self) -> list[tuple[str, Cell]]:
+    def _bound_cells(self) -> list[tuple[str, Cell]]:
         """Returns the cells of which both modules exist, by name.
 
         Raises:
@@ -157,11 +160,6 @@ class CellTrainer(CheckedState):
                 )
             self._drop_dead()
         return found
-
-    def _living(self) -> list[tuple[str, Cell]]:
-        """Returns the cells of which both modules exist, by name; drops those that are gone."""
-        self._drop_dead()
-        return self.registry.bound
 
     # ------------------------------------------------------------------ monitors
     def add_monitor(
@@ -226,10 +224,6 @@ class CellTrainer(CheckedState):
         """Added monitors by the names of cell and monitor."""
         return self._pool.named()
 
-    def monitors_named(self, name: str) -> Iterator[tuple[str, Monitor]]:
-        """Returns the monitors of a name, with the names of their cells."""
-        return self._pool.called(name)
-
     def named_monitors_of(self, cell: str) -> Iterator[tuple[str, Monitor]]:
         """Returns the monitors of one cell, by name."""
         self.registry[cell]  # raises
@@ -238,11 +232,11 @@ class CellTrainer(CheckedState):
     @property
     def recording(self) -> bool:
         """Whether registered monitors record; false pauses them without removing their hooks."""
-        return self._pool.switch.on
+        return self.switch.on
 
     @recording.setter
     def recording(self, value: bool) -> None:
-        self._pool.switch.on = value
+        self.switch.on = value
 
     def clear(self, **kwargs: Any) -> None:
         """Clears every monitor, and the values of samples that would pass to the next window.
@@ -253,14 +247,6 @@ class CellTrainer(CheckedState):
         for state in self._states.values():
             if isinstance(state, CellState) and state.carried:
                 state.clear()
-
-    def confirm(self) -> None:
-        """Waits for the device, and raises a ``ValueError`` if recorded spikes are not 0 or 1."""
-        self._pool.confirm()
-
-    def drop_window(self) -> None:
-        """Drops activity recorded since the last call; values that are carried stay."""
-        self._pool.drop_window()
 
     def _drop_dead(self) -> None:
         """Drops cells of which a module no longer exists."""
@@ -286,44 +272,23 @@ class CellTrainer(CheckedState):
                 raise; no cell has changed then.
         """
         updaters: dict[int, Updater] = {}
-        for name, cell in self.bound_cells():
+        for name, cell in self._bound_cells():
             updater = self.registry.updater(name, cell)
             if updater is not None:
                 updaters[id(updater)] = updater
         if kwargs:
-            taken = {name for name in kwargs for each in updaters.values() if each.takes(name)}
-            taken |= set(Updater.keywords)
+            taken = {
+                name for name in kwargs for each in updaters.values() if each.changes.takes(name)
+            }
+            taken |= set(AtomicChanges.keywords)
             what = f"{type(self).__name__}.update"
-            check_taken(what, kwargs, Updater.keywords, taken.__contains__)
+            check_taken(what, kwargs, AtomicChanges.keywords, taken.__contains__)
         ready = []
         for updater in updaters.values():
-            own = {k: v for k, v in kwargs.items() if updater.takes(k)} if kwargs else {}
+            own = {k: v for k, v in kwargs.items() if updater.changes.takes(k)} if kwargs else {}
             ready.append((updater, updater.prepare(**own)))
         for updater, prepared in ready:
             updater(prepared=prepared)  # a call, so that hooks on the updater run
-
-    @property
-    def updaters(self) -> dict[int, tuple[Updater, list[str]]]:
-        """The cells' updaters by id, each with the names of the cells that share it."""
-        found: dict[int, tuple[Updater, list[str]]] = {}
-        for name, cell in self._living():
-            updater = self.registry.updater(name, cell)
-            if updater is not None:
-                found.setdefault(id(updater), (updater, []))[1].append(name)
-        return found
-
-    def params_of(self, name: str) -> tuple[str, ...]:
-        """Returns the parameters of a cell's connection that are trained."""
-        state, params = self._state_of(name), None
-        if isinstance(state, CellState):
-            params = state.options.params
-        elif (updater := self.registry.updater(name)) is not None:
-            params = updater.names
-        return tuple(params or ())
-
-    def followed(self) -> Iterator[nn.Parameter]:
-        """Yields parameters from whose changes the trainer learns, so that these should change."""
-        return iter(())
 
     @property
     def title(self) -> str:
@@ -331,56 +296,18 @@ class CellTrainer(CheckedState):
         return type(self).__name__
 
     @property
-    def averages_processes(self) -> bool:
-        """Whether summed changes are averaged over processes, as DDP averages gradients."""
-        return False
-
-    @property
     def cell_states(self) -> Mapping[str, CellState]:
         """By name, the states of cells whose hyperparameters the trainer keeps."""
         states = self._states.items()
         return {name: state for name, state in states if isinstance(state, CellState)}
 
-    def recorded_steps(self, name: str) -> int | None:
-        """Returns how many recorded steps of a cell no call has evaluated; ``None`` if unknown."""
-        return None
-
-    def reduction_of(self, name: str) -> Reduction | None:
-        """Returns how a cell reduces its batch; ``None`` if the trainer does not say."""
-        return None
-
-    def take_samples(self, name: str, param: str) -> int:
-        """Returns how many samples' changes of a parameter are pending, and resets the count.
-
-        The counts weigh the means of several processes. They are alike unless a subclass counts.
-        """
-        return 1
-
-    def forget_samples(self) -> None:
-        """Resets all such counts; a single process does not weigh the changes of others."""
-        for name, _ in self.named_cells:
-            for param in self.params_of(name):
-                self.take_samples(name, param)
-
     def finish_batch(self, carry: bool, **inputs: Any) -> None:
         """Processes the last window of a batch; ``carry`` says whether traces pass to the next."""
         self(**inputs)
 
-    def bind_model(self, model: nn.Module) -> None:
-        """Looks up what the trainer needs of a model besides its cells; a callback calls it."""
-
-    def use_updater(self, cell: str, updater: Updater | None) -> None:
-        """Accumulates a cell's changes in ``updater``; in its connection's if that is ``None``."""
-        self.registry[cell].replacement = updater
-
-    def updater_of(self, name: str, *params: str, cell: Cell | None = None) -> Updater:
+    def updater_of(self, name: str, *params: str) -> Updater:
         """Returns the updater of a cell; the connection gets one with ``params`` if it has none."""
-        cell = self.registry.cell(name) if cell is None else cell
-        updater = self.registry.updater(name, cell)
-        if updater is None:
-            return attach_updater(cell.connection, *params)
-        updater.add(*params)
-        return updater
+        return self.registry.updater_of(name, *params)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> None:
         """Processes a training step; a subclass defines it."""
@@ -388,6 +315,48 @@ class CellTrainer(CheckedState):
             f"`{type(self).__name__}.forward` should process a training step: use one of the rules,"
             " or define it in a subclass."
         )
+
+
+# ---------------------------------------------------------------------- for hosts and health
+def updaters_of(trainer: CellTrainer) -> dict[int, tuple[Updater, list[str]]]:
+    """Returns the cells' updaters by id, each with the names of the cells that share it."""
+    found: dict[int, tuple[Updater, list[str]]] = {}
+    for name, (cell, _) in trainer.named_cells:
+        updater = trainer.registry.updater(name, cell)
+        if updater is not None:
+            found.setdefault(id(updater), (updater, []))[1].append(name)
+    return found
+
+
+def params_of(trainer: CellTrainer, name: str) -> tuple[str, ...]:
+    """Returns the parameters of a cell's connection that are trained."""
+    if (state := trainer.cell_states.get(name)) is not None:
+        return state.options.params
+    updater = trainer.registry.updater(name)
+    return () if updater is None else tuple(updater.names)
+
+
+def recorded_steps(trainer: CellTrainer, name: str) -> int | None:
+    """Returns how many recorded steps of a cell no call has evaluated; ``None`` if unknown."""
+    monitor = trainer.get_monitor(name, "post")
+    return None if monitor is None else getattr(monitor.reducer, "length", None)
+
+
+def confirm(trainer: CellTrainer) -> None:
+    """Waits for the device, and raises a ``ValueError`` if recorded spikes are not 0 or 1."""
+    for monitor in trainer.monitors:
+        monitor.reducer.confirm()
+
+
+def forget_samples(trainer: CellTrainer) -> None:
+    """Counts the samples of pending changes from zero again."""
+    for state in trainer.cell_states.values():
+        state.samples.clear()
+
+
+def feedbacks_of(trainer: CellTrainer) -> list[Feedback]:
+    """Returns what turns errors into learning signals, of all cells."""
+    return [each for each in trainer.modules() if isinstance(each, Feedback)]
 
 
 class Undo:
@@ -398,15 +367,15 @@ class Undo:
     def __init__(self, trainer: CellTrainer) -> None:
         self._carried = [(state, state.snapshot()) for state in trainer.cell_states.values()]
         self._empty = [
-            accumulator
-            for updater, _ in trainer.updaters.values()
-            for name in updater.names
-            if (accumulator := getattr(updater, name)).empty
+            pending
+            for updater, _ in updaters_of(trainer).values()
+            for pending in updater.changes.pending.values()
+            if not len(pending)
         ]
 
     def undo(self) -> None:
         """Restores the remembered state."""
         for state, kept in self._carried:
             state.restore(kept)
-        for accumulator in self._empty:
-            accumulator.clear()
+        for pending in self._empty:
+            pending.clear()

@@ -3,6 +3,7 @@
 import io
 import pickle
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -95,9 +96,19 @@ def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...], device: str
 class Share(NamedTuple):
     """The share of this process in the pending change of one parameter."""
 
-    accumulator: Any  # with `parts` and `replace`
+    pending: Any  # with `parts` and `replace`
     param: Tensor
     samples: int | None  # that the change is the mean of; None if it is a sum
+
+    def write(self, places: Tensor) -> None:
+        """Writes both parts of the change, times the samples, to ``[2, ...]``."""
+        weight = 1 if self.samples is None else self.samples
+        for place, part in zip(places, self.pending.parts(self.param), strict=True):
+            place.zero_() if part is None or not weight else torch.mul(part, weight, out=place)
+
+    def replace(self, totals: Tensor, samples: Tensor) -> None:
+        """Replaces the change by that of all processes, given what they have written in total."""
+        self.pending.replace(*(totals if self.samples is None else totals.div_(samples)))
 
 
 def exchange(shares: Sequence[Share], group: Any = None) -> None:
@@ -113,29 +124,18 @@ def exchange(shares: Sequence[Share], group: Any = None) -> None:
     """
     if processes(group) == 1 or not shares:
         return
-    dtype = torch.float32
-    for share in shares:
-        dtype = torch.promote_types(dtype, share.param.dtype)
-    device = shares[0].param.device
-    counts = torch.tensor([share.samples or 0 for share in shares], dtype=dtype)
-    sizes = [part for share in shares for part in 2 * [share.param.numel()]]
-    flat = torch.empty(len(shares) + sum(sizes), dtype=dtype, device=device)
-    flat[: len(shares)] = counts
-    places = flat[len(shares) :].split(sizes)
-    for i, share in enumerate(shares):
-        weight = 1 if share.samples is None else share.samples
-        for place, part in zip(places[2 * i :], share.accumulator.parts(share.param), strict=False):
-            if part is not None and weight:
-                torch.mul(part.reshape(-1), weight, out=place)
-            else:
-                place.zero_()
+    params = [share.param for share in shares]
+    dtype = reduce(torch.promote_types, (param.dtype for param in params), torch.float32)
+    sizes = [2 * param.numel() for param in params]
+    flat = torch.empty(len(shares) + sum(sizes), dtype=dtype, device=params[0].device)
+    own, *parts = flat.split([len(shares), *sizes])
+    own.copy_(torch.tensor([share.samples or 0 for share in shares]))
+    places = [part.view(2, *param.shape) for part, param in zip(parts, params, strict=True)]
+    for share, place in zip(shares, places, strict=True):
+        share.write(place)
     dist.all_reduce(flat, group=group)
-    totals = flat[: len(shares)].clamp(min=1)
-    for i, share in enumerate(shares):
-        pos, neg = (place.view(share.param.shape) for place in places[2 * i : 2 * i + 2])
-        if share.samples is not None:
-            pos, neg = pos.div_(totals[i]), neg.div_(totals[i])
-        share.accumulator.replace(pos, neg)
+    for share, place, samples in zip(shares, places, own.clamp(min=1), strict=True):
+        share.replace(place, samples)
 
 
 def states_of_others(own: Callable[[], State]) -> list[State] | None:

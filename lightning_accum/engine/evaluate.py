@@ -20,16 +20,15 @@ from lightning_accum.engine.products import Computed
 from lightning_accum.engine.terms import Parts, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.reductions import Reduction
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.pending import Pending
 
 
 def evaluate(changes: Sequence[Computed], batch: Reduction, vjp: WeightVJP) -> Parts:
     """Returns both parts of the change that a window makes, reduced over the batch."""
-    samples = Accumulator()
-    samples.reduction(batch.fn)
+    samples = Pending(how=batch)
     for sample in range(changes[0].size):
-        samples.accumulate(*change_of(changes, sample, vjp))
-    return samples.pos, samples.neg
+        samples.add(*change_of(changes, sample, vjp))
+    return samples.parts()
 
 
 def change_of(changes: Sequence[Computed], sample: int, vjp: WeightVJP) -> Parts:

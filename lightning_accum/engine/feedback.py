@@ -92,40 +92,48 @@ def learning_signal(
     recording: Recording, rule: str, feedback: Feedback | None = None
 ) -> LearningSignal:
     """Returns the learning signal of the ``error`` that was given, or raises if it does not fit."""
-    post = recording.activity("post")
-    steps, batch, *shape = post.shape
-    error = recording.inputs.get("error")
-    given = list(error.shape) if isinstance(error, Tensor) else []
+    post, (error, each) = recording.activity("post"), _error_in(recording, rule, feedback)
+    if error.is_complex():
+        raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
+    error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
+    if feedback is not None:
+        _check_size(feedback, error[0, :1] if each else error[:1], post.shape[2:].numel(), rule)
+    return LearningSignal(error, feedback, post.shape, each)
+
+
+def _error_in(recording: Recording, rule: str, feedback: Feedback | None) -> tuple[Tensor, bool]:
+    """Returns the ``error`` that was given, and whether it has steps, or raises for its shape."""
+    error, (steps, batch, *shape) = recording.inputs.get("error"), recording.activity("post").shape
     by_class = feedback is not None and feedback.matrix() is not None
     dims = 1 if by_class else len(shape)  # after those of steps and samples
-    each = len(given) == 2 + dims
+    found = list(error.shape) if isinstance(error, Tensor) else []
+    each = len(found) == 2 + dims
     lead = [steps, batch] if each else [batch]
-    led = len(given) == len(lead) + dims and given[: len(lead)] == lead
-    alike = feedback is not None or math.prod(given[len(lead) :]) == math.prod(shape)
+    led = len(found) == len(lead) + dims and found[: len(lead)] == lead
+    alike = feedback is not None or math.prod(found[len(lead) :]) == math.prod(shape)
     if not (isinstance(error, Tensor) and led and alike):
         last = "classes" if by_class else ", ".join(map(str, shape))
         mend = (
             "call the trainer as `trainer(error=...)`, or give the callback"
             ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
         )
-        if each and given[:2] == [batch, steps] != lead:
+        if each and found[:2] == [batch, steps] != lead:
             mend = "time is its first dimension, so call `error.transpose(0, 1)`."
         elif led:
             mend = "give each output its own error, as `y - target` does."
-        found = given if isinstance(error, Tensor) else type(error).__name__
         raise ValueError(
             f"Argument `error` of `{rule}` should be a tensor [T, B, {last}] or [B, {last}], with"
-            f" {steps} steps and a batch of {batch}. Found {found}: {mend}"
+            f" {steps} steps and a batch of {batch}. Found"
+            f" {found if isinstance(error, Tensor) else type(error).__name__}: {mend}"
         )
-    if error.is_complex():
-        raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
-    error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
-    if feedback is not None:
-        one = error[0, :1] if each else error[:1]
-        neurons = feedback(one)[0].numel()
-        if neurons != math.prod(shape):
-            raise ValueError(
-                f"Argument `feedback` of `{rule}` should give a signal to each of the"
-                f" {math.prod(shape)} neurons. Found {neurons}: make it for this layer."
-            )
-    return LearningSignal(error, feedback, post.shape, each)
+    return error, each
+
+
+def _check_size(feedback: Feedback, error: Tensor, neurons: int, rule: str) -> None:
+    """Raises a ``ValueError`` if feedback does not give a signal to each neuron."""
+    found = feedback(error)[0].numel()
+    if found != neurons:
+        raise ValueError(
+            f"Argument `feedback` of `{rule}` should give a signal to each of the {neurons}"
+            f" neurons. Found {found}: make it for this layer."
+        )

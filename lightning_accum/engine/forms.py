@@ -32,7 +32,7 @@ class Form(NamedTuple):
 
 def forms_of(products: Sequence[Product], combine: bool) -> list[Form]:
     """Returns the forms of products of a matrix, by the sides on which they have spikes."""
-    if products[0].operands[0].shape[0] == 1:
+    if products[0].operands[0].source.shape[0] == 1:
         return [Form("step", "pre", tuple(range(len(products))))]
     groups: dict[tuple[bool, ...], list[int]] = {}
     for place, product in enumerate(products):
@@ -47,8 +47,8 @@ def forms_of(products: Sequence[Product], combine: bool) -> list[Form]:
 
 def _visited_side(products: Sequence[Product]) -> Unmoved | None:
     """Returns the side whose spikes are visited: the one with fewer neurons, if it pays."""
-    post, pre = products[0].operands
-    folded = any(side.folding is not None for each in products for side in each.operands)
+    post, pre = (side.source for side in products[0].operands)
+    folded = any(side.source.folding is not None for each in products for side in each.operands)
     fewest = max(_FEWEST_ROWS, post.shape[-1] * pre.shape[-1] // _WEIGHTS_PER_ROW)
     if not folded and (post.shape[:-1].numel() < fewest or is_small(products)):
         return None  # a visit to spikes also computes what is folded
@@ -62,7 +62,7 @@ def _visited_side(products: Sequence[Product]) -> Unmoved | None:
 
 def is_small(products: Sequence[Product]) -> bool:
     """Returns whether dense products take less time than a choice between them and visits."""
-    post, pre = products[0].operands
+    post, pre = (side.source for side in products[0].operands)
     thin, wide = sorted((post.shape[-1], pre.shape[-1]))
     return post.shape[:-1].numel() * wide * (_ENTRY + len(products) * thin) < _SMALL
 
@@ -83,7 +83,7 @@ def unmoved_side(products: Sequence[Product], combine: bool = False) -> Unmoved:
     by_post, by_pre = (_count_left(products, place, combine) for place in (0, 1))
     if by_post != by_pre:
         return "pre" if by_pre < by_post else "post"
-    return "pre" if pre.shape.numel() >= post.shape.numel() else "post"
+    return "pre" if pre.source.shape.numel() >= post.source.shape.numel() else "post"
 
 
 def _count_left(products: Sequence[Product], place: int, combine: bool) -> int:
@@ -93,11 +93,12 @@ def _count_left(products: Sequence[Product], place: int, combine: bool) -> int:
 
 def _left(own: Side) -> tuple[int, float | None]:
     """Returns what a factor leaves on its side of dense products, which are grouped by it."""
-    left: object = own if own.weights is not None else own.folding or own.activity
+    left: object = own if own.weights is not None else own.source.folding or own.activity
     nearest = own.decay is not None and own.mode == "nearest"  # which dense products cannot move
     return id(left), own.decay if nearest else None
 
 
 def _is_raster(factor: Side) -> bool:
     """Returns whether a factor is of spikes that the kernel may visit."""
-    return factor.is_raster and has_kernel(factor.device, factor.dtype)
+    source = factor.source
+    return source.is_raster and has_kernel(source.device, source.dtype)

@@ -10,29 +10,31 @@ and everything that multiplies one raster of spikes adds up before the raster is
 """
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.products import Product, Side
+from lightning_accum.engine.products import Activity, Product, Side, has_short_traces, short_trace
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.traces import reverse_trace
 from lightning_accum.sparse.event_sums import Rows, computed, event_outer_sum, outer_sum_into
-from lightning_accum.sparse.events import Events
+from lightning_accum.sparse.events import Events, trace_before_events
 from lightning_accum.sparse.kernel_library import Scratch
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.part import Product as OuterProduct
+from lightning_accum.updates.pending import Pending
 
 Unmoved: TypeAlias = Literal["pre", "post"]  # the side whose traces move to the other side
 Scaled: TypeAlias = "list[tuple[float, Rows]]"
 _BLOCK_ELEMENTS = 1 << 24
+_FEW = 1 << 12  # elements of work memory that torch finds faster
 
 
 def add_products(
-    sink: Accumulator,
+    sink: Pending,
     products: Sequence[Product],
     scale: float,
     side: Unmoved,
@@ -47,6 +49,8 @@ def add_products(
             folded.into(sink, scale)
         else:
             folded.through(parameter, sink, scale)
+    if combine:
+        sink.combined = True
 
 
 class _Group(NamedTuple):
@@ -80,72 +84,87 @@ class _Folded:
     ) -> None:
         self.side: Unmoved = side
         self.events, self.combine, self.scratch = events, combine, scratch
-        self.dtype, self._device = widest(products), products[0].operands[0].device
+        self.dtype, self._device = widest(products), products[0].operands[0].source.device
         self._groups: dict[tuple[int, int], _Group] = {}
         self._traces: dict[tuple[int, float, str], Tensor] = {}
         self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
+        self._shares: dict[tuple[int, float], Tensor] = {}
         for product in products:
             post, pre = product.operands
-            sides = (pre, post) if side == "pre" else (post, pre)
-            self._add(*sides, product.rate < 0, abs(product.rate))
+            own, other = (pre, post) if side == "pre" else (post, pre)
+            self._add(own, other, product.rate)
 
-    def _add(self, own: Side, other: Side, negative: bool, rate: float) -> None:
-        """Adds a product, whose trace on the folded side moves to the other side."""
-        activity = own.source.activity
-        by_events = self.events and activity.dtype == torch.bool
+    def _add(self, own: Side, other: Side, rate: float) -> None:
+        """Adds a product, whose trace on the folded side moves to the other side if it can."""
+        source, decay, mode, weights = own
+        by_events = self.events and source.is_raster
         factors = self._weights_of_rows(own) if by_events else None
-        fixed = own.weights if factors is None else None  # a row's factor may stand on either side
-        nearest, moves = own.mode == "nearest", len(activity) > 1 and fixed is None
-        if by_events and own.decay is None:
-            self._group(activity, fixed, negative, rate, self._rows(other, factors), own)
-            return
-        if own.decay is None or not moves or (nearest and not by_events):
-            plain = own.decay is None and own.weights is None
-            raster = activity if plain else own.values()
-            self._group(raster, None, negative, rate, Rows(self._numbers(other)))
-            return
-        initial, first = own.source.initial(own.decay, own.mode), None
-        if by_events:
-            rows = self._rows(other, factors, traced=False)
+        fixed = weights if factors is None else None  # a row's factor may stand on either side
+        moves = source.shape[0] > 1 and fixed is None and (by_events or mode != "nearest")
+        if decay is not None and moves:
+            self._move(own, decay, other, factors, rate)
+        elif decay is None and by_events:
+            self._group(source.activity, fixed, rate, self._rows(other, factors), own)
+        else:
+            raster = source.activity if decay is None and weights is None else own.values()
+            self._group(raster, None, rate, Rows(self._numbers(other)))
+
+    def _move(
+        self, own: Side, decay: float, other: Side, factors: Tensor | None, rate: float
+    ) -> None:
+        """Adds a product of which the trace moves from its own side to the other one."""
+        source, initial = own.source, own.source.initial(decay, own.mode)
+        if self.events and source.is_raster:
+            rows, first = self._rows(other, factors, traced=False), None
             if initial is not None:
                 first = torch.empty_like(rows.values[0], dtype=self.dtype)
-            reverse = rows._replace(trace="reverse", decay=own.decay, last=first)
+            reverse = rows._replace(trace="reverse", decay=decay, last=first)
         else:
             plain = other.decay is None and other.weights is None
-            values = other.activity if plain else self._numbers(other)
+            values = other.source.activity if plain else self._numbers(other)
             room = values if id(values) in self._own else self._room(values.shape)
-            reverse = Rows(reverse_trace(values, own.decay, room))
+            if has_short_traces(values):
+                reverse = Rows(short_trace(values, decay, self.dtype, room, reverse=True))
+            else:
+                reverse = Rows(reverse_trace(values, decay, room))
             first = None if initial is None else reverse.values[0].clone()
+        shares = self._shares_of(source, decay) if own.mode == "nearest" else None
+        self._group(source.activity, shares, rate, reverse, own)
+        if initial is not None and first is not None:
+            rows = Rows(first.unsqueeze(0))
+            self._group(initial.unsqueeze(0), None, rate * decay, rows)
+
+    def _shares_of(self, source: Activity, decay: float) -> Tensor:
+        """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
         # The influence of a spike on a nearest trace ends at the next spike, which therefore counts
         # only for what it adds.
-        weights = own.source.shares_of_events(own.decay) if nearest else None
-        self._group(activity, weights, negative, rate, reverse, own)
-        if initial is not None and first is not None:
-            before, rows = initial.unsqueeze(0), Rows(first.unsqueeze(0))
-            self._group(before, None, negative, rate * own.decay, rows)
+        found = self._shares.get((id(source), decay))
+        if found is None:
+            initial = source.initial(decay, "nearest")
+            left = trace_before_events(source.events(), source.shape, decay, initial, source.dtype)
+            found = self._shares[id(source), decay] = 1.0 - left
+        return found
 
     def _group(
         self,
         raster: Tensor,
         weights: Tensor | None,
-        negative: bool,
         rate: float,
         values: Rows,
         factor: Side | None = None,
     ) -> None:
         """Adds rows to those that multiply a raster."""
-        if self.combine and negative:
-            negative, rate = False, -rate
+        negative = rate < 0 and not self.combine
         key = id(raster), 0 if weights is None else id(weights)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(raster, weights, factor, {})
-        group.parts.setdefault(negative, []).append((rate, values))
+        group.parts.setdefault(negative, []).append((-rate if negative else rate, values))
 
-    def into(self, sink: Accumulator, scale: float) -> None:
+    def into(self, sink: Pending, scale: float) -> None:
         """Adds the sums of all groups as outer products."""
         visits: dict[bool, list[tuple[_Group, Scaled]]] = {False: [], True: []}
-        products: dict[bool, list[tuple[Tensor, Tensor, float]]] = {False: [], True: []}
+        products: dict[bool, list[OuterProduct]] = {False: [], True: []}
         for group in self._groups.values():
             by_events = self.events and group.raster.dtype == torch.bool
             for negative, parts in group.parts.items():
@@ -163,15 +182,15 @@ class _Folded:
                 sizes = rows.values.shape[-1], group.raster.shape[-1]
                 shape = torch.Size(sizes if self.side == "pre" else sizes[::-1])
                 write, device = partial(self._write, visited, found), group.raster.device
-                sink.accumulate_written(write, shape, self.dtype, device, negative=negative)
-            elif found:
-                lefts, rights, rates = map(list, zip(*found, strict=True))
-                sink.accumulate_outer(lefts, rights, rates, negative=negative)
+                sink.add_written(write, shape, self.dtype, device, negative=negative)
+                products[negative] = []
+        if any(products.values()):
+            sink.add_products(products[False], products[True])
 
     def _write(
         self,
         visits: list[tuple[_Group, Scaled]],
-        products: list[tuple[Tensor, Tensor, float]],
+        products: list[OuterProduct],
         total: Tensor,
         *,
         onto: bool,
@@ -192,7 +211,7 @@ class _Folded:
             left, right = (as_numbers(side, total.dtype) for side in (left, right))
             total.addmm_(left.T, right, alpha=rate)
 
-    def through(self, parameter: WeightVJP, sink: Accumulator, scale: float) -> None:
+    def through(self, parameter: WeightVJP, sink: Pending, scale: float) -> None:
         """Adds the sums of all groups through the parameter's vector-Jacobian product."""
         totals: dict[bool, Tensor] = {}
         for group in self._groups.values():
@@ -204,7 +223,7 @@ class _Folded:
                 found = parameter.sum(post, pre, self.dtype).mul_(rate * scale)
                 known = totals.get(negative)
                 totals[negative] = found if known is None else known.add_(found)
-        sink.accumulate(totals.get(False), totals.get(True))
+        sink.add(totals.get(False), totals.get(True))
 
     def _summed(self, parts: Scaled) -> tuple[float, Tensor]:
         """Returns the sum of several factors as one rate and values; a single one is not copied."""
@@ -217,9 +236,15 @@ class _Folded:
 
     def _room(self, shape: torch.Size) -> Tensor:
         """Returns work memory that nothing else reads."""
-        room = self.scratch.empty(shape, self.dtype, self._device)
+        room = self._empty(shape)
         self._own[id(room)] = room
         return room
+
+    def _empty(self, shape: torch.Size) -> Tensor:
+        """Returns work memory."""
+        if shape.numel() <= _FEW:
+            return torch.empty(shape, dtype=self.dtype, device=self._device)
+        return self.scratch.empty(shape, self.dtype, self._device)
 
     def _numbers(self, factor: Side) -> Tensor:
         """Returns the values of a factor; each trace is computed once, in work memory."""
@@ -230,10 +255,9 @@ class _Folded:
             key = (id(activity), factor.decay, factor.mode)
             known = self._traces.get(key)
             if known is None:
-                room = self.scratch.empty(activity.shape, self.dtype, activity.device)
-                known = self._traces[key] = factor.source.values(
-                    factor.decay, factor.mode, room
-                ).to(self.dtype)
+                room = self._empty(activity.shape)
+                values = factor.source.values(factor.decay, factor.mode, out=room)
+                known = self._traces[key] = values.to(self.dtype)
             values = known
         if factor.weights is None:
             return values.to(self.dtype)
@@ -247,9 +271,8 @@ class _Folded:
         own = self._weights_of_rows(factor)
         if self.events and (factor.weights is None or own is not None):
             both = own if factors is None else factors if own is None else own * factors
-            if factor.folding is not None:
-                like = factor.folding.potential.membrane
-                return Rows(like, weights=both, folding=factor.folding)
+            if (folding := factor.source.folding) is not None:
+                return Rows(folding.potential.membrane, weights=both, folding=folding)
             if factor.decay is None:
                 return Rows(self._taken(factor.activity), weights=both)
             edges = factor.source.edges(factor.decay, factor.mode) if traced else None
@@ -263,7 +286,7 @@ class _Folded:
         weights = factor.weights if self.events else None
         if weights is None or weights.shape[-1:] not in ((), (1,)):
             return None
-        return weights.to(self.dtype).expand(*factor.shape[:-1], 1).squeeze(-1).contiguous()
+        return weights.to(self.dtype).expand(*factor.source.shape[:-1], 1).squeeze(-1).contiguous()
 
     def _taken(self, values: Tensor) -> Tensor:
         """Returns spikes or values in the form that the kernel reads."""
@@ -271,22 +294,17 @@ class _Folded:
         return values.contiguous()
 
 
-def add_step(sink: Accumulator, products: Sequence[Product], scale: float) -> None:
+def add_step(sink: Pending, products: Sequence[Product], scale: float) -> None:
     """Adds products of a single step, which has no sum over time."""
     dtype = widest(products)
-    for negative in (False, True):
-        own = [product for product in products if (product.rate < 0) == negative]
-        if own:
-            sides = [[_plain(side, dtype) for side in each.operands] for each in own]
-            sink.accumulate_outer(
-                [post for post, _ in sides],
-                [pre for _, pre in sides],
-                [abs(product.rate) * scale for product in own],
-                negative=negative,
-            )
+    found: tuple[list[OuterProduct], list[OuterProduct]] = [], []
+    for product in products:
+        post, pre = (_plain(side, dtype) for side in product.operands)
+        found[product.rate < 0].append((post, pre, abs(product.rate) * scale))
+    sink.add_products(*found)
 
 
-def add_per_sample(sink: Accumulator, products: Sequence[Product], batch: Reduction) -> None:
+def add_per_sample(sink: Pending, products: Sequence[Product], batch: Reduction) -> None:
     """Adds each part of the reduced change of a matrix ``[out, in]``, in bounded memory."""
     dtype = widest(products)
     for negative in (False, True):
@@ -297,7 +315,7 @@ def add_per_sample(sink: Accumulator, products: Sequence[Product], batch: Reduct
                 post, pre = (each.movedim(1, 0).flatten(1, -2) for each in both)  # [B, K, N]
                 sides.append((abs(product.rate) * post, pre))
         if sides:
-            sink.accumulate(**{"neg" if negative else "pos": _reduced(sides, batch)})
+            sink.add(**{"neg" if negative else "pos": _reduced(sides, batch)})
 
 
 def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor:
@@ -312,8 +330,11 @@ def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor
 
 def widest(products: Sequence[Product]) -> torch.dtype:
     """Returns the dtype in which all products are computed, float32 or wider."""
-    dtypes = (side.dtype for product in products for side in product.operands)
-    return reduce(torch.promote_types, dtypes, torch.float32)
+    dtype = torch.float32
+    for product in products:
+        for side in product.operands:
+            dtype = torch.promote_types(dtype, side.source.dtype)
+    return dtype
 
 
 def _plain(factor: Side, dtype: torch.dtype) -> Tensor:

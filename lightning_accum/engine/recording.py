@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.neuromodulator import Neuromodulator
+from lightning_accum.engine.products import Activity
 from lightning_accum.engine.state import Carried
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import Scratch
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.pending import Pending
 
 BOTH_SIDES = ("pre", "post")  # the names of the signals that every rule records
 
@@ -37,22 +36,22 @@ class Recorded(NamedTuple):
         return Recorded(self.activity[piece], events)
 
 
+@dataclass(eq=False)
 class Given(Mapping[str, Any]):
     """The keyword arguments of a rule's call, with a note of those that the rule has read."""
 
-    def __init__(self, every: Mapping[str, Any]) -> None:
-        self.every = every  # which are read here without a note
-        self.shared: dict[Any, Any] = {}  # what several cells have in common in this call
-        self.scratch = Scratch()  # work memory of this call
-        self._read: set[str] = set()
+    every: Mapping[str, Any]  # which are read here without a note
+    shared: dict[Any, Any] = field(default_factory=dict)  # what cells have in common in this call
+    scratch: Scratch = field(default_factory=Scratch)  # work memory of this call
+    read: set[str] = field(default_factory=set)  # their names
 
     @property
     def unread(self) -> list[str]:
         """The names of the arguments that the rule has not read."""
-        return [name for name in self.every if name not in self._read]
+        return [name for name in self.every if name not in self.read]
 
     def __getitem__(self, name: str) -> Any:
-        self._read.add(name)
+        self.read.add(name)
         if name in self.every:
             return self.every[name]
         raise KeyError(
@@ -65,7 +64,7 @@ class Given(Mapping[str, Any]):
         return name in self.every
 
     def __iter__(self) -> Iterator[str]:
-        self._read.update(self.every)  # a caller that iterates may read each of them
+        self.read.update(self.every)  # a caller that iterates may read each of them
         return iter(self.every)
 
     def __len__(self) -> int:
@@ -89,6 +88,7 @@ class Recording:
     signals: Mapping[str, Recorded]  # "pre" before the connection, "post" after the neuron, others
     dt: float
     unit_dim: int  # the dimension that counts neurons
+    steps: int  # how many there are
     tensors: Mapping[str, Tensor]  # others of the connection
     inputs: Given  # of the rule's call, such as a reward
     carries: bool  # whether values that belong to samples pass to the next window
@@ -100,19 +100,14 @@ class Recording:
         """Returns the activity of a signal, ``[T, B, ...]``."""
         return self.signals[name].activity
 
-    @cached_property
-    def steps(self) -> int:
-        """The number of steps."""
-        return self.signals["pre"].activity.shape[0]
-
 
 class Target(NamedTuple):
-    """A parameter that a rule trains, and the accumulator of its change."""
+    """A parameter that a rule trains, and what is pending for it."""
 
     name: str
     param: Tensor
     vjp: WeightVJP
-    accumulator: Accumulator
+    pending: Pending
 
 
 def with_levels(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 from torch import Tensor
 from typing_extensions import Self, dataclass_transform
 
-from lightning_accum._checks import check_choice, check_type, check_value, is_number, nearest
+from lightning_accum._checks import (
+    check_choice,
+    check_type,
+    check_value,
+    is_number,
+    knows_arguments,
+)
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
@@ -78,7 +83,7 @@ class Rule(ABC):
                 own[name] = annotation
         cls.__annotations__ = own
         dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
-        cls.__init__ = _checked(cls, cls.__init__)  # type: ignore[method-assign]
+        cls.__init__ = knows_arguments(hint=_hint)(cls.__init__)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         """Checks the hyperparameters."""
@@ -192,22 +197,8 @@ def _check_field(each: dataclasses.Field[Any], value: Any) -> None:
         check_choice(name, value, get_args(TraceMode))
 
 
-def _checked(cls: type[Rule], init: Callable[..., None]) -> Callable[..., None]:
-    """Returns a constructor that tells of an unknown argument with the nearest known name."""
-
-    @functools.wraps(init)
-    def __init__(self: Rule, *args: Any, **kwargs: Any) -> None:
-        known = inspect.signature(init).parameters
-        for name in kwargs:
-            if name not in known:
-                names = [*known][1:]
-                hint = cls._of_others.get(name) or nearest(name, names)
-                if name in OPTIONS:
-                    hint = ", an option of running: give it to the trainer,"
-                    hint += f" `RuleTrainer(rule, {name}=...)`."
-                raise TypeError(
-                    f"Arguments of `{cls.__name__}` should be among {names}. Found `{name}`{hint}"
-                )
-        init(self, *args, **kwargs)
-
-    return __init__
+def _hint(rule: type[Rule], name: str) -> str | None:
+    """Returns how to mend an unknown argument, if more is known than a similar name."""
+    if name in OPTIONS:
+        return f", an option of running: give it to the trainer, `RuleTrainer(rule, {name}=...)`."
+    return rule._of_others.get(name)

@@ -171,13 +171,7 @@ class Signal:
 
     def values(self) -> Tensor:
         """Returns the signal's values, ``[T, B, ...]``, in the dtype of the computation."""
-        values: Tensor
-        if self.shifted:
-            values = self.source.before(self.decay, self.mode)
-        elif self.decay is not None:
-            values = self.source.values(self.decay, self.mode)
-        else:
-            values = self.source.numbers()
+        values: Tensor = self.source.values(self.decay, self.mode, self.shifted)
         if self.weights is None:
             return values
         return values * (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,9 +39,16 @@ class WeightVJP(ABC):
     reads_input: ClassVar[bool] = True
 
     def __init__(self, module: nn.Module, name: str, place: str) -> None:
-        self.module = module
+        self._module = weakref.ref(module)  # which belongs to the model
         self.name = name
         self.place = place
+
+    @property
+    def module(self) -> nn.Module:
+        """The module with the parameter."""
+        module = self._module()
+        assert module is not None
+        return module
 
     @abstractmethod
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:

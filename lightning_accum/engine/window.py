@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any
 
@@ -19,8 +19,6 @@ class Window:
     """Signals of one cell since the trainer's last call, for one parameter; or a piece of them.
 
     Args:
-        pre: presynaptic signal, ``[T, B, ..., in]``; for a bias, an input that is always one.
-        post: postsynaptic signal, ``[T, B, ..., out]``.
         sources: the activity of both, and other signals that the rule records, by name; see
             :meth:`state`.
         name: the parameter's name.
@@ -36,8 +34,6 @@ class Window:
         prepared: what the rule's ``prepare`` returned for the whole window.
     """
 
-    pre: Signal
-    post: Signal
     sources: Mapping[str, Any]
     name: str
     dt: float
@@ -51,6 +47,16 @@ class Window:
     levels: Mapping[str, Tensor]
     prepared: Any
     places: Iterator[int] = field(default_factory=count)  # of what changes carry, in their order
+
+    @cached_property
+    def pre(self) -> Signal:
+        """The presynaptic signal, ``[T, B, ..., in]``; for a bias, an input that is always one."""
+        return Signal(self.sources["pre"])
+
+    @cached_property
+    def post(self) -> Signal:
+        """The postsynaptic signal, ``[T, B, ..., out]``."""
+        return Signal(self.sources["post"])
 
     def source(self, name: str) -> Any:
         """Returns the activity of a name, as signals of terms have it."""
@@ -142,7 +148,6 @@ class Outline(Window):
 
     def __init__(self, name: str, dt: float, unit_dim: int, states: Sequence[str]) -> None:
         self.sources = {each: Source(each, dt, unit_dim) for each in ("pre", "post", *states)}
-        self.pre, self.post = Signal(self.sources["pre"]), Signal(self.sources["post"])
         self.name, self.dt = name, dt
 
     def source(self, name: str) -> Source:

@@ -13,7 +13,7 @@ from lightning_accum.functional.traces import reverse_trace
 
 
 class Eligibility(NamedTuple):
-    """What the learning signals of a window make of its activity."""
+    """The activity of a window as its learning signals fold it."""
 
     post: Tensor  # [T, ...] the postsynaptic signal q
     filtered: Tensor  # [...] κ G(0), the factor of the filtered eligibility of the window before
@@ -62,7 +62,7 @@ def fold_eligibility(
 
 
 class Remaining(NamedTuple):
-    """What a window leaves for the next one, as factors of its activity and of what came before."""
+    """The eligibility at a window's end, as factors of its activity and of the windows before."""
 
     filtered: Eligibility  # makes the filtered eligibility, the sum of κ^(T - 1 - t) e(t)
     adaptation: Eligibility  # makes the adaptation's part, ε^a(T)

@@ -38,7 +38,7 @@ def poisson_encode(
 
     Raises:
         ValueError: if ``steps`` is not positive, ``p`` is not a probability, or an intensity on the
-            CPU, where nothing waits for it, lies outside of :math:`[0, 1]` or is NaN.
+            CPU, whose values nothing waits for, lies outside of :math:`[0, 1]` or is NaN.
 
     Example:
         >>> import torch

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
-from lightning_accum.functional.dtypes import as_bytes, as_numbers, at_least_float32
+from lightning_accum.functional.dtypes import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
 _MODES = get_args(TraceMode)
@@ -116,7 +116,7 @@ def reverse_trace(
     _check("values", values, decay)
     if behind is not None:
         check_tensors(behind=behind)
-    out = _copied(values, at_least_float32(values.dtype), out)
+    out = _copied(values, torch.promote_types(values.dtype, torch.float32), out)
     steps = out.unbind(0)
     if behind is not None and steps:
         steps[-1].add_(behind)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_numbers, check_tensors
+from lightning_accum._checks import check_numbers, check_shape, check_tensors
 from lightning_accum.functional.dtypes import widened
 
 #: The statistics of :func:`update_statistics` in their order, without the last, which is a count.
@@ -160,11 +160,8 @@ def update_statistics(
 def spike_counts(spikes: Tensor) -> Tensor:
     """Counts the spikes ``[T, B, ...]`` of each neuron, over time and batch: ``[N]`` in float32."""
     check_tensors(spikes=spikes)
-    if spikes.ndim < 3:
-        raise ValueError(
-            "Argument `spikes` should have shape [T, B, ...] with at least one neuron dimension."
-            f" Found `spikes.shape = {tuple(spikes.shape)}`: add the missing ones with `unsqueeze`."
-        )
+    should = "shape [T, B, ...] with at least one neuron dimension"
+    check_shape(spikes.ndim >= 3, "spikes", spikes, should, "add the missing ones with `unsqueeze`")
     return spikes.flatten(2).sum((0, 1), dtype=torch.float32)
 
 
@@ -204,7 +201,7 @@ def _norm(value: Tensor, order: int = 2) -> Tensor:
 
 
 def _nonfinite(value: Tensor) -> Tensor:
-    return (value - value).count_nonzero()  # NaN, which is not 0, where the value is not finite
+    return (value - value).count_nonzero()  # NaN, which is not 0, if the value is not finite
 
 
 def _share(mask: Tensor) -> Tensor:

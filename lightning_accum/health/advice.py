@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import is_number, quoted
-from lightning_accum.functional.dtypes import relative_distance, sample_of, widened
+from lightning_accum.functional.dtypes import widened
 from lightning_accum.health.chain import silence
-from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number
-from lightning_accum.health.rules import held_rate, rule_of
+from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number, sample_of
+from lightning_accum.health.rules import has_both_signs, held_rate, rule_of
 from lightning_accum.nn.linear import step_of_delays
 
 _BUSY = 0.5  # share of steps with a spike
 _ENOUGH = 1000  # values from which a share is computed
 _NEGATIVE = 0.1  # share of outputs
-_MANY, _FEW = 16, 3  # windows without a negative value of an input, and with one value
+_MANY, _FEW = 16, 3  # windows without a negative value of an input; windows or updates of one kind
 _AWAY = 1.25  # times as far from the target at the end of a fit as at its beginning
 _SIGMA = 3.0  # times the deviation of counts that are as random as a Poisson process
 _SPARSE, _FACTOR = 1.0, 100.0  # Hz, and times the target, of a target in another unit
@@ -28,10 +28,14 @@ _LOSERS = 0.1  # share of neurons that never won
 _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 _EQUAL = 1e-3  # spread of weights that are practically equal, relative to the largest
 _IDLE = 8  # batches in a row
+_MOST = 0.9  # share of silent neurons, or of weights at a limit
+_LOST = 0.5  # share of a change, lost in rounding
+_LARGE = 0.1  # ratio of an update to its weights
 _TRACES = frozenset(
     {"tc_pre", "tc_post", "tc_potential_pre", "tc_potential_post", "tc"}
     | {f"tc_{side}_{speed}" for side in ("pre", "post") for speed in ("fast", "slow")}
 )
+_Settings = Mapping[str, object]  # the fields of a cell's rule, and its options
 _SIGNALS = {
     "reward": "a reward that is always the same does not tell good from bad; look at how"
     " it is computed, or take a rule without reward",
@@ -56,12 +60,13 @@ def advice(c: CellFacts, x: Context) -> Iterator[str]:
     yield from busy(c)
     yield from negative(c, x)
     yield from single_steps(c)
-    yield from off_target(c, x)
+    yield from off_target(c)
     yield from inputs(c)
     for p, value in finite:
         yield from began_beyond(c, p)
         yield from out_of_range(c, p, value, x)
-        yield from hardly_moved(c, p, value)
+        yield from unchanged(c, p)
+        yield from hardly_moved(c, p)
         yield from same_steps(c, p, value, x)
         yield from never_won(c, p)
         yield from alike(c, p, x)
@@ -82,33 +87,31 @@ def stopped(c: CellFacts, x: Context) -> Iterator[str]:
         )
     since = c.silent_since() if c.spikes[1] else None
     if since is not None and 2 * since <= c.windows:
-        yield silence(c, since)
+        yield silence(c)
 
 
 def busy(c: CellFacts) -> Iterator[str]:
     """Finds inputs or neurons that spike in most steps, so that spike times tell little."""
     if not c.looks or sum(each.post_of for each in c.looks) < _ENOUGH:
         return
-    pre, post = c.share("pre") or 0.0, c.share("post") or 0.0
-    if c.spikes[0] and pre > _BUSY:
+    of_input, of_neurons = c.share("pre") or 0.0, c.share("post") or 0.0
+    so = "of the steps, so that spike times tell little"
+    if c.spikes[0] and of_input > _BUSY:
         yield (
-            f"The input of `{c.name}` spikes in {pre:.0%} of the steps, so that spike times tell"
-            " little: lower its rate, or encode values that stay the same for many steps as spikes"
-            " (`PoissonEncoder`)."
+            f"The input of `{c.name}` spikes in {of_input:.0%} {so}: lower its rate, or encode"
+            " values that stay the same for many steps as spikes (`PoissonEncoder`)."
         )
-    if c.spikes[1] and post > _BUSY:
+    if c.spikes[1] and of_neurons > _BUSY:
         yield (
-            f"The neurons of `{c.name}` spike in {post:.0%} of the steps, so that spike times tell"
-            " little: raise their threshold, or lower the rate of the input or the weights."
+            f"The neurons of `{c.name}` spike in {of_neurons:.0%} {so}: raise their threshold, or"
+            " lower the rate of the input or the weights."
         )
 
 
 def negative(c: CellFacts, x: Context) -> Iterator[str]:
     """Finds negative outputs under a rule that assumes none."""
-    if (
-        getattr(rule_of(x.trainer), "rectified", False)
-        and (below := c.share("below") or 0.0) >= _NEGATIVE
-    ):
+    below = c.share("below") or 0.0
+    if below >= _NEGATIVE and getattr(rule_of(x.trainer), "rectified", False):
         yield (
             f"{below:.0%} of the outputs of `{c.name}` are negative, and the rule assumes none: end"
             " the layer with a function such as `nn.ReLU()` or `nn.Sigmoid()`."
@@ -132,30 +135,27 @@ def single_steps(c: CellFacts) -> Iterator[str]:
         )
 
 
-def off_target(c: CellFacts, x: Context) -> Iterator[str]:
+def off_target(c: CellFacts) -> Iterator[str]:
     """Finds a rate that moves away from the rule's target, or a target in another unit."""
-    target = held_rate(c.h)
-    dt, third = c.h.get("dt"), len(c.looks) // 3
-    if target is None or third < 2 or not isinstance(dt, (int, float)) or not c.spikes[1]:
+    target, dt = held_rate(c.h), c.h.get("dt")
+    if target is None or not is_number(dt) or not c.spikes[1] or len(c.looks) < 6:
         return
-    hz = 1000.0 / dt
-    parts = c.looks[:third], c.looks[third:-third], c.looks[-third:]
-    counts = [(sum(int(e.post) for e in p), sum(e.post_of for e in p)) for p in parts]
-    first, middle, last = (hz * n / size for n, size in counts)
-    noise = hz * math.sqrt(sum(n / size**2 for n, size in (counts[0], counts[-1])))
-    went = (
-        f"The neurons of `{c.name}` fired at {first:.3g} Hz at first and at {last:.3g} Hz at last,"
-    )
-    begun, passed, left = (abs(rate - target) for rate in (first, middle, last))
-    reached = target / 3 < last < target * 3
-    if 0 < target < min(_SPARSE, first / _FACTOR) and not reached:
+    hz, thirds = 1000.0 / dt, c.thirds()
+    begin, middle, end = (hz * n / size for n, size in thirds)
+    noise = hz * math.sqrt(sum(n / size**2 for n, size in (thirds[0], thirds[-1])))
+    went = f"The neurons of `{c.name}` fired at {begin:.3g} Hz at first and at {end:.3g} Hz at last"
+    begun, passed, left = (abs(rate - target) for rate in (begin, middle, end))
+    reached = target / 3 < end < target * 3
+    per_step = 0 < target < min(_SPARSE, begin / _FACTOR) and not reached
+    away = begun < passed and _AWAY * begun < left and abs(end - begin) > _SIGMA * noise
+    if per_step:
         yield (
-            f"{went} and their target is {target:g} Hz: give it in spikes per second, not per ms or"
-            " per step."
+            f"{went}, and their target is {target:g} Hz: give it in spikes per second, not per ms"
+            " or per step."
         )
-    elif begun < passed and _AWAY * begun < left and abs(last - first) > _SIGMA * noise:
+    elif away:
         yield (
-            f"{went} away from their target of {target:g} Hz: look at the sign of the rate, which"
+            f"{went}, away from their target of {target:g} Hz: look at the sign of the rate, which"
             " depends on whether the connection excites or inhibits, and whether its output is"
             " subtracted, as `InhibitorySTDP` assumes; or look at what else moves their rate."
         )
@@ -166,13 +166,55 @@ def inputs(c: CellFacts) -> Iterator[str]:
     for name in c.inputs.keys() & _SIGNALS.keys():
         count, low, high = c.extremes(name)
         if low == high and count >= _FEW:
-            found = (
-                f"Each value of `{name}` was {low:g}, in all {count} windows that were looked at"
-            )
-            yield f"{found}: {_SIGNALS[name]}."
+            found = f"was {low:g}, in all {count} windows that were looked at"
+            yield f"Each value of `{name}` {found}: {_SIGNALS[name]}."
         elif low >= 0 and low != high and count >= _MANY:
             found = f"No value of `{name}` was below 0, in {count} windows that were looked at"
             yield f"{found}: {_NEVER_NEGATIVE[name]}."
+
+
+# ---------------------------------------------------------------------- measured updates
+def of_updates(place: str, u: Mapping[str, float], rates: str, h: _Settings) -> Iterator[str]:
+    """Finds updates that are too large, weights at a limit, and changes that are lost."""
+    # Weights that began near zero had large ratios at first. What a bias should be compared with is
+    # the input of its neurons: its own norm may well stay near zero.
+    sign, much = sign_first(h), u["update_norm"] >= _LARGE * u["weight_norm"] * u["measured"]
+    if u["ratio"] >= _LARGE and much and not place.endswith(".bias"):
+        yield f"An update changes `{place}` by {u['ratio']:.0%}, on average: {sign}lower {rates}."
+    for side, mend in (("lower", "weaken depression"), ("upper", f"{sign}weaken potentiation")):
+        if (share := u[f"at_{side}"]) >= _MOST:
+            yield (
+                f"{share:.0%} of the weights of `{place}` sit at the {side} limit: {mend}, or bound"
+                ' it softly, as with `fullbound("power", 1.0, 0.0)`.'
+            )
+    if u["lost"] >= _LOST * u["wanted"] > 0:
+        yield (
+            f"{u['lost'] / u['wanted']:.0%} of the change of `{place}` was lost,"
+            " because it was smaller than a step of the weights' dtype, or because a constraint"
+            f" undid it: keep the weights in float32, raise {rates}, or look at the constraint."
+        )
+
+
+def one_sided(place: str, u: Mapping[str, float], h: _Settings) -> Iterator[str]:
+    """Finds a part that was always zero, although the rule has terms of it."""
+    up, down = u["pos_norm"] > 0, u["neg_norm"] > 0
+    if has_both_signs(h) and u["measured"] >= _FEW and up != down:
+        never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
+        yield (
+            f"The rule only {only} `{place}` in the {u['measured']:.0f} updates that were measured,"
+            f" of {u['updates']:.0f}, although it has terms of {never}: look at its thresholds, at"
+            " its reward or its error, and at the activity of both sides."
+        )
+
+
+def silent(cell: str, share: float, batches: int) -> Iterator[str]:
+    """Finds neurons that were silent in the latest epoch."""
+    if share >= _MOST:
+        yield (
+            f"{share:.0%} of the neurons of `{cell}` did not fire in the {batches} batches of the"
+            " last epoch that were looked at: lower their threshold, or raise the rate of the input"
+            " or the weights."
+        )
 
 
 # ---------------------------------------------------------------------- weights
@@ -184,11 +226,8 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     first = p.first.sample
     share = float((first != first.clamp(low, high)).float().mean())
     if share >= _OUTSIDE:
-        limits = " and ".join(
-            f"{what} {limit:g}"
-            for what, limit in (("at least", low), ("at most", high))
-            if limit is not None
-        )
+        known = {"at least": low, "at most": high}
+        limits = " and ".join(f"{k} {v:g}" for k, v in known.items() if v is not None)
         yield (
             f"{share:.0%} of the weights of `{c.name}.{p.name}` began beyond the limits of its"
             f" updater, {limits}, so that the first update moved them there: begin with weights"
@@ -199,10 +238,12 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
 
 def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds weights that grow without bound."""
-    bounded = p.updater.limits(p.name)[1] is not None or bool(p.updater.constraints_of(p.name))
+    bounded = p.updater.limits(p.name)[1] is not None or bool(
+        p.updater.changes.constraints.of(p.name)
+    )
     if p.first is None or p.now is None or bounded:
         return
-    first, now = float(p.first.all[0]), float(p.now.all[0])
+    first, now = float(p.first.norm), float(p.now.norm)
     before = float(p.norms[0]) if len(p.norms) > 1 else first
     if not first or now < _GROWN * first or now <= _STILL * before:
         return
@@ -218,7 +259,7 @@ def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     yield f"{grew}: {sign_first(c.h)}{mend}."
 
 
-def sign_first(h: Mapping[str, object]) -> str:
+def sign_first(h: _Settings) -> str:
     """Returns how to begin a remedy if both orders of spikes strengthen, by the rates' signs."""
     rates = {n: v for n, v in h.items() if n.startswith(("lr_post", "lr_pre")) and is_number(v)}
     pre = [f"{name}={-v:g}" for name, v in rates.items() if name.startswith("lr_pre") and v > 0]
@@ -255,25 +296,27 @@ def out_of_range(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iter
         )
 
 
-def hardly_moved(c: CellFacts, p: ParamFacts, value: Tensor) -> Iterator[str]:
-    """Finds weights that a whole fit has moved by next to nothing, or not at all with no rate."""
+def unchanged(c: CellFacts, p: ParamFacts) -> Iterator[str]:
+    """Finds weights that a whole fit has not moved, because there was no rate."""
+    still = c.windows and not p.exported and p.unmoved
+    if still and p.zeroed:
+        why = "its changes were applied with a factor of 0"
+    elif still and not c.may_move:
+        why = f"{quoted(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0"
+    else:
+        return
+    yield f"`{c.name}.{p.name}` is unchanged since the fit began, because {why}."
+
+
+def hardly_moved(c: CellFacts, p: ParamFacts) -> Iterator[str]:
+    """Finds weights that a whole fit has moved by next to nothing."""
     count = max(p.applied, p.exported)
-    if not c.windows or (c.may_move and not count) or (p.exported and p.unmoved):
+    if not c.windows or not count or p.first is None or p.now is None or p.unmoved:
         return
-    if p.first is None or p.unmoved:
-        why = (
-            "its changes were applied with a factor of 0"
-            if p.zeroed
-            else f"{quoted(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0"
-        )
-        if p.zeroed or not c.may_move:
-            yield f"`{c.name}.{p.name}` is unchanged since the fit began, because {why}."
-        return
-    began = p.second if p.updater.constraints_of(p.name) and p.second else p.first
-    apart = float(relative_distance(value, began.sample))
+    began = p.second if p.updater.changes.constraints.of(p.name) and p.second else p.first
+    apart = float(p.now.apart(began))
+    rates = "the learning rate of its optimizer" if p.exported else quoted(c.rates) or "the rates"
     if 0 < apart < min(_NEAR, _SLOW * count):
-        rates = quoted(c.rates) or "the rates"
-        rates = "the learning rate of its optimizer" if p.exported else rates
         yield (
             f"The fit changed `{c.name}.{p.name}` by a share of {apart:.0e}, in"
             f" {number(count, 'update')}: raise {rates}, unless it had learned before."

@@ -4,15 +4,15 @@ from collections.abc import Callable, Collection
 from itertools import chain
 
 import torch
+from torch import Tensor
 
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.neuromodulator import Neuromodulator
-from lightning_accum.health.facts import CellFacts, Context, ParamFacts, Weights, number
+from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts, first, number
 from lightning_accum.health.rules import weak_kernel, why_zero
 
-ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
-RESETS = 3  # windows in a row with a mistake in their reset
+TURN = 100  # calls that found other cells
 _FEW = 3  # batches of a fit, which may be a trial
 _LEFT = 32  # contributions of many rules to one connection
 _TRIAL = 6  # batches of a fit that fails
@@ -34,17 +34,9 @@ def broken_link(c: CellFacts, x: Context, off: Collection[str]) -> tuple[str, st
 # ---------------------------------------------------------------------- recorded, evaluated
 def recorded(c: CellFacts, x: Context) -> str | None:
     """Whether anything was recorded."""
-    stopped = x.by == "hand" and c.empty >= max(ENOUGH, 2 * c.windows)
-    if c.windows and not (stopped and (x.asleep or not x.records)):
+    if not (_is_empty_by_hand(c, x) if x.by == "hand" else _is_empty(c, x)):
         return None
-    if x.learns and x.asleep and x.by != "hand":
-        return None  # it may be meant, and has a line of advice
-    only_steps = x.by == "loop" and not c.calls and x.updates >= _FEW and not c.recorded
-    if not (c.empty or only_steps) or (x.by == "hand" and c.empty < ENOUGH):
-        return None
-    if x.by == "hand" and c.others and (c.asleep or not (x.ended or c.empty >= 100)):
-        return None  # it is frozen, or its turn may come
-    calls = number(x.updates, "step") if only_steps else x.calls(c.empty)
+    calls = x.calls(c.empty) if c.empty else number(x.updates, "step")
     if elsewhere(c):
         changed = quoted(p.name for p in c.params.values() if not p.unmoved)
         return (
@@ -53,17 +45,33 @@ def recorded(c: CellFacts, x: Context) -> str | None:
             f" the connection, recorded. {_why_nothing(c, x)}"
         )
     latest = "the latest " if c.windows else ""
-    other = ", which found that of other cells" if c.others and x.by == "hand" else ""
-    until = " Until its turn comes, call `eval()` on them." if other else ""
+    others = c.others and x.by == "hand"
+    other = ", which found that of other cells" if others else ""
+    until = " Until its turn comes, call `eval()` on them." if others else ""
     return (
         f"Cell `{c.name}` should record activity for `{x.title}` to learn from. Found none"
         f" in {latest}{calls}{other}. {_why_nothing(c, x)}{until}"
     )
 
 
-def elsewhere(c: CellFacts) -> bool:
-    """Returns whether weights of a cell moved of which nothing was recorded here; waits."""
-    return any(p.applied and not p.unmoved for p in c.params.values())
+def _is_empty_by_hand(c: CellFacts, x: Context) -> bool:
+    """Returns whether calls by hand find nothing, or nothing more, of a cell that should learn."""
+    stopped = not c.windows or (c.empty >= 2 * c.windows and (x.asleep or not x.records))
+    # otherwise it is frozen, or its turn may come
+    turn = not c.others or (not c.asleep and (x.ended or c.empty >= TURN))
+    return c.empty >= ENOUGH and stopped and turn
+
+
+def _is_empty(c: CellFacts, x: Context) -> bool:
+    """Returns whether nothing of a cell was recorded in a fit or a loop."""
+    only_steps = x.by == "loop" and not c.calls and x.updates >= _FEW and not c.recorded
+    meant = x.learns and x.asleep  # perhaps; it has a line of advice
+    return not c.windows and not meant and (c.empty > 0 or only_steps)
+
+
+def elsewhere(c: CellFacts, link: str = "recorded") -> bool:
+    """Returns whether weights moved of a cell of which nothing was recorded here; waits."""
+    return link == "recorded" and any(p.applied and not p.unmoved for p in c.params.values())
 
 
 def _why_nothing(c: CellFacts, x: Context) -> str:
@@ -121,7 +129,7 @@ def evaluated(c: CellFacts, x: Context) -> str | None:
 # ---------------------------------------------------------------------- finite, active
 def finite(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether weights are numbers."""
-    if p.now is None or p.now.finite or (x.by == "hand" and c.windows < ENOUGH):
+    if p.now is None or p.now.finite or c.windows < x.least(0):
         return None
     when = (
         "which came during training: lower the rates, and look at what else changes it"
@@ -133,43 +141,46 @@ def finite(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 
 def active(c: CellFacts, x: Context) -> str | None:
     """Whether both sides, and what changes are multiplied by, were active, if nothing has moved."""
-    should = _should_have_moved(c, x)
+    should, params = _should_have_moved(c, x), c.params.values()
     soon = c.may_move and c.asked and not int(c.fired)
-    if not (should or soon) or any(p.exported for p in c.params.values()):
+    if not (should or soon) or not all(p.stays and not p.exported for p in params):
         return None
-    if not all(p.unmoved or p.rests for p in c.params.values()):
-        return None
-    found = f"Cell `{c.name}` should change {quoted(c.params)}. Found that"
+    why = _why_inactive(c, x, should)
+    return why and f"Cell `{c.name}` should change {quoted(c.params)}. Found that {why}"
+
+
+def _why_inactive(c: CellFacts, x: Context, should: bool) -> str | None:
+    """Returns what was not active; a cell that should not have moved yet may have no input."""
+    undriven = c.share("pre") == 0
+    mute = c.share("post") == 0 and not undriven
+    quiet = silence(c) if all(p.rests and not p.at_limits() for p in c.params.values()) else ""
+    zero = "" if _may_be_rare(c, x) else _zero_input(c)
     since = f"in all {len(c.looks)} windows that were looked at, of {c.windows}"
     since = since if c.windows > 1 else f"in {number(c.steps, 'step')}"
-    silent = c.share("pre") == 0
-    if silent and should:
-        return (
-            f"{found} its input was always 0, {since}: look at the data, and at the encoder or the"
-            " neurons that it comes from."
-        )
-    if c.share("post") == 0 and not silent:
-        if bool(c.undefined):
-            return (
-                f"{found} its neurons never fired, for their membrane potential is NaN: look for"
-                " NaN in the data, in the weights, and in what else enters the current."
-            )
-        return (
-            f"{found} its neurons never fired {since}: lower their threshold, or raise the rate of"
-            " the input or the weights."
-        )
-    if not should:
-        return None
-    quiet = c.silent_since() if all(p.rests for p in c.params.values()) else None
-    if quiet is not None and not any(p.at_limits() for p in c.params.values()):
-        return f"{found} it is unchanged since the first update. {silence(c, quiet)}"
-    name = _zero_input(c)
-    return None if name is None or _may_be_rare(c, x) else f"{found} {why_zero(name)}"
+    return first(
+        (
+            should and undriven,
+            f"its input was always 0, {since}: look at the data, and at the encoder or the"
+            " neurons that it comes from.",
+        ),
+        (
+            mute and bool(c.undefined),
+            "its neurons never fired, for their membrane potential is NaN: look for"
+            " NaN in the data, in the weights, and in what else enters the current.",
+        ),
+        (
+            mute,
+            f"its neurons never fired {since}: lower their threshold, or raise the rate of"
+            " the input or the weights.",
+        ),
+        (should and quiet, f"it is unchanged since the first update. {quiet}"),
+        (should and zero, why_zero(zero)),
+    )
 
 
-def _zero_input(c: CellFacts) -> str | None:
-    """Returns the name of an input that was always 0; waits for the device."""
-    return next((name for name in c.inputs if c.extremes(name)[1:] == (0, 0)), None)
+def _zero_input(c: CellFacts) -> str:
+    """Returns the name of an input that was always 0, if any; waits for the device."""
+    return next((name for name in c.inputs if c.extremes(name)[1:] == (0, 0)), "")
 
 
 def _may_be_rare(c: CellFacts, x: Context) -> bool:
@@ -180,8 +191,8 @@ def _may_be_rare(c: CellFacts, x: Context) -> bool:
 def _should_have_moved(c: CellFacts, x: Context) -> bool:
     """Returns whether a cell has had enough windows to have changed its parameters."""
     few = c.longest == 1 and c.windows < _STEPS and any(k.startswith("tc_") for k in c.h)
-    least = ENOUGH if x.by == "hand" else 1 if x.ended else _FEW
-    return c.may_move and c.windows >= least and not (few and x.by == "hand")
+    enough = c.windows >= x.least(1 if x.ended else _FEW)
+    return c.may_move and enough and not (few and x.by == "hand")
 
 
 # ---------------------------------------------------------------------- applied, kept
@@ -200,11 +211,11 @@ def applied(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
             " `updates_as_gradients` after `zero_grad()` and before the `step()` of an optimizer"
             " that has the parameter."
         )
-    unused = 0 if p.accumulator.noticed else p.accumulator.contributions + p.accumulator.cleared
+    unused = 0 if p.pending.noticed else len(p.pending) + p.pending.cleared
     if p.applied or p.exported or not unused or (how := _how_to_apply(c, p, x, unused)) is None:
         return None
-    p.accumulator.noticed = True  # other rules of the connection need not say it
-    lost = ", or cleared," if p.accumulator.cleared else ""
+    p.pending.noticed = True  # other rules of the connection need not say it
+    lost = ", or cleared," if p.pending.cleared else ""
     return (
         f"The changes of cell `{c.name}` should be applied. Found {unused} of `{p.name}`"
         f" pending{lost} after {x.calls(c.windows)}, no update, and none applied. {how}"
@@ -218,43 +229,41 @@ def never_stepped(p: ParamFacts) -> bool:
 
 def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str | None:
     """Returns what applies changes; ``None`` if that may still come."""
-    if x.by == "hand":
-        later = 1 << (17 if c.longest == 1 else 10)
-        least, many = (ENOUGH, _LEFT) if x.ended else (later, later)
-        if unused < many and min(unused, c.windows) < least:
-            return None
-        clear = " before `updater.clear()` or `del`" if p.accumulator.cleared else ""
-        return (
+    later = 1 << (17 if c.longest == 1 else 10)
+    least, many = (ENOUGH, _LEFT) if x.ended else (later, later)
+    clear = " before `updater.clear()` or `del`" if p.pending.cleared else ""
+    over = x.ended or x.failed
+    rows = {
+        "hand": (
+            unused >= many or min(unused, c.windows) >= least,
             f"Call `trainer.update()` after `trainer()`{clear}, one for all batches; or add a"
-            " CellTrainerCallback to the Trainer."
-        )
-    if x.by == "loop":
-        return "Call `step()` on the FabricCellTrainer."
-    if x.by == "callback" and x.updates and not x.failed:
-        return (
-            "No optimizer of this fit holds the parameter, as when a cell is registered after the"
-            " fit began: register it before, or name it in `cells`."
-        )
-    if not (x.ended or x.failed):
-        return None
-    if x.by == "module":
-        return (
+            " CellTrainerCallback to the Trainer.",
+        ),
+        "loop": (True, "Call `step()` on the FabricCellTrainer."),
+        "module": (
+            over,
             "The module's own UpdateOptimizer was not stepped: call `step()` on it at the end of"
             " `training_step`, or return none from `configure_optimizers`, and the callback"
-            " applies updates itself."
-        )
-    if x.failed and c.windows < _TRIAL:
-        return None
-    return (
-        "The fit ended before they were: apply more often, by a smaller `apply_every_n_batches` or"
-        " `accumulate_grad_batches`."
+            " applies updates itself.",
+        ),
+        "callback": (
+            over and not (x.failed and c.windows < _TRIAL),
+            "The fit ended before they were: apply more often, by a smaller"
+            " `apply_every_n_batches` or `accumulate_grad_batches`.",
+        ),
+    }
+    not_held = (
+        x.by == "callback" and x.updates and not x.failed,
+        "No optimizer of this fit holds the parameter, as when a cell is registered after the"
+        " fit began: register it before, or name it in `cells`.",
     )
+    return first(not_held, rows[x.by])
 
 
 def kept(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether updates were not dropped for NaN or Inf."""
-    dropped = p.updater.lately_skipped.get(p.name, 0) - p.skipped
-    if dropped <= 0 or p.applied < (ENOUGH if x.by == "hand" else 1) or 10 * dropped < p.applied:
+    dropped = p.updater.changes.guard.lately().get(p.name, 0) - p.skipped
+    if dropped <= 0 or p.applied < x.least(1) or 10 * dropped < p.applied:
         return None
     return (
         f"Updates should be finite. Found NaN or Inf in {dropped} of {number(p.applied, 'update')}"
@@ -266,54 +275,48 @@ def kept(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 # ---------------------------------------------------------------------- moved, lasting
 def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether applied changes have moved the parameters."""
-    if not _should_have_moved(c, x) or (_may_be_rare(c, x) and _zero_input(c) is not None):
+    if not _should_have_moved(c, x) or (_may_be_rare(c, x) and _zero_input(c)):
         return None
-    pending = p.accumulator.contributions or p.accumulator.cleared
-    if x.ended and not (p.applied or p.exported or pending):
+    begun = p.applied or p.exported or len(p.pending) or p.pending.cleared
+    if x.ended and not begun:
         return (
             f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change in"
             f" {x.calls(c.windows)}: look at its `terms`, and at what it is called with."
         )
-    if p.exported or p.now is None or p.applied < (ENOUGH if x.by == "hand" else 1):
+    if p.exported or p.now is None or p.applied < x.least(1) or not _stays(p, x):
         return None
-    still, rests = p.unmoved, p.rests
-    if not (still or rests) or _is_back(p):
-        return None
-    if p.zeroed >= p.applied > 0 and x.by in ("callback", "module"):
-        return None  # a fit with an `lr` of 0 is meant
-    if rests and not still and p.at_limits():
-        return None  # it has learned
-    on, since = ("", "training began") if still else ("go on to ", "its first update")
+    on, since = ("", "training began") if p.unmoved else ("go on to ", "its first update")
     return (
         f"Cell `{c.name}` should {on}change `{p.name}`. Found it unchanged since {since}, after"
         f" {x.calls(c.windows)} and {number(p.applied, 'applied update')}."
-        f" {_why_unmoved(c, p, p.now, x)}"
+        f" {_why_unmoved(c, p, p.now.sample)}"
     )
 
 
-def _is_back(p: ParamFacts) -> bool:
-    """Returns whether updates changed it, and it has its first value again; waits."""
-    return p.unmoved and not p.at_limits() and any(bool(each) for each in p.changed)
+def _stays(p: ParamFacts, x: Context) -> bool:
+    """Returns whether updates leave a parameter where it is, and that is not meant; waits."""
+    learned = not p.unmoved and p.at_limits()
+    meant = p.nulled and x.by in ("callback", "module")  # a fit with an `lr` of 0
+    return p.stays and not (p.is_back or meant or learned)
 
 
-def _why_unmoved(c: CellFacts, p: ParamFacts, now: Weights, x: Context) -> str:
+def _why_unmoved(c: CellFacts, p: ParamFacts, value: Tensor) -> str:
     """Returns why applied changes have not moved a parameter."""
-    if p.zeroed >= p.applied > 0:
+    if p.nulled:
         return (
             "Each change was multiplied by 0 when it was applied: look at `scale`, or at the `lr`"
             " of the UpdateOptimizer."
         )
-    value = now.sample
     if why := weak_kernel(c.h, value.device):
         return why
     if p.at_limits():
         return "All weights are at a limit: weaken the part that moves them there."
-    if p.rests and (since := c.silent_since()) is not None:
-        return silence(c, since)
+    if p.rests and (quiet := silence(c)):
+        return quiet
     largest = float(value.abs().max()) if value.numel() else 0.0
     floating = value.dtype.is_floating_point
     step = torch.finfo(value.dtype).eps * largest if floating else 1
-    constraints = p.updater.constraints_of(p.name)
+    constraints = p.updater.changes.constraints.of(p.name)
     by = f", or undone by a constraint ({quoted(map(name_of, constraints))})" if constraints else ""
     return (
         f"Weights of up to {largest:.2g} in {str(value.dtype).removeprefix('torch.')} change in"
@@ -323,8 +326,10 @@ def _why_unmoved(c: CellFacts, p: ParamFacts, now: Weights, x: Context) -> str:
     )
 
 
-def silence(c: CellFacts, since: int) -> str:
-    """Returns the text on neurons that fell silent."""
+def silence(c: CellFacts) -> str:
+    """Returns the text on neurons that fell silent; empty if they have not."""
+    if (since := c.silent_since()) is None:
+        return ""
     looks = sum(each.window >= since for each in c.looks)
     return (
         f"The neurons of `{c.name}` fired at first, and in none of the last {looks} of"
@@ -338,7 +343,7 @@ def lasting(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     back = 0 if x.by == "hand" else sum(bool(each) for each in p.back)
     if back >= _BACK:
         found = f"back, or to other values, before {back} of the updates that were looked at"
-    elif back and _is_back(p):  # updates that cancel each other bring it there too
+    elif back and p.is_back:  # updates that cancel each other bring it there too
         found = "back to what it was when training began"
     else:
         return None
@@ -368,7 +373,7 @@ def shared(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 
 def reset(c: CellFacts, x: Context) -> str | None:
     """Whether traces and native neurons begin again at the same windows."""
-    only_neuron, only_traces = (count >= RESETS for count in c.resets)
+    only_neuron, only_traces = c.resets_apart
     # what a reward releases lasts from trial to trial, and so do the traces
     only_neuron = only_neuron and not any(isinstance(v, Neuromodulator) for v in c.h.values())
     if not (only_neuron or only_traces):

@@ -11,44 +11,62 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._events import By
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.shards import local
 from lightning_accum.engine.rule import rates_in
-from lightning_accum.functional import dtypes
-from lightning_accum.updates import Accumulator, Updater
+from lightning_accum.functional.dtypes import widened
+from lightning_accum.updates import Updater
+from lightning_accum.updates.pending import Pending
 
-By = Literal["hand", "callback", "module", "loop"]
-"""Who applies updates: a loop by hand, a callback, the module's own optimizer, or Fabric's loop."""
-
+ENOUGH = 8  # windows, calls or steps of a loop by hand, before anything is said of it
 _ALL = 64  # windows, in each of which the inputs of the rule are looked at
 _BACK = 0.1  # of an update: what may be left of it if it was set back
 _FEW = 16  # fewer weights may correlate by chance
 _LATER = 4  # looks after the first
+_RESETS = 3  # windows in a row with a mistake in their reset
+_SAMPLE = 1 << 16  # the largest number of weights in a sample
 _UNLIKE = 0.5  # correlation of weights that have little in common
 
 
 class Weights(NamedTuple):
-    """A parameter at some time: an evenly spaced sample, and the norm and the sum of all."""
+    """A parameter at some time: an evenly spaced sample, and the norm and the sum of all values."""
 
     sample: Tensor
-    all: dtypes.Fingerprint
+    norm: Tensor  # which or the sum changes with any value
+    sum: Tensor
 
     @classmethod
     def of(cls, param: Tensor) -> Weights:
         """Returns what is kept of a parameter; does not wait for the device."""
         value = local(param.detach())
-        return cls(dtypes.sample_of(value).clone(), dtypes.fingerprint(value))
+        wide = value.to(torch.float32 if value.device.type == "mps" else torch.float64)
+        return cls(sample_of(value).clone(), torch.linalg.vector_norm(wide), wide.sum())
 
     def same(self, other: Weights) -> bool:
         """Returns whether nothing has changed, NaN included; waits for the device."""
-        mine, its = self.sample, other.sample.to(self.sample.device)
-        equal = mine.shape == its.shape and torch.allclose(mine, its, 0.0, 0.0, equal_nan=True)
-        return equal and dtypes.same_fingerprints(self.all, other.all, equal_nan=True)
+        pairs = ((a, b.to(a.device)) for a, b in zip(self, other, strict=True))
+        return self.sample.shape == other.sample.shape and all(
+            torch.allclose(a, b, 0.0, 0.0, equal_nan=True) for a, b in pairs
+        )
+
+    def apart(self, other: Weights) -> Tensor:
+        """Returns the distance from others as a share of their norm; not finite if it is 0."""
+        mine, its = widened(self.sample), widened(other.sample.to(self.sample.device))
+        distance: Tensor = torch.linalg.vector_norm(mine - its) / torch.linalg.vector_norm(its)
+        return distance
+
+    @property
+    def rounding(self) -> float:
+        """The largest relative distance that is taken for rounding."""
+        # 0 below 32 bits: there, a few updates do not change weights by more than they round
+        dtype = self.sample.dtype
+        return 2 * torch.finfo(dtype).eps if dtype in (torch.float32, torch.float64) else 0.0
 
     @property
     def finite(self) -> bool:
         """Whether no value is NaN or infinite; waits for the device."""
-        return bool(self.all[0].isfinite())
+        return bool(self.norm.isfinite())
 
 
 @dataclass
@@ -57,7 +75,7 @@ class ParamFacts:
 
     name: str
     updater: Updater
-    accumulator: Accumulator  # of its pending changes
+    pending: Pending
     param: Tensor | None = None  # when it was looked at last
     first: Weights | None = None  # before the first update
     second: Weights | None = None  # after it
@@ -76,6 +94,7 @@ class ParamFacts:
     applied: int = 0
     exported: int = 0
     zeroed: int = 0  # multiplied by 0
+    seen: int = 0  # updates of the host at the latest one of it
     now: Weights | None = None  # when findings are asked for
     before: Weights | None = None  # the update that is being looked at
     left: Weights | None = None  # after it, until the next one
@@ -97,20 +116,25 @@ class ParamFacts:
         was, now = self.before, Weights.of(param)
         self.left, self.second, self.param = now, self.second or now, param
         if was.sample.shape == now.sample.shape:
-            norm = was.all[0] != now.all[0]
+            norm = was.norm != now.norm
             self.changed.append((was.sample != now.sample).any() | norm.to(now.sample.device))
-            self.ratios.append(dtypes.relative_distance(now.sample, was.sample))
+            self.ratios.append(now.apart(was))
 
     def epoch_ended(self, param: Tensor, beside: bool) -> None:
         """Compares with what the last update has left, and notes what the epoch leaves."""
         now = Weights.of(param)
-        self.norms = [*self.norms[-1:], now.all[0]]
+        self.norms = [*self.norms[-1:], now.norm]
         self.last, self.until = 2 * self.applied - self.until, self.applied
         if self.exported or beside:
             return
         if self.left is not None and self.first is not None:
             self._compare(self.first, self.left, now, param)
         self.before, self.left = self.first, now
+
+    def look(self) -> None:
+        """Notes what it is now, for findings."""
+        param = self.param if (value := self.value) is None else value
+        self.now = None if param is None or param.is_meta else Weights.of(param)
 
     @property
     def unmoved(self) -> bool:
@@ -120,15 +144,32 @@ class ParamFacts:
     @property
     def rests(self) -> bool:
         """Whether only the first update has moved it, perhaps by a constraint; waits."""
-        if self.second is None or self.now is None or not self.updater.constraints_of(self.name):
+        if (
+            self.second is None
+            or self.now is None
+            or not self.updater.changes.constraints.of(self.name)
+        ):
             return False
-        then, now, later = self.second.sample, self.now.sample, self.ratios[1:]
-        most = dtypes.rounding(now.dtype)
-        few = len(later) < _LATER or then.shape != now.shape
-        if few or any(float(by) > most for by in later):
+        then, now, later = self.second, self.now, self.ratios[1:]
+        few = len(later) < _LATER or then.sample.shape != now.sample.shape
+        if few or any(float(by) > now.rounding for by in later):
             return False
-        near = dtypes.relative_distance(then.to(now.device), now) <= most
-        return bool(near) or self.now.same(self.second)
+        return bool(then.apart(now) <= now.rounding) or now.same(then)
+
+    @property
+    def stays(self) -> bool:
+        """Whether updates leave it where it is; waits for the device."""
+        return self.unmoved or self.rests
+
+    @property
+    def nulled(self) -> bool:
+        """Whether each change was multiplied by 0."""
+        return self.zeroed >= self.applied > 0
+
+    @property
+    def is_back(self) -> bool:
+        """Whether updates changed it, and it has its first value again; waits for the device."""
+        return self.unmoved and not self.at_limits() and any(bool(each) for each in self.changed)
 
     def at_limits(self) -> bool:
         """Returns whether all weights are at a limit; waits for the device."""
@@ -143,19 +184,20 @@ class ParamFacts:
     def value(self) -> Tensor | None:
         """The parameter, if its module exists and has it as it was; otherwise an update tells."""
         with suppress(RuntimeError, ValueError):
-            return None if self.updater.known_parent is None else self.updater.target(self.name)
+            changes = self.updater.changes
+            return None if changes.module() is None else changes.target(self.name)
         return None
 
     def _compare(self, before: Weights, left: Weights, now: Weights, param: Tensor) -> None:
         """Notes what has happened to a parameter since the update before."""
         if not before.sample.shape == left.sample.shape == now.sample.shape:
             return
-        was, then, value = (dtypes.widened(each.sample) for each in (before, left, now))
+        was, then, value = (widened(each.sample) for each in (before, left, now))
         if param.grad is not None:
             self.shared.append((then != value).any())
             return
         moved = (then - was).norm()
-        most = dtypes.rounding(now.sample.dtype) * was.norm()  # updates that cancel leave no more
+        most = now.rounding * was.norm()  # updates that cancel leave no more
         found = (moved > most) & ((value - was).norm() <= _BACK * moved)
         if len(then) >= _FEW:
             both = torch.stack([then - then.mean(), value - value.mean()])
@@ -257,6 +299,35 @@ class CellFacts:
         driven = all(bool(each.pre) for each in quiet)
         return quiet[0].window if len(quiet) >= 3 and driven else None
 
+    def thirds(self) -> list[tuple[int, int]]:
+        """Returns the spikes, of how many values, in each third of the looks; waits."""
+        n = len(self.looks) // 3
+        parts = self.looks[:n], self.looks[n:-n], self.looks[-n:]
+        return [(sum(int(e.post) for e in p), sum(e.post_of for e in p)) for p in parts]
+
+    def note_reset(self, passed: bool, since: float, steps: int) -> bool:
+        """Compares the resets of a native neuron and of traces; returns whether to tell of it."""
+        self.joined = self.joined or passed
+        # at rates of 0, no trace is read, and none passes
+        reads = any(k.startswith("tc_") and v is not None for k, v in self.h.items())
+        if not (self.may_move and reads) or self.windows == 1:
+            return False
+        apart = passed and since == steps, not passed and 1 < steps < since < inf
+        pairs = [*zip(apart, self.resets, strict=True)]
+        self.resets = [n + 1 if now else 0 if n < _RESETS else n for now, n in pairs]
+        return any(now and n + 1 == _RESETS for now, n in pairs)
+
+    @property
+    def resets_apart(self) -> tuple[bool, bool]:
+        """Whether in several windows in a row only the neuron was reset, and only the traces."""
+        return self.resets[0] >= _RESETS, self.resets[1] >= _RESETS
+
+    def note_potential(self, neuron: Any) -> None:
+        """Notes whether the potential of a native neuron holds NaN."""
+        for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
+            if isinstance(potential, Tensor) and potential.is_floating_point():
+                self.undefined = potential.detach().isnan().any()
+
     @property
     def recorded(self) -> int:
         """The steps that the recorder of the neuron's output holds."""
@@ -293,6 +364,10 @@ class Context:
         what = "call" if self.by == "hand" else "batch" if self.by == "loop" else "training batch"
         return number(count, what)
 
+    def least(self, of_host: int) -> int:
+        """Returns how many windows or updates are enough to judge, of a loop by hand or a host."""
+        return ENOUGH if self.by == "hand" else of_host
+
     @property
     def records(self) -> bool:
         """Whether the rule is not in evaluation mode."""
@@ -304,7 +379,17 @@ class Context:
         return self.modules is not None and not all(m.training for m in self.modules)
 
 
+def sample_of(value: Tensor) -> Tensor:
+    """Returns all values of a tensor, or an evenly spaced sample of many, as a view if possible."""
+    return value.reshape(-1)[:: -(-value.numel() // _SAMPLE) or 1]
+
+
 def number(count: int, what: str) -> str:
     """Returns a count with its noun in the singular or plural."""
     plural = what + ("es" if what.endswith("tch") else "s")
     return f"{count} {what if count == 1 else plural}"
+
+
+def first(*rows: tuple[object, str]) -> str | None:
+    """Returns the text of the first row whose condition holds."""
+    return next((text for holds, text in rows if holds), None)

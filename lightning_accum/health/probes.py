@@ -48,21 +48,22 @@ class Probe(ABC):
         register = module.register_forward_hook if after else module.register_forward_pre_hook
         self._handles.append(register(Hook(self, module), with_kwargs=True))
 
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether activity is recorded in one of the first batches."""
+    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Looks at a call of a module, if activity is recorded, in one of the first batches."""
         trainer = self._trainer()
         if torch.compiler.is_compiling() or trainer is None or not trainer.recording or self._over:
-            return False
+            return
         now = self._batch()
         if now != self._now:
             self._now = now
             self.batch_ended()
             if now - self._first >= _BATCHES:
                 self.end()
-        return not self._over
+        if not self._over:
+            self._look(module, args, rest)
 
     @abstractmethod
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+    def _look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Looks at a call of a module, as a hook on it gets it."""
 
     @abstractmethod
@@ -114,7 +115,7 @@ class Wiring(Probe):
             self.hook(neuron, after=False)
 
     @torch.no_grad()
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+    def _look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Keeps the output of a connection, or compares it with the input of a neuron."""
         if len(rest) == 2:  # the keywords and the output
             if (found := next(tensors_in(rest[1]), None)) is not None:
@@ -186,29 +187,33 @@ class _State:
     # What its last call returned. It is kept, so that its memory does not become that of others.
     returned: list[tuple[Tensor, float]] = field(default_factory=list)
 
-    def begins(self, args: Sequence[Any], given: Sequence[Any]) -> None:
+    def begins(self, given: Sequence[Any]) -> None:
         """Compares the state at the first call of a batch with that after the previous batch."""
-        known = [*tensors_in((*args, *given))][1:]  # but for the current
-        passed = any(
-            each.shape == left.shape and shares_memory(each, left) and version(each) == count
-            for each in known
+        others = [*tensors_in(given)][1:]  # but for the current
+        self.given = self.given + 1 if any(map(self._was_returned, others)) else 0
+        if self.own:
+            now = dict(_states(self.module))
+            left, self.left, self.met = self.left, {}, _marks(now)
+            inputs = [each for each in given if each is not None]
+            (x, *more) = inputs or [None]  # more, if the call is given a state too
+            keeps = isinstance(x, Tensor) and not more and self._keeps(left, now, x)
+            self.kept = self.kept + 1 if keeps else 0
+
+    def _was_returned(self, tensor: Tensor) -> bool:
+        """Returns whether a tensor is what the last call has returned."""
+        return any(
+            tensor.shape == left.shape and shares_memory(tensor, left) and version(tensor) == count
             for left, count in self.returned
         )
-        self.given = self.given + 1 if passed else 0
-        if not self.own:
-            return
-        now = dict(_states(self.module))
-        left, self.left, self.met = self.left, {}, _marks(now)
-        inputs = [each for each in (*args, *given) if each is not None]
-        if len(inputs) != 1 or not isinstance(inputs[0], Tensor):  # the call is given a state too
-            self.kept = 0
-            return
-        shape = inputs[0].shape[1 if self.whole else 0 :]
+
+    def _keeps(self, left: dict[str, _Mark], now: dict[str, Tensor], x: Tensor) -> bool:
+        """Returns whether the state that fits an input is as the batch before has left it."""
+        shape = x.shape[1 if self.whole else 0 :]
         fits = {n: was for n, was in left.items() if was[2][-len(shape) :] == shape}
-        same = all(n in now and _is_same(was, now[n], version(now[n])) for n, was in fits.items())
         values = [] if _is_native(self.module) else [now[n] for n in fits if n in now]
         self.name, self.rests = next(iter(fits), ""), [_rests(v, len(shape)) for v in values]
-        self.kept = self.kept + 1 if fits and same else 0
+        same = (n in now and _is_same(was, now[n], version(now[n])) for n, was in fits.items())
+        return bool(fits) and all(same)
 
     def batch_ended(self) -> None:
         """Notes the state that the batch has left."""
@@ -247,7 +252,8 @@ class LastingState(Probe):
     ) -> None:
         super().__init__(trainer, batch, say)
         self._states: dict[int, _State] = {}
-        for each in _watched(trainer, rest, others):
+        layers = () if rest is None else _layers(rest, [trainer, *others])
+        for each in (*_neurons(trainer), *layers):
             self._states.setdefault(id(each.module), each)
 
     def register(self) -> None:
@@ -257,13 +263,13 @@ class LastingState(Probe):
             self.hook(each.module, after=True)
 
     @torch.no_grad()
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+    def _look(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Looks at a state before the first call of a batch, and after each call."""
         state = self._states[id(module)]
         if len(rest) == 1:
             if not state.began:
                 state.began = True
-                state.begins(args, [*rest[0].values()])
+                state.begins((*args, *rest[0].values()))
             return
         if state.own:  # it may be reset before the next batch
             state.after = _marks(dict(_states(module)))
@@ -289,11 +295,8 @@ class LastingState(Probe):
                 )
 
 
-def _watched(
-    trainer: CellTrainer, rest: nn.Module | None, others: Sequence[CellTrainer]
-) -> Iterator[_State]:
-    """Yields the modules whose state is watched; one of several cells more than once."""
-    neurons = [cell.neuron for each in (trainer, *others) for _, (cell, _) in each.named_cells]
+def _neurons(trainer: CellTrainer) -> Iterator[_State]:
+    """Yields the neurons whose state is watched; one of several cells more than once."""
     for name, (cell, state) in trainer.named_cells:
         neuron = cell.neuron
         whole = isinstance(state, CellState) and state.options.time_dim == 0
@@ -304,8 +307,13 @@ def _watched(
         if isinstance(neuron, Competition) and _reset_of(neuron.neuron):
             what = f"The neuron in the `Competition` of cell `{name}`"
             yield _State(what, neuron.neuron, True, whole)
+
+
+def _layers(model: nn.Module, trainers: Sequence[CellTrainer]) -> Iterator[_State]:
+    """Yields the layers of this package that are not part of a cell's neuron."""
+    neurons = (cell.neuron for each in trainers for _, (cell, _) in each.named_cells)
     checked = {id(module) for neuron in neurons for module in neuron.modules()}
-    for path, module in () if rest is None else rest.named_modules():
+    for path, module in model.named_modules():
         if _is_native(module) and id(module) not in checked:
             yield _State(f"`{path}`", module, True, module.time_dim == 0)
 

@@ -77,7 +77,9 @@ def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str
 
 def unit(scheduler: LRScheduler, interval: str, epochs: int, batches: int, updates: int) -> str:
     """Says that a schedule's length is in the other unit than its interval; empty if not."""
-    own = type(scheduler).__module__ == LRScheduler.__module__  # whose lengths are known
+    own = (
+        epochs > 0 and type(scheduler).__module__ == LRScheduler.__module__
+    )  # whose lengths are known
     name = next((each for each in (*_ENDS, _WARM_UP) if own and hasattr(scheduler, each)), "")
     length: int = getattr(scheduler, name, 0)
     if interval == "epoch" and length in (batches, updates) and length > epochs:

@@ -7,10 +7,8 @@ from torch.nn.parameter import is_lazy
 
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import version
-from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.shards import local
-from lightning_accum.functional.dtypes import Fingerprint, fingerprint, same_fingerprints
-from lightning_accum.health.facts import CellFacts
+from lightning_accum.cells.trainer import CellTrainer, feedbacks_of
+from lightning_accum.health.facts import CellFacts, Weights
 from lightning_accum.health.rules import follows_error
 
 _MOST = 8  # names in a message
@@ -43,7 +41,9 @@ class Untrained:
         optimized: Collection[int] | None = None,
     ) -> None:
         self._model, self._optimized = model, optimized
-        self._followed = {id(p) for each in trainers for p in each.followed()}
+        self._followed = {
+            id(p) for each in trainers for of in feedbacks_of(each) for p in of.followed()
+        }
         self._rule = next((each.title for each in trainers if follows_error(each)), "")
         cells = {
             id(param)
@@ -52,8 +52,8 @@ class Untrained:
             for param in cell.connection.parameters()
             if not follows_error(each)
         }
-        self._began: dict[int, tuple[float, Fingerprint]] = {
-            id(p): (version(p), fingerprint(local(p.detach())))
+        self._began = {
+            id(p): (version(p), Weights.of(p))
             for _, p in self._learning()
             if not (p.is_meta or is_lazy(p) or id(p) in cells)
         }
@@ -64,8 +64,7 @@ class Untrained:
         for name, p in self._learning():
             if (began := self._began.get(id(p))) is None:
                 continue
-            now = fingerprint(local(p.detach()))
-            if version(p) == began[0] and same_fingerprints(began[1], now):
+            if version(p) == began[0] and Weights.of(p).same(began[1]):
                 left.append((name, id(p)))
             else:
                 moves = True
@@ -86,36 +85,32 @@ class Untrained:
         found = self._model.named_modules()
         return [path for path, each in found if getattr(each, "gradient", None) == "none"]
 
-    def found(self) -> tuple[str, list[str]]:
+    def found(self) -> tuple[str, str]:
         """Returns a warning that such parameters should be trained, or a line of advice; waits."""
         left, moves = self._left()
+        walls, which = self._walls(), _named(left)
         if not left:
-            return "", []
+            return "", ""
         if self._rule:
-            text = (
+            return (
                 f"Each parameter of a network that learns from an error, by `{self._rule}`, should"
-                f" be trained by a cell or an optimizer. Found neither for {_named(left)}: name it"
-                ' in a cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass'
-                " it to an optimizer, or call `requires_grad_(False)` on it if it should not be"
-                " trained."
-            )
-            return text, []
-        walls = self._walls()
+                f" be trained by a cell or an optimizer. Found neither for {which}: name it in a"
+                ' cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass it to'
+                " an optimizer, or call `requires_grad_(False)` on it if it should not be trained."
+            ), ""
         if moves and walls and self._may_be_above(walls, left):
-            text = (
-                "Each parameter of an optimizer should change when it steps. Found"
-                f" {_named(left)} as before, and neurons that pass no gradient to what is below"
-                f' them: {_named(walls)}. Make these as `SurrogateLIF(..., gradient="step")` or'
-                ' `"time"`, train the parameters by a cell, or leave them out of the optimizer,'
-                " with `requires_grad_(False)`."
-            )
-            return text, []
-        line = (
-            f"Neither a rule nor an optimizer changed {_named(left)}: name it in a cell, pass it to"
+            return (
+                f"Each parameter of an optimizer should change when it steps. Found {which} as"
+                " before, and neurons that pass no gradient to what is below them:"
+                f' {_named(walls)}. Make these as `SurrogateLIF(..., gradient="step")` or `"time"`,'
+                " train the parameters by a cell, or leave them out of the optimizer, with"
+                " `requires_grad_(False)`."
+            ), ""
+        return "", (
+            f"Neither a rule nor an optimizer changed {which}: name it in a cell, pass it to"
             " an optimizer of a loss that depends on it, or call `requires_grad_(False)` on it if"
             " it should not be trained."
         )
-        return "", [line]
 
     def _may_be_above(self, walls: Sequence[str], left: Sequence[str]) -> bool:
         """Returns whether neurons may come after some parameters, as the last does in the model."""

@@ -6,31 +6,35 @@ import logging
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import in_dispatch_mode, is_traced
-from lightning_accum._events import SILENT, End, Events
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum._events import SILENT, By, End, Events, Values
+from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first
+from lightning_accum.engine.rule import rates_in
 from lightning_accum.engine.state import has_samples
 from lightning_accum.health import chain
 from lightning_accum.health.advice import advice
-from lightning_accum.health.facts import By, CellFacts, Context, ParamFacts, Weights
+from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts, Weights
 from lightning_accum.health.probes import LastingState, Probe, Wiring
-from lightning_accum.health.setup import layout, setup, twin
+from lightning_accum.health.rules import rule_of
+from lightning_accum.health.setup import layout, setup, twin, unit
+from lightning_accum.health.summary import Summary
 from lightning_accum.health.trained import Untrained, twice_trained
 from lightning_accum.optim.update import times_stale
+from lightning_accum.sparse.kernel_library import why_not
 
 _LOOP = 100  # windows of a Fabric loop, after which it looks
 _LONG, _SOON = 1000, 200  # windows, or values, and steps in which neurons should have fired
-_TURN = 100  # calls that found other cells
 _logger = logging.getLogger("lightning_accum")
 
 
@@ -51,10 +55,10 @@ class LocalLearningWarning(RuntimeWarning):
         self.key = key
 
 
-def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
-    """Returns the names of checks that are left out, ``None`` if all of them are."""
+def watching(health: bool | Mapping[str, bool]) -> Callable[..., Health]:
+    """Returns what makes the health of a run, without the checks that are switched off."""
     if isinstance(health, bool):
-        return frozenset() if health else None
+        return partial(Health, off=() if health else None)
     if not isinstance(health, Mapping):
         raise TypeError(
             "Argument `health` should be True, False, or a mapping of the names of checks to these."
@@ -67,7 +71,7 @@ def switched_off(health: bool | Mapping[str, bool]) -> frozenset[str] | None:
                 f"Argument `health` should map names among {known} to True or False. Found"
                 f" `{name!r}: {on!r}`."
             )
-    return frozenset(name for name, on in health.items() if not on)
+    return partial(Health, off=frozenset(name for name, on in health.items() if not on))
 
 
 def _guarded(event: Callable[..., None]) -> Callable[..., None]:
@@ -104,113 +108,133 @@ class Health(Events):
         self,
         trainer: CellTrainer,
         by: By = "hand",
-        carry: bool | None = None,  # whether batches are one stream; None in a loop by hand
-        clock: Any = None,  # a host, which counts `batches` and `updates`
-        off: Collection[str] = (),  # names of links that are left out
-        beside: Collection[int] = (),  # the `id` of every parameter that other hosts train too
+        host: Any = None,  # a CellHost, with what has it tell of windows and updates
+        listen: Callable[[Events], None] | None = None,
+        model: nn.Module | None = None,  # whose training by a host begins now
+        hosts: Sequence[Any] = (),  # all of a fit, in the order in which they begin
         batch_size: int | None = None,  # of the loader's batches, if it is known
+        optimized: Collection[int] | None = None,  # the `id` of every parameter in an optimizer
+        schedule: tuple[Any, str, int, int, int] | None = None,  # as `unit` gets it
+        off: Collection[str] | None = (),  # links that are left out; None leaves only a summary
     ) -> None:
         self.by, self.cells, self.broken, self.said = by, dict[str, CellFacts](), False, set[str]()
         self._trainer, self._title = weakref.ref(trainer), trainer.title
-        self._registry = trainer.registry
-        self._model: nn.Module | None = None  # if it is known
-        self._carry, self._clock, self._off = carry, clock, off
-        self._beside, self._batch_size = beside, batch_size
+        self._registry, self._model, self._clock = trainer.registry, model, host
+        self._carry = None if host is None else host.carry  # whether batches are one stream
+        self._off, self._batch_size = off or (), batch_size
+        others = [each for each in hosts if each is not host]
+        owned = (u.changes for each in others for u in each.updaters.values())
+        all_of = (changes.target(name) for changes in owned for name in changes.pending)
+        self._beside = {id(param) for param in all_of}  # which others train
         self._params: dict[tuple[int, str], ParamFacts] = {}
-        self._seen: dict[tuple[int, str], int] = {}  # the host's updates at the latest one of each
         self._told: set[tuple[str, str]] = set()
         self.over = self._looked = False  # whether nothing more will come; whether it has looked
         self._windows = 0  # of all cells
         self._probes: list[Probe] = []
         self._untrained: Untrained | None = None
-        self.lines: list[str] = []  # of advice, for the summary of a fit that has ended
-        if by != "hand":
+        self._summary, self._advice = Summary(), list[str]()  # of a fit that has ended
+        if model is not None and listen is not None and off is not None:
             for name, _ in trainer.named_cells:
-                self.add(name)
+                self._add(name)
+            listen(self)  # before there are hooks, which an interrupt should not leave behind
+            before = [*hosts].index(host) if hosts else 0
+            trainers = [trainer, *(each.trainer for each in others)]
+            self._begin(model, trainers, before, optimized, schedule)
 
     # ------------------------------------------------------------------ beginning
-    def add(self, name: str) -> None:
+    def _add(self, name: str) -> None:
         """Begins to watch a cell."""
         trainer = self._trainer()
         if trainer is None:
             return
-        state = trainer.cell_states.get(name)
-        facts = CellFacts(name, {} if state is None else state.settings)
-        monitor = trainer.get_monitor(name, "post")
-        facts.max_delay = getattr(trainer.registry.cell(name).connection, "max_delay", None)
+        state, monitor = trainer.cell_states.get(name), trainer.get_monitor(name, "post")
+        connection, updater = trainer.registry.cell(name).connection, trainer.registry.updater(name)
+        facts = self.cells[name] = CellFacts(name, {} if state is None else state.settings)
+        facts.max_delay = getattr(connection, "max_delay", None)
         facts.recorder = None if monitor is None else monitor.reducer
-        self.cells[name] = facts
-        updater = trainer.registry.updater(name)
-        if updater is not None and self.by != "hand" and updater.events is SILENT:
-            updater.events = self  # of a cell that is registered during the fit
-        for param in () if updater is None else trainer.params_of(name):
-            if updater is not None and param in updater.names:
-                key = id(updater), param
-                new = ParamFacts(param, updater, getattr(updater, param))
-                p = self._params.setdefault(key, new)
-                p.skipped = 0 if self.by == "hand" else updater.lately_skipped.get(param, 0)
-                facts.params[param] = p
+        if updater is None:
+            return
+        changes = updater.changes
+        if self.by != "hand" and changes.events is SILENT:
+            changes.events = self  # of a cell that is registered during the fit
+        for param in (each for each in params_of(trainer, name) if each in updater.names):
+            new = ParamFacts(param, updater, changes.pending[param])
+            p = facts.params[param] = self._params.setdefault((id(updater), param), new)
+            p.skipped = 0 if self.by == "hand" else changes.guard.lately().get(param, 0)
 
     @_guarded
-    def begin(
+    def _begin(
         self,
         model: nn.Module,
-        others: Sequence[CellTrainer],
-        before: int,
-        optimized: Collection[int] | None = None,
+        trainers: Sequence[CellTrainer],  # its own, and the others
+        before: int,  # so many of the others have begun before
+        optimized: Collection[int] | None,
+        schedule: tuple[Any, str, int, int, int] | None,
     ) -> None:
         """Checks what is known before the first batch, and begins to watch the modules."""
-        # `before` of the other trainers of the fit have begun before, and the first of all looks
-        # after the rest of the model; `optimized` has the `id` of every parameter in an optimizer.
-        self._model, trainer = model, self._trainer()
-        if trainer is None:
-            return
+        trainer, *others = trainers
+        if schedule is not None and (text := unit(*schedule)):
+            self._say("lr_scheduler", "setup", text)
         for cell, text in setup(trainer, model, others[:before]):
-            self.say(cell, "setup", text)
-        known = trainer, lambda: int(self._clock.batches), self.say
+            self._say(cell, "setup", text)
+        known = trainer, lambda: int(self._clock.batches), self._say
         self._probes = [Wiring(*known, model)]
-        if not self._carry:
+        if not self._carry:  # the first trainer of a fit looks after the rest of the model
             self._probes.append(LastingState(*known, None if before else model, others))
         for probe in self._probes:
             probe.register()
         if not before:
-            self._untrained = Untrained([trainer, *others], model, optimized)
+            self._untrained = Untrained(trainers, model, optimized)
 
     # ------------------------------------------------------------------ events
     @_guarded
     def evaluated(self, cell: str, pre: Tensor, post: Tensor, inputs: Mapping[str, Any]) -> None:
         """Counts a window, and looks at a few."""
-        c = self._cell(cell)
+        c, steps = self._cell(cell), pre.shape[0]
         c.windows, c.calls, c.empty = c.windows + 1, c.calls + 1, 0
+        c.steps, c.longest = c.steps + steps, max(c.longest, steps)
         self._windows += 1
-        steps = pre.shape[0]
-        c.steps += steps
-        if steps > c.longest:
-            c.longest = steps
         if c.windows & (c.windows - 1) == 0:
-            self._note_reset(c, steps)
+            self._look_at_call(c, post, inputs)
         looked = c.windows >= c.due and not is_traced() and c.look(pre, post)
         if inputs:
             c.note_inputs(inputs, looked)
-            if c.windows == 2:
-                self._note_unread(cell)
         if looked:
-            neuron = getattr(self._registry[cell].get(), "neuron", None)
-            for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
-                if isinstance(potential, Tensor) and potential.is_floating_point():
-                    c.undefined = potential.detach().isnan().any()
-        if c.windows == 1 and self._batch_size:
-            time_dim = c.h.get("time_dim")
-            if text := layout(cell, post.shape, time_dim, self._batch_size):
-                self.say(cell, "setup", text)
+            c.note_potential(getattr(self._registry[cell].get(), "neuron", None))
         if self.by == "hand" and c.windows <= _LONG and not (c.asked or post.is_meta):
-            c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
-            enough = c.steps >= _SOON and c.values >= _LONG
-            c.asked = enough and all(p.applied for p in c.params.values())
-            if c.asked:
-                self._find(cell, off=chain.LINKS.keys() - {"finite", "active"})
+            self._look_for_spikes(c, post)
         if c.windows == (_LOOP if self.by == "loop" else _LONG) and not self._looked:
             self._find()
+
+    def _look_at_call(self, c: CellFacts, post: Tensor, inputs: Mapping[str, Any]) -> None:
+        """Looks in windows 1, 2, 4, 8, ... at resets, the layout, and inputs that nothing reads."""
+        trainer, cell = self._trainer(), self._registry[c.name].get()
+        if trainer is None or cell is None:
+            return
+        state = trainer.cell_states.get(c.name)
+        passed = state is not None and has_samples(state.carried)
+        if c.note_reset(passed, getattr(cell.neuron, "steps_since_reset", inf), post.shape[0]):
+            self._find(c.name)
+        text = ""
+        if c.windows == 1 and self._batch_size:
+            text = layout(c.name, post.shape, c.h.get("time_dim"), self._batch_size)
+        elif c.windows == 2 and inputs and trainer.unread:
+            text = (
+                f"`{self._title}` should be called with what its terms read. Found"
+                f" {quoted(trainer.unread, ', ')}, which they do not: leave it"
+                " out, correct its name, or take a rule that learns from it, such as `MSTDP` from a"
+                " `reward` and `EProp` from an `error`."
+            )
+        if text:
+            self._say(c.name, "setup", text)
+
+    def _look_for_spikes(self, c: CellFacts, post: Tensor) -> None:
+        """Counts spikes of a loop by hand until there should have been some, and looks once."""
+        c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
+        enough = c.steps >= _SOON and c.values >= _LONG
+        c.asked = enough and all(p.applied for p in c.params.values())
+        if c.asked:
+            self._find(c.name, off=chain.LINKS.keys() - {"finite", "active"})
 
     @_guarded
     def found_nothing(self, cell: str) -> None:
@@ -222,7 +246,7 @@ class Health(Events):
             return
         c.calls, c.empty = c.calls + 1, c.empty + 1
         c.asleep = x.asleep
-        if self.by == "hand" and c.empty in (max(chain.ENOUGH, 2 * c.windows), _TURN):
+        if self.by == "hand" and c.empty in (max(ENOUGH, 2 * c.windows), chain.TURN):
             self._find(cell)
 
     @_guarded
@@ -246,7 +270,7 @@ class Health(Events):
             count = p.applied + 1
             due = count & p.applied == 0 or count == p.last
             if due or p.left is not None:
-                param = updater.target(name)
+                param = updater.changes.target(name)
                 if param.is_meta or is_traced():
                     continue
                 if id(param) in self._beside:
@@ -257,16 +281,15 @@ class Health(Events):
     def applied(self, updater: Any, names: Sequence[str], scale: Mapping[str, float]) -> None:
         """Counts an update, and looks at parameters after some."""
         for name in names:
-            key = id(updater), name
-            p = self._params.get(key)
+            p = self._params.get((id(updater), name))
             if p is None:
                 continue
             p.applied += 1
             p.zeroed += scale.get(name, 1.0) == 0
             if p.before is not None:
-                p.update_ended(updater.target(name))
+                p.update_ended(updater.changes.target(name))
             if self._clock is not None:
-                self._note_update(key, self._clock.updates)
+                self._note_update(p, self._clock.updates)
 
     @_guarded
     def rearranged(self, updater: Any, names: Sequence[str]) -> None:
@@ -282,13 +305,48 @@ class Health(Events):
             p = self._params.get((id(updater), name))
             if p is not None:
                 p.exported += 1
-                p.stale = max(p.stale, times_stale(updater.target(name)))
+                p.stale = max(p.stale, times_stale(updater.changes.target(name)))
                 if p.first is None:
-                    p.param = updater.target(name)
+                    p.param = updater.changes.target(name)
                     p.first = Weights.of(p.param)
 
+    def saw(self, cell: str, window: Tensor, counts: Tensor, slots: int, logs: bool) -> None:
+        """Counts spikes, for the summary."""
+        self._summary.saw(cell, counts)
+
+    def measured(self, cell: str, name: str, before: Tensor, after: Tensor, values: Values) -> None:
+        """Sums up an update, for the summary."""
+        self._summary.measured(cell, name, values)
+
+    def ended(self, how: End) -> None:
+        """Looks for findings after the first epoch, and when nothing more will come."""
+        if how == "epoch":
+            self._summary.epoch_ended()
+            self._end_epoch()
+        elif not (self.over or (how == "eval" and self.by != "hand")):
+            self._end(how)
+
     @_guarded
-    def epoch_ended(self) -> None:
+    def _end(self, how: End) -> None:
+        """Looks for findings, and has advice for the summary of a fit."""
+        by_hand = self.by == "hand"
+        for probe in self._probes:
+            probe.end()
+        if how == "failed":
+            with suppress(RuntimeError):  # the device may have failed: the first error says more
+                self._find(failed=True)
+        elif not (by_hand and how == "released") and not (how == "deleted" and self._is_trial()):
+            self._find(ended=True)
+        if not by_hand and how != "failed" and not self._advice:
+            self._advice = [*self._advise()]
+        if how not in ("fit", "eval"):
+            self.over = True
+            self._params, self._probes, self._untrained = {}, [], None
+            for c in self.cells.values():
+                c.params, c.recorder = {}, None
+
+    @_guarded
+    def _end_epoch(self) -> None:
         """Notes the norms of weights, and looks for findings after the first epoch."""
         for p in self._params.values():
             if p.first is not None and (value := p.value) is not None:
@@ -298,34 +356,28 @@ class Health(Events):
         if not self._looked and any(c.calls for c in self.cells.values()):
             self._find()
 
-    @_guarded
-    def ended(self, how: End) -> None:
-        """Looks for findings when nothing more will come."""
-        if self.over or (how == "eval" and self.by != "hand"):
-            return
-        if how == "eval":
-            self._find(ended=True)
-            return
-        for probe in self._probes:
-            probe.end()
-        said_elsewhere = getattr(sys, "last_value", None) is not None
-        if how == "failed":
-            with suppress(RuntimeError):  # the device may have failed: the first error says more
-                self._find(failed=True)
-        elif self.by == "hand" and how == "released":
-            pass  # a host goes on
-        elif how != "deleted" or not (said_elsewhere or self._is_trial()):
-            self._find(ended=True)
-        if self.by != "hand" and how != "failed" and not self.lines:
-            for name, c in self.cells.items():
-                if name not in self.said:  # a warning says more
-                    self.lines += advice(c, self._context(name, ended=True))
-            self.lines += [] if self._untrained is None else self._untrained.found()[1]
-        if how != "fit":
-            self.over = True
-            self._params, self._probes, self._untrained = {}, [], None
-            for c in self.cells.values():
-                c.params, c.recorder = {}, None
+    def _advise(self) -> Iterator[str]:
+        """Yields advice on cells of which no warning says more, and on untrained parameters."""
+        for name, c in self.cells.items():
+            if name not in self.said:
+                yield from advice(c, self._context(name, ended=True))
+        if self._untrained is not None and (line := self._untrained.found()[1]):
+            yield line
+
+    def lines(
+        self, updates: Mapping[tuple[str, str], int] | None = None, exports: bool = False
+    ) -> list[str]:
+        """Returns the lines of the summary."""
+        trainer = self._trainer()
+        states = {} if trainer is None else trainer.cell_states
+        rule = None if exports else rule_of(trainer)  # else an optimizer has a rate too
+        rates = {} if rule is None else rates_in(vars(rule))
+        of = {cell: state.settings for cell, state in states.items()}
+        found = self._summary.lines(updates or {}, of, rates, self.said, self._advice)
+        if found and updates is not None and (reason := why_not()) is not None:
+            text = "Sums over spikes ran in plain torch instead of the compiled kernel:"
+            found.append(f"{text} {reason}.")
+        return found
 
     # ------------------------------------------------------------------ findings
     def _find(
@@ -339,24 +391,21 @@ class Health(Events):
         if in_dispatch_mode():
             return
         self._looked = self._looked or cell is None
-        for name, c in self.cells.items():
-            if cell not in (None, name):
-                continue
+        for name in [*self.cells] if cell is None else [cell]:
+            c, x = self.cells[name], self._context(name, ended, failed)
             for p in c.params.values():
-                param = p.param if p.value is None else p.value
-                p.now = None if param is None or param.is_meta else Weights.of(param)
-            x = self._context(name, ended, failed)
+                p.look()
             if x.by != "hand" and (text := twice_trained(c)):
-                self.say(name, "trained", text)
+                self._say(name, "trained", text)
             if found := chain.broken_link(c, x, {*self._off, *off}):
-                self.say(name, *found, every=found[0] == "recorded" and chain.elsewhere(c))
-        untrained = self._untrained if cell is None and not failed else None
+                self._say(name, *found, every=chain.elsewhere(c, found[0]))
         if any(chain.never_stepped(p) for p in self._params.values()):
-            untrained = self._untrained = None  # the same optimizer has others, which is said
+            self._untrained = None  # the same optimizer has others, which is said
+        untrained = self._untrained if cell is None and not failed else None
         if untrained is not None and (text := untrained.found()[0]):
-            self.say("", "trained", text)
+            self._say("", "trained", text)
 
-    def say(self, cell: str, key: str, text: str, every: bool = False) -> None:
+    def _say(self, cell: str, key: str, text: str, every: bool = False) -> None:
         """Warns, once of a cell and a link; on rank 0 unless in every process."""
         if (cell, key) in self._told or key in self._off:
             return
@@ -370,7 +419,7 @@ class Health(Events):
     # ------------------------------------------------------------------ inside
     def _cell(self, name: str) -> CellFacts:
         if name not in self.cells:
-            self.add(name)
+            self._add(name)
         return self.cells[name]
 
     def _context(self, name: str, ended: bool = False, failed: bool = False) -> Context:
@@ -381,53 +430,22 @@ class Health(Events):
         return Context(*known, ended, failed, learns=self._windows > 0, carry=self._carry)
 
     def _is_trial(self) -> bool:
-        """Returns whether a loop of Fabric was left after a few batches, or its model is gone."""
+        """Returns whether a loop was left by an error, after a few batches, or with its model."""
         few = self._clock is not None and max(self._clock.batches, self._clock.updates) < 3
-        return few or (self.by == "loop" and bool(self._registry.gone))
+        gone = self.by == "loop" and bool(self._registry.gone)
+        return few or gone or getattr(sys, "last_value", None) is not None
 
-    def _note_reset(self, c: CellFacts, steps: int) -> None:
-        """Compares the resets of a native neuron with those of the traces, in early windows."""
-        trainer = self._trainer()
-        cell = self._registry[c.name].get()
-        if trainer is None or cell is None:
-            return
-        state = trainer.cell_states.get(c.name)
-        passed = state is not None and has_samples(state.carried)
-        c.joined = c.joined or passed
-        since = getattr(cell.neuron, "steps_since_reset", None)
-        # at rates of 0, no trace is read, and none passes
-        compares = c.may_move and any(k.startswith("tc_") and v is not None for k, v in c.h.items())
-        if since is None or not compares or c.windows == 1:
-            return
-        apart = passed and since == steps, not passed and 1 < steps < since < inf
-        pairs = [*zip(apart, c.resets, strict=True)]
-        c.resets = [n + 1 if now else 0 if n < chain.RESETS else n for now, n in pairs]
-        if any(now and n + 1 == chain.RESETS for now, n in pairs):
-            self._find(c.name)
-
-    def _note_unread(self, name: str) -> None:
-        """Says that a rule is given inputs that its terms have not read."""
-        trainer = self._trainer()
-        if trainer is not None and trainer.unread:
-            text = (
-                f"`{self._title}` should be called with what its terms read. Found"
-                f" {', '.join(f'`{each}`' for each in trainer.unread)}, which they do not: leave it"
-                " out, correct its name, or take a rule that learns from it, such as `MSTDP` from a"
-                " `reward` and `EProp` from an `error`."
-            )
-            self.say(name, "setup", text)
-
-    def _note_update(self, key: tuple[int, str], count: int) -> None:
+    def _note_update(self, p: ParamFacts, count: int) -> None:
         """Says that changes are applied by hand while a callback does so too."""
-        if self._seen.get(key, 0) == count:
+        if p.seen == count:
             text = (
                 f"`{self._title}` should be called and applied by the CellTrainerCallback"
                 " or FabricCellTrainer that it was given to. Found that its changes were also"
                 " applied by hand: leave out `trainer()` and `trainer.update()`, which miss the"
                 " `lr`, the schedule and the statistics of the host."
             )
-            self.say("", "setup", text)
-        self._seen[key] = count
+            self._say("", "setup", text)
+        p.seen = count
 
 
 # ---------------------------------------------------------------------- by hand
@@ -437,14 +455,14 @@ def events_by_hand(trainer: CellTrainer, name: str) -> Events:
     if not isinstance(health, Health):
         health = Health(trainer)
         weakref.finalize(trainer, health.ended, "deleted")
-    health.add(name)
+    health._add(name)
     if text := twin(trainer, name, trainer):
-        health.say(name, "setup", text)
+        health._say(name, "setup", text)
     updater = trainer.registry.updater(name)
     if updater is not None:
-        every = getattr(updater.events, "all", [updater.events])
+        every = getattr(updater.changes.events, "all", [updater.changes.events])
         left = [e for e in every if e not in (SILENT, health) and not getattr(e, "over", False)]
-        updater.events = Several([*left, health]) if left else health
+        updater.changes.events = Several([*left, health]) if left else health
     return health
 
 

@@ -10,6 +10,7 @@ from lightning_accum._checks import (
     check_below,
     check_choice,
     check_integers,
+    check_shape,
     check_tensors,
     check_value,
     check_whole,
@@ -113,11 +114,8 @@ class MaxRateClassifier(AdditiveMetric):
         """
         self._check_rates(rates)
         check_whole(labels=labels)
-        if labels.shape != rates.shape[:1]:
-            raise ValueError(
-                f"Argument `labels` should have shape [{len(rates)}], one label for each row of"
-                f" `rates`. Found `labels.shape = {tuple(labels.shape)}`."
-            )
+        should = f"shape [{len(rates)}], one label for each row of `rates`"
+        check_shape(labels.shape == rates.shape[:1], "labels", labels, should)
         check_below("labels", labels, self.num_classes)
         sums, samples = readout.class_rate_sums(rates, labels, self.num_classes)
         # Not in place: a state that was made in inference mode cannot be changed in place.
@@ -172,11 +170,9 @@ class MaxRateClassifier(AdditiveMetric):
 
     def _check_rates(self, rates: Tensor) -> None:
         check_tensors(rates=rates)
-        if rates.ndim != 2 or rates.shape[1] != self.num_neurons:
-            raise ValueError(
-                f"Argument `rates` should have shape [B, {self.num_neurons}]. Found"
-                f" `rates.shape = {tuple(rates.shape)}`: sum or average spikes over time."
-            )
+        fits = rates.ndim == 2 and rates.shape[1] == self.num_neurons
+        should, mend = f"shape [B, {self.num_neurons}]", "sum or average spikes over time"
+        check_shape(fits, "rates", rates, should, mend)
         if rates.is_cpu and rates.is_floating_point() and rates.numel():
             low, high = (float(value) for value in rates.detach().aminmax())
             if not (low >= 0 and high < math.inf):  # which NaN is not either

@@ -147,11 +147,11 @@ class FiringStatistics(AdditiveMetric):
 
         Args:
             spikes: activity of shape ``[T, B, ...]`` and any dtype, 0 or 1; its values are checked
-                only on the CPU, where nothing waits for them.
+                only on the CPU, as reading them elsewhere would wait for the device.
 
         Raises:
-            ValueError: if there is no neuron dimension, another number of neurons than before, or
-                a value that is neither 0 nor 1.
+            ValueError: if the neuron dimension is missing, the number of neurons is another than
+                before, or a value is neither 0 nor 1.
         """
         found = spike_counts(spikes)
         if spikes.is_cpu and spikes.dtype != torch.bool and count_spikes(spikes) is None:

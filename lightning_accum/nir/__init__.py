@@ -286,15 +286,10 @@ def _array(values: Tensor) -> Any:
 
 
 _NODES: dict[type[nn.Module], Callable[..., Any]] = {
-    layers.Linear: _linear,
-    nn.Linear: _linear,
-    layers.Conv1d: _conv,
-    nn.Conv1d: _conv,
-    layers.Conv2d: _conv,
-    nn.Conv2d: _conv,
+    **dict.fromkeys((layers.Linear, nn.Linear), _linear),
+    **dict.fromkeys((layers.Conv1d, nn.Conv1d, layers.Conv2d, nn.Conv2d), _conv),
+    **dict.fromkeys((layers.LIF, layers.AdaptiveLIF), _lif),
     nn.Flatten: _flatten,
-    layers.LIF: _lif,
-    layers.AdaptiveLIF: _lif,
     layers.LeakyIntegrator: _integrator,
 }
 """The function that writes the node of each module."""

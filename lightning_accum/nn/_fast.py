@@ -13,9 +13,8 @@ from torch import Tensor
 
 from lightning_accum._compat.torch import is_compiler_failure
 from lightning_accum.nn.competition import Inhibition
-from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.kernel_library import has_kernel
-from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons, integrate_neurons
+from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
 
 # Sequences of up to so many steps are not worth the preparation of the loop for long sequences.
 _SHORT = 3
@@ -34,19 +33,14 @@ _Moving = tuple[Tensor, Tensor, Tensor]  # potential, hold and threshold, change
 def integrate(
     constants: SpikingNeurons,
     inhibition: Inhibition | None,
-    current: Tensor | EventProduct,
+    current: Tensor,
+    out: Tensor,
     state: NeuronState,
-    spike_dtype: torch.dtype,
     compile: bool,
-) -> tuple[Tensor, NeuronState]:
-    """Integrates currents ``[T, B, N]``; returns the spikes and the state, changed in place."""
-    # By the kernel where there is one, otherwise by code that torch compiles if `compile`.
+) -> NeuronState:
+    """Integrates currents ``[T, B, N]`` into spikes; returns the state, changed in place."""
+    # This is done where there is no kernel, and by code that torch compiles if `compile`.
     r, (v, hold, theta) = constants, state
-    out = torch.empty(current.shape, dtype=spike_dtype, device=v.device)
-    if inhibition is None and _by_kernel(r, current, out, state):
-        return out, state
-    if isinstance(current, EventProduct):
-        return integrate(r, inhibition, current.values(), state, spike_dtype, compile)
     if r.rest:
         current = current + (1 - r.decay) * r.rest
     threshold = theta.to(v) + r.threshold
@@ -64,15 +58,7 @@ def integrate(
         _loop(r, inhibition, current, rows, moving, rise)
     if rows is not spikes:
         spikes.copy_(rows)
-    return out, NeuronState(v, hold, theta)
-
-
-def _by_kernel(
-    r: SpikingNeurons, current: Tensor | EventProduct, out: Tensor, state: NeuronState
-) -> bool:
-    """Integrates with the compiled kernel; returns whether there is one for these neurons."""
-    hold, theta = state.hold if r.period else None, state.theta if state.theta.ndim else None
-    return integrate_neurons(current, out, state.v, hold, theta, r.numbers, r.period)
+    return NeuronState(v, hold, theta)
 
 
 def _loop(

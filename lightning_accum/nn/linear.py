@@ -1,7 +1,7 @@
 """Connections: all-to-all, among the neurons of a layer, and with a delay for each synapse."""
 
 import math
-from typing import Any, ClassVar, Literal, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,8 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn._arguments import check_sizes, check_times, steps_of
-from lightning_accum.sparse.event_sums import EventProduct, events_pay
-from lightning_accum.sparse.events import Events, publish_events
+from lightning_accum.sparse.event_sums import EventProduct
+from lightning_accum.sparse.events import Events, events_pay
 from lightning_accum.updates import Updatable
 
 _LONGEST_DELAY = 1 << 16  # steps
@@ -44,8 +44,6 @@ class Linear(Updatable, nn.Linear):
         torch.Size([100, 32, 10])
     """
 
-    finds_events: ClassVar[bool] = True  # of boolean spikes, or says that it has not
-
     def forward(self, x: Tensor, later: bool = False) -> Any:
         """Transmits a batch.
 
@@ -61,19 +59,14 @@ class Linear(Updatable, nn.Linear):
         """
         if not isinstance(x, Tensor):
             check_tensors(x=x)
-        if x.dtype == torch.bool and not is_traced():
-            if _supports_events(x, self.weight):
-                raster = x.reshape(-1, self.in_features)
-                if events_pay(raster):
-                    events = Events(raster)
-                    publish_events(x, events)
-                    shape = torch.Size((*x.shape[:-1], self.out_features))
-                    product = EventProduct(events, self.weight, self.bias, shape)
-                    return product if later else product.values()
-            publish_events(x, None)
-            x = x.view(torch.uint8)  # bytes are converted faster
+        if x.dtype == torch.bool and _supports_events(x, self.weight):
+            raster = x.reshape(-1, self.in_features)
+            if events_pay(raster):
+                shape = torch.Size((*x.shape[:-1], self.out_features))
+                product = EventProduct(Events(raster), self.weight, self.bias, shape)
+                return product if later else product.values()
         if not x.is_floating_point() and not x.is_complex():
-            x = x.to(self.weight.dtype)
+            x = as_numbers(x, self.weight.dtype)
         return F.linear(x, self.weight, self.bias)
 
 
@@ -84,6 +77,7 @@ def _supports_events(x: Tensor, weight: Tensor) -> bool:
         and type(weight) in (Tensor, nn.Parameter)
         and weight.dtype in (torch.float32, torch.float64)
         and x.shape[-1:] == weight.shape[1:]
+        and not is_traced()
         and not torch.is_autocast_enabled("cpu")
     )
 

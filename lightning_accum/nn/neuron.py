@@ -15,7 +15,12 @@ from lightning_accum.nn import _arguments as arguments
 from lightning_accum.nn._fast import integrate
 from lightning_accum.nn.competition import Inhibition, WideTheta, WinnerTakeAll
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.neurons import NeuronState, NeuronSteps, SpikingNeurons
+from lightning_accum.sparse.neurons import (
+    NeuronState,
+    NeuronSteps,
+    SpikingNeurons,
+    integrate_neurons,
+)
 
 
 class Neurons(StateModule, ABC):
@@ -116,7 +121,7 @@ class Neurons(StateModule, ABC):
     def reset(self) -> None:
         """Forgets membrane potentials and refractory periods: the next call starts at rest."""
         self._state = {"voltage": None, "hold": None}
-        self.steps_since_reset = 0.0
+        self._steps.since_reset = 0.0
 
     def _load(self, like: Tensor) -> NeuronState:
         """Returns the state for a batch ``[B, N]``; at rest if the last batch had another shape."""
@@ -170,7 +175,7 @@ class Neurons(StateModule, ABC):
         """
         constants = self._constants()
         settings = constants, self.spike_dtype, self.inhibition, self.time_dim
-        spikes = self._steps.step(x, self._state, settings)
+        spikes = None if self.time_dim == 0 else self._steps.step(x, self._state, settings)
         return self._call(x, constants, settings) if spikes is None else spikes
 
     @torch.no_grad()
@@ -178,40 +183,49 @@ class Neurons(StateModule, ABC):
         self, x: Tensor | EventProduct, constants: SpikingNeurons, settings: tuple[object, ...]
     ) -> Tensor:
         """Takes any call, and prepares steps that may follow a single one."""
+        current = self._currents(x)
+        spike_dtype = self.spike_dtype or (x.dtype if x.dtype.is_floating_point else current.dtype)
+        spikes, state = self._run(current, constants, spike_dtype)
+        self._state = {"voltage": state.v, "hold": state.hold}
+        if self.time_dim == 0:
+            return spikes.view(x.shape)
+        if self.inhibition is None and not state.theta.ndim and not is_traced():
+            numbers, period = constants.numbers, constants.period
+            self._steps.begin(state.v, state.hold, numbers, period, spike_dtype, settings)
+        # An index takes a third of a view's time, which counts in a single step.
+        return spikes[0] if len(x.shape) == 2 else spikes.view(x.shape)
+
+    def _currents(self, x: Tensor | EventProduct) -> Tensor | EventProduct:
+        """Returns an input as currents ``[T, B, N]``, in float32 or wider, after a check."""
+        lead = 1 if self.time_dim is None else 2
         if isinstance(x, EventProduct):
-            if self.time_dim == 0 and x.shape[2:] == self.size:
-                return self._integrate_product(x, constants)
+            if lead == 2 and x.shape[2:] == self.size:
+                return x
             x = x.values()
-        if not isinstance(x, Tensor) or x.shape[1 if self.time_dim is None else 2 :] != self.size:
+        if not isinstance(x, Tensor) or x.shape[lead:] != self.size:
             arguments.steps_of(x, self.size, self.time_dim)
         # Half precision would lose small currents in the sum over time.
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        steps, batch = (1, x.shape[0]) if self.time_dim is None else x.shape[:2]
-        current = x.detach().to(dtype).reshape(steps, batch, math.prod(self.size))
-        spike_dtype = self.spike_dtype or (x.dtype if x.is_floating_point() else dtype)
-        state = self._load(current[0] if steps else current.new_empty(current.shape[1:]))
-        if is_traced():
-            spikes, state = self._integrate(current, state, spike_dtype)
-        else:
-            spikes, state = integrate(
-                constants, self.inhibition, current, state, spike_dtype, self.compiled
-            )
-            self._steps.since_reset += steps
-            single = self.time_dim is None and self.inhibition is None
-            if single and state.theta.ndim == 0:
-                numbers, period = constants.numbers, constants.period
-                self._steps.begin(state.v, state.hold, numbers, period, spike_dtype, settings)
-        self._state = {"voltage": state.v, "hold": state.hold}
-        # An index takes a third of a view's time, which counts in a single step.
-        return spikes[0] if x.ndim == 2 else spikes.view(x.shape)
+        current = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+        return current.reshape(*(1, *x.shape[:lead])[-2:], math.prod(self.size))
 
-    def _integrate_product(self, x: EventProduct, constants: SpikingNeurons) -> Tensor:
-        """Integrates currents that are computed as they are needed, where that is possible."""
-        state, dtype = self._load(x.weight.new_empty(x.shape[1:])), self.spike_dtype or x.dtype
-        spikes, state = integrate(constants, self.inhibition, x, state, dtype, self.compiled)
-        self._steps.since_reset += len(spikes)
-        self._state = {"voltage": state.v, "hold": state.hold}
-        return spikes
+    def _run(
+        self, current: Tensor | EventProduct, constants: SpikingNeurons, spike_dtype: torch.dtype
+    ) -> tuple[Tensor, NeuronState]:
+        """Returns the spikes of currents and the state: by the kernel where there is one."""
+        source = current.weight if isinstance(current, EventProduct) else current
+        whole = source is current and len(source) > 0
+        state = self._load(source[0] if whole else source.new_empty(current.shape[1:]))
+        out = torch.empty(current.shape, dtype=spike_dtype, device=state.v.device)
+        period, theta = constants.period, state.theta if state.theta.ndim else None
+        moving = state.v, state.hold if period else None, theta
+        done = self.inhibition is None
+        if not (done and integrate_neurons(current, out, *moving, constants.numbers, period)):
+            current = current.values() if isinstance(current, EventProduct) else current
+            if is_traced():
+                return self._integrate(current, state, spike_dtype)
+            state = integrate(constants, self.inhibition, current, out, state, self.compiled)
+        self._steps.since_reset += len(out)
+        return out, state
 
     def _integrate(
         self, current: Tensor, state: NeuronState, spike_dtype: torch.dtype

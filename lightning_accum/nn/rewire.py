@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lightning_accum._checks import check_finite, check_integers, check_type
 from lightning_accum._state import CheckedState
-from lightning_accum.nn.sparse_linear import SparseLinear
+from lightning_accum.nn.sparse_linear import SparseLinear, keys_of
 from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 _logger = logging.getLogger("lightning_accum")
@@ -137,7 +137,7 @@ class Rewire(CheckedState):
 
         Begin Deep R with ``connection.weight.data.abs_().mul_(rewire.signs(connection))``.
         """
-        return self._signs(connection.keys(), connection.weight)
+        return self._signs(keys_of(connection), connection.weight)
 
     def _signs(self, keys: Tensor, like: Tensor) -> Tensor:
         """Returns the sign of each synapse, by their keys."""

@@ -18,7 +18,7 @@ from lightning_accum._checks import check_finite, check_tensors, check_type, che
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import CheckedState
 from lightning_accum.nn._arguments import check_sizes
-from lightning_accum.sparse.events import Events, publish_events
+from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.synapse_products import Synapses, transmit
 from lightning_accum.updates import Updatable
@@ -207,7 +207,6 @@ class SparseLinear(Updatable, CheckedState):
         raster, events = x.reshape(x.shape[:-1].numel(), self.in_features), None
         if x.dtype == torch.bool:
             events = Events(raster) if has_kernel(x.device, self.weight.dtype) else None
-            publish_events(x, events)
         else:
             raster = raster.to(self.weight.dtype)
         out = transmit(raster, self.weight, self.by_input, self.by_output, events)
@@ -232,10 +231,6 @@ class SparseLinear(Updatable, CheckedState):
         """Returns the weights as a matrix ``[out, in]``, zero where there is no synapse."""
         matrix = self.weight.new_zeros(self.out_features, self.in_features)
         return matrix.index_put((self.outputs.long(), _owners(self.starts).long()), self.weight)
-
-    def keys(self) -> Tensor:
-        """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
-        return _owners(self.starts).long() * self.out_features + self.outputs
 
     @property
     def followers(self) -> WeakSet[Any]:
@@ -302,7 +297,7 @@ class SparseLinear(Updatable, CheckedState):
         check_value(weight.shape == removed.shape, "weight", list(weight.shape), should)
         _check_memory(len(removed), _REPLACE_BYTES)
         kept = removed.logical_not().nonzero().flatten()
-        keys, count = self.keys().index_select(0, kept), len(removed) - len(kept)
+        keys, count = keys_of(self).index_select(0, kept), len(removed) - len(kept)
         places = torch.arange(len(keys), device=keys.device)
         free = self.in_features * self.out_features - len(keys)
         drawn = draw_distinct([count], free, generator).to(keys.device)
@@ -323,7 +318,10 @@ class SparseLinear(Updatable, CheckedState):
         index = self._index(keys)
         index["index"] = _packed(index)
         calls += [partial(getattr(self, name).copy_, value) for name, value in index.items()]
-        for follower in {self.updater, *self.followers} - {None}:  # a copy has not followed yet
+        followers: set[Any] = {*self.followers}
+        if self.updater is not None:  # a copy of which has not followed yet
+            followers.add(self.updater.changes)
+        for follower in followers:
             calls += follower.rearranging(self, move)
         return Replacement(keys, order >= len(kept), moved, calls)
 
@@ -494,6 +492,11 @@ def draw_distinct(each: list[int], count: int, generator: torch.Generator | None
             keys = new
         missing -= torch.bincount(new // count, minlength=len(each))
     return torch.cat((keys, more))
+
+
+def keys_of(connection: SparseLinear) -> Tensor:
+    """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
+    return _owners(connection.starts).long() * connection.out_features + connection.outputs
 
 
 def _owners(starts: Tensor) -> Tensor:

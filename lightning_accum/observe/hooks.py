@@ -26,7 +26,7 @@ class Hook:
         if in_backward() or (_open and is_unobserved()):
             return
         observer = self.observer()
-        if observer is not None and observer.is_recording(module):
+        if observer is not None:
             observer.observe(module, args, rest)
 
     @property

@@ -211,39 +211,28 @@ class Monitor(CheckedState, ABC):
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()
 
-    def deregister(self) -> None:
-        """Removes the hook; what was recorded stays."""
-        if self._hooks is not None:
+    def deregister(self, keep_hook: bool = False) -> None:
+        """Removes the hook; what was recorded stays.
+
+        Args:
+            keep_hook: whether to leave the hook in place for compiled code; it passes nothing on.
+        """
+        self._paused = keep_hook
+        if self._hooks is not None and not keep_hook:
             self._hooks()
             self._hooks = None
 
-    def pause(self) -> None:
-        """Is not registered from now on, but leaves the hook in place for compiled code."""
-        self._paused = True
-
-    @property
-    def recording(self) -> bool:
-        """Whether a registered monitor records; false pauses it."""
-        return self.switch.on
-
-    @recording.setter
-    def recording(self, value: bool) -> None:
-        self.switch.on = value
-
-    def is_recording(self, module: nn.Module) -> bool:
-        """Returns whether calls are recorded in the mode that ``module`` is in."""
-        if self._paused or not self.switch.on:
-            return False
-        return self.train_update if module.training else self.eval_update
-
     def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
-        """Takes in a call: the arguments, and the rest that torch passes, such as the result."""
-        self._record(self._value(module, args, rest))
+        """Takes in a call, if it records: its arguments and the rest, such as the result."""
+        if self._paused or not self.switch.on:
+            return
+        if self.train_update if module.training else self.eval_update:
+            self._take(module, args, rest)
 
     # ------------------------------------------------------------------ what subclasses say
     @abstractmethod
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        """Returns what is watched, in which the picker finds the tensor."""
+    def _take(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        """Records what is watched, in which the picker finds the tensor."""
 
     def _add_hook(self, module: nn.Module, hook: Hook) -> RemovableHandle:
         """Adds the hook to the module, by default after its forward pass."""
@@ -276,11 +265,6 @@ class Monitor(CheckedState, ABC):
 
     def peek(self) -> Tensor | None:
         """Returns the reducer's latest state."""
-        return self.reducer.peek()
-
-    @property
-    def latest(self) -> Tensor | None:
-        """The reducer's latest state, as :meth:`peek` returns it."""
         return self.reducer.peek()
 
     def dump(self) -> Tensor | None:
@@ -318,9 +302,9 @@ class InputMonitor(Monitor):
     def _add_hook(self, module: nn.Module, hook: Hook) -> RemovableHandle:
         return module.register_forward_pre_hook(hook, with_kwargs=True)
 
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+    def _take(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         (kwargs,) = rest
-        return args or kwargs
+        self._record(args or kwargs)
 
 
 @final
@@ -339,9 +323,9 @@ class OutputMonitor(Monitor):
         tensor([0., 1.])
     """
 
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
+    def _take(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         (result,) = rest
-        return result
+        self._record(result)
 
 
 StateSource: TypeAlias = str | Picker | type[Monitor]

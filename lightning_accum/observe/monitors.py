@@ -36,8 +36,8 @@ class StateMonitor(Monitor):
             )
         return found, name
 
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        return getattr(module, self.name)
+    def _take(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+        self._record(getattr(module, self.name))
 
 
 @final
@@ -69,9 +69,9 @@ class GradientMonitor(Monitor):
         super().__init__(module, attr, *args, **options)
         self._begin()
 
-    def observe(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
+    def _take(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> None:
         """Asks for the gradient by the output of a call."""
-        value = self._value(module, args, rest)
+        (value,) = rest
         output = value if isinstance(value, Tensor) else self.picker(value)
         if output.requires_grad:
             me, call, round_ = weakref.ref(self), self._calls, self._round
@@ -121,10 +121,6 @@ class GradientMonitor(Monitor):
             f"no backward pass has reached each call of the {kind}: call `backward()` on a loss"
             " that depends on each, before the rule."
         )
-
-    def _value(self, module: nn.Module, args: Any, rest: tuple[Any, ...]) -> Any:
-        (result,) = rest
-        return result
 
     def _begin(self) -> None:
         """Forgets all calls."""

@@ -23,7 +23,6 @@ class MonitorPool(nn.Module):
         # looked up when they are needed
         self._unique: list[Monitor] | None = None
         self._members: dict[str, dict[str, Monitor]] = {}
-        self._called: dict[str, list[tuple[str, Monitor]]] = {}  # by the monitors' name
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets an attribute; monitors follow the mode, which Lightning restores without `train`."""
@@ -87,13 +86,6 @@ class MonitorPool(nn.Module):
             self._members[group] = dict(self._groups[group].items())
         return self._members[group]
 
-    def called(self, name: str) -> Iterator[tuple[str, Monitor]]:
-        """Returns an iterator over the monitors of a name, each after the name of its group."""
-        if name not in self._called:
-            found = [(group, self.members(group).get(name)) for group in self._groups]
-            self._called[name] = [(group, each) for group, each in found if each is not None]
-        return iter(self._called[name])
-
     def named(self) -> Iterator[tuple[tuple[str, str], Monitor]]:
         """Yields every group and name with its monitor; a shared monitor comes several times."""
         for group in self._groups:
@@ -114,7 +106,7 @@ class MonitorPool(nn.Module):
 
     def clear(self, **kwargs: Any) -> None:
         """Clears every monitor."""
-        for monitor in self.unique():
+        for monitor in self._unique or self.unique():
             monitor.clear(**kwargs)
 
     def drop_window(self) -> None:
@@ -122,19 +114,14 @@ class MonitorPool(nn.Module):
         for monitor in self._unique or self.unique():
             monitor.reducer.drop_window()
 
-    def confirm(self) -> None:
-        """Checks everything that was recorded and is not checked yet; waits for the device."""
-        for monitor in self.unique():
-            monitor.reducer.confirm()
-
     def _follow(self, monitor: Monitor) -> None:
         """Brings a monitor in line with the trainer's mode."""
         monitor.switch = self.switch
         if self.training and monitor.module is not None:
             monitor.register()
         else:
-            monitor.pause()
+            monitor.deregister(keep_hook=True)
 
     def _changed(self) -> None:
         """Has monitors looked up again when they are needed."""
-        self._unique, self._members, self._called = None, {}, {}
+        self._unique, self._members = None, {}

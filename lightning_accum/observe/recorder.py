@@ -6,16 +6,10 @@ import torch
 from torch import Tensor, is_inference_mode_enabled
 
 from lightning_accum._checks import check_tensors, check_value
-from lightning_accum._compat.torch import is_traced, version
+from lightning_accum._compat.torch import version
 from lightning_accum._state import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
-from lightning_accum.sparse.events import (
-    Events,
-    ExpectedEvents,
-    SpikeRows,
-    count_spikes,
-    expect_events,
-)
+from lightning_accum.sparse.events import Events, SpikeRows, count_spikes
 
 _FIRST_CAPACITY = 16  # steps
 
@@ -31,16 +25,12 @@ class StepBuffer:
         self._rows = [] if steps is None else list(steps.unbind(0))
         self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
         self._whole = 0  # how many steps such spikes have, if they are a sequence
-        self.expected: ExpectedEvents | None = None
         self.is_held = False  # whether the memory belongs to someone else
-        self.copies = False  # whether sequences are copied, as nobody finds their events
         self._version: float | None = None  # of such memory
 
     @property
     def steps(self) -> Tensor | None:
         """The steps ``[T, B, ...]``, as a view of the memory; ``None`` if there are none."""
-        if self.is_held and self.was_changed:
-            self._rebuild()
         return None if self.memory is None or self.length == 0 else self.memory[: self.length]
 
     @property
@@ -50,9 +40,7 @@ class StepBuffer:
 
     @property
     def events(self) -> Events | None:
-        """The events of the window, if its module or its kernel found them."""
-        if self.expected is not None:
-            return self.expected.events
+        """The events of the window, if its kernel found them."""
         rows, length = self.spike_rows, self.length
         if rows is None or length < 2:
             return None
@@ -87,7 +75,7 @@ class StepBuffer:
     def append_spikes(self, spikes: Tensor) -> bool:
         """Adds a step or sequence as expected if it is 0 or 1, and returns whether it did."""
         rows, length = self.spike_rows, self.length
-        if rows is None or (length and self._whole) or is_traced():
+        if rows is None or (length and self._whole):
             return False
         count = rows.write(length, spikes)
         if count is None or count < 0:
@@ -110,7 +98,7 @@ class StepBuffer:
             self._grow(max(_FIRST_CAPACITY, 2 * capacity, end) if self.length else end)
         assert self.memory is not None
         self.memory[self.length : end].copy_(sequence)
-        self.expected, self.length = None, end
+        self.length = end
         return end == capacity > 0
 
     def hold(self, sequence: Tensor) -> None:
@@ -119,10 +107,10 @@ class StepBuffer:
         self.length, self.shape = len(sequence), sequence.shape[1:]
         self._version, self.is_held = version(sequence), True
 
-    @property
-    def was_changed(self) -> bool:
-        """Whether the sequence that is held has changed."""
-        return self.memory is not None and version(self.memory) != self._version
+    def is_intact(self) -> bool:
+        """Returns whether values that are held stayed as they were."""
+        held = self.memory if self.is_held else None
+        return held is None or version(held) == self._version
 
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
@@ -131,29 +119,12 @@ class StepBuffer:
         if self.spike_rows is not None:
             self.spike_rows.forget()
         self.length = 0
-        self.expected = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StepBuffer, (None if self.steps is None else self.steps.clone(),)
 
-    def own(self) -> None:
-        """Copies the steps that are held, and those of later windows."""
-        if self.is_held and self.memory is not None:
-            self.copies = True
-            self._use(self.memory.clone())
-
-    def _rebuild(self) -> None:
-        """Makes spikes that are held, and may have changed, from their events if they are known."""
-        events, memory = self.events, self.memory
-        if events is not None and memory is not None:
-            raster = torch.zeros(events.shape, dtype=torch.bool)
-            raster[events.rows.long(), events.columns.long()] = True
-            self.hold(raster.view(memory.shape))
-
     def _grow(self, capacity: int) -> None:
         """Takes more memory for the steps."""
-        if self.is_held:
-            self._rebuild()
         old = self.memory
         assert old is not None
         new = allocate((capacity, *old.shape[1:]), old.dtype, old.device)
@@ -173,12 +144,14 @@ class SpikeCheck:
     # On an accelerator nothing waits for the device: other values are noted there, until `confirm`
     # looks.
 
-    def __init__(self, label: str) -> None:
-        self.label = label
+    def __init__(self, label: str, checks: bool = True) -> None:
+        self.label, self.checks = label, checks
         self._others: dict[torch.device, Tensor] = {}  # whether there were any
 
     def look(self, activity: Tensor) -> None:
         """Raises an error if activity is complex or, on the CPU, not 0 or 1."""
+        if not self.checks or activity.dtype is torch.bool:
+            return
         if activity.is_complex():
             raise TypeError(
                 f"Activity of a rule on spikes should be real. Found {activity.dtype} {self.label}:"
@@ -190,6 +163,8 @@ class SpikeCheck:
 
     def look_later(self, activity: Tensor, spikes: Tensor) -> None:
         """Notes whether activity differs from the spikes that were recorded of it."""
+        if not self.checks or activity.dtype is torch.bool:
+            return
         others, known = (activity != spikes).any(), self._others.get(activity.device)
         self._others[activity.device] = others if known is None else known | others
 
@@ -230,7 +205,7 @@ class WindowRecorder(Reducer):
         sample_dims: number of dimensions of one sample. A step that has only these gets a batch of
             one. By default the first dimension is the batch.
         holds: whether the first sequence of a window may be held itself, instead of a copy, because
-            its module makes new memory in each call; or, of booleans, finds their events.
+            its module makes new memory in each call.
 
     Example:
         >>> import torch
@@ -260,7 +235,7 @@ class WindowRecorder(Reducer):
         check_value(fits, "time_dim", time_dim, should)
         self.spikes, self.time_dim = spikes, time_dim
         self.label, self.sample_dims, self.holds = label, sample_dims, holds
-        self._check = SpikeCheck(label) if spikes and validate else None
+        self._check = SpikeCheck(label, spikes and validate)
 
     @property
     def _state(self) -> dict[str, Tensor | None]:
@@ -295,43 +270,35 @@ class WindowRecorder(Reducer):
         if step.ndim == self.sample_dims:
             step = step.unsqueeze(0)
         self._check_shape(step, step.shape)
-        if check is not None and step.dtype is not torch.bool:
-            check.look(step)
+        check.look(step)
         buffer.prepare(step, step.shape, self.spikes)
         row = buffer.append(step)
-        if check is not None and step.dtype is not torch.bool:
-            if step.is_cpu:
-                buffer.expect_spikes(step.dtype)
-            else:
-                check.look_later(step, row)
+        if not step.is_cpu:
+            check.look_later(step, row)
+        elif check.checks and step.dtype is not torch.bool:
+            buffer.expect_spikes(step.dtype)
 
     def _record_sequence(self, sequence: Tensor) -> None:
         """Records a sequence of steps."""
-        buffer, check, shape = self._buffer, self._check, sequence.shape[1:]
-        self._check_shape(sequence, shape)
-        booleans = sequence.dtype is torch.bool
-        unsure = None if booleans else check
-        if unsure is not None:
-            unsure.look(sequence.detach())
+        buffer, check, values = self._buffer, self._check, sequence.detach()
+        self._check_shape(sequence, sequence.shape[1:])
+        check.look(values)
         if buffer.is_held:
             self.window()  # raises if it has changed
         first = buffer.length == 0
-        holds = self.holds and first and len(sequence) and not sequence.is_inference()
-        if holds and (not self.spikes or (booleans and not buffer.copies)):
-            buffer.hold(sequence.detach())
-            expected = expect_events(sequence) if self.spikes else None
-            if expected is not None:
-                buffer.expected = expected
-                expected.unfound.append(buffer.own)
+        if first and self._may_hold(sequence):
+            buffer.hold(values)
             return
-        buffer.prepare(sequence, shape, self.spikes)
-        again = buffer.extend(sequence.detach())
-        if unsure is not None and not sequence.is_cpu and buffer.steps is not None:
-            unsure.look_later(sequence.detach(), buffer.steps[buffer.length - len(sequence) :])
-        if first and self.spikes and booleans:
-            buffer.expected = expect_events(sequence)
-        elif first and again and check is not None:
+        buffer.prepare(sequence, sequence.shape[1:], self.spikes)
+        again = buffer.extend(values)
+        if not sequence.is_cpu and buffer.steps is not None:
+            check.look_later(values, buffer.steps[buffer.length - len(sequence) :])
+        if first and again and check.checks and sequence.dtype is not torch.bool:
             buffer.expect_spikes(sequence.dtype, whole=True)
+
+    def _may_hold(self, sequence: Tensor) -> bool:
+        """Returns whether the first sequence of a window may be held itself, instead of a copy."""
+        return self.holds and not self.spikes and len(sequence) > 0 and not sequence.is_inference()
 
     def _check_shape(self, observation: Tensor, shape: torch.Size) -> None:
         """Raises a ``ValueError`` if the batch is missing, or the shape changes in the window."""
@@ -355,21 +322,19 @@ class WindowRecorder(Reducer):
         Raises:
             ValueError: if values have changed that are not copied.
         """
-        buffer = self._buffer
-        steps = buffer.steps
-        if buffer.is_held and buffer.was_changed:
+        if not self._buffer.is_intact():
             raise ValueError(
                 f"Values {self.label} should stay as they are until the rule is called. Found that"
                 " they were changed in place: change a copy, as `value.clone()`."
             )
-        return steps
+        return self._buffer.steps
 
     def only_step(self) -> Tensor | None:
         """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows."""
         return self._buffer.only_step
 
     def events(self) -> Events | None:
-        """Returns the events of the window, if its module or its kernel found them."""
+        """Returns the events of the window, if its kernel found them."""
         return self._buffer.events
 
     def peek(self) -> Tensor | None:
@@ -384,8 +349,7 @@ class WindowRecorder(Reducer):
 
     def confirm(self) -> None:
         """Checks everything that was recorded and is not checked yet, and waits for the device."""
-        if self._check is not None:
-            self._check.confirm()
+        self._check.confirm()
 
     def drop_window(self) -> None:
         """Begins a new window; its memory stays."""
@@ -393,7 +357,7 @@ class WindowRecorder(Reducer):
 
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
-        self.drop_window()
+        self._buffer.clear()
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the window of such a recorder."""

@@ -37,6 +37,10 @@ class Reducer(StateModule, ABC):
         """
         return None
 
+    def only_step(self) -> Tensor | None:
+        """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows."""
+        return None
+
     def events(self) -> Events | None:
         """Returns the events of the window, if they are known."""
         return None

@@ -98,12 +98,6 @@ def _listed_pass(columns: lists.Columns, k: Coefficients, belief: bool) -> None:
         _add_(params, means, alpha=-k.size / k.floor)
 
 
-def kernel_step(params: list[Tensor], places: lists.Places, k: Coefficients, belief: bool) -> bool:
-    """Steps many dense tensors by the compiled kernel, in one pass over memory, if there is one."""
-    count_versions(params)  # The kernel does not tell autograd.
-    return lists.step_moments(params[0].dtype, places, k, belief)
-
-
 def _parts(columns: lists.Columns, most: float) -> Iterator[lists.Columns]:
     """Yields tensors of up to so many elements together, and others in pieces."""
     rows = [*zip(*columns, strict=True)]
@@ -190,12 +184,20 @@ class StepGroup:
         for name, column in zip(self.names, self.moments, strict=True):
             column.append(state[name])
 
-    def part(self, which: list[int]) -> StepGroup:
-        """Returns the step group of some of the parameters."""
-        part = StepGroup(self.backend, self.staged, self.device, self.names)
-        for i in which:
-            part.add(self.index[i], self.params[i], self.states[i])
-        return part
+    def by_count(self, grads: list[Tensor]) -> Iterator[tuple[StepGroup, list[Tensor]]]:
+        """Yields the parameters that have taken equally many steps, and their gradients."""
+        counts = [state["step"] for state in self.states]
+        if counts.count(counts[0]) == len(counts):
+            yield self, grads
+            return
+        for count in set(counts):
+            part = StepGroup(self.backend, self.staged, self.device, self.names)
+            which = [i for i, own in enumerate(counts) if own == count]
+            for i in which:
+                part.add(self.index[i], self.params[i], self.states[i])
+            own = [grads[i] for i in which]
+            part.find(own)
+            yield part, own
 
     @cached_property
     def is_flat(self) -> bool:
@@ -229,6 +231,13 @@ class StepGroup:
         if self.backend == "fused" and self.device.type == "cpu" and not self.found:
             check_sizes(columns)
         return columns
+
+    def step_by_kernel(self, k: Coefficients, belief: bool) -> bool:
+        """Steps by the compiled kernel, in one pass over memory; returns whether it can."""
+        if not self.found:
+            return False
+        count_versions(self.params)  # The kernel does not tell autograd.
+        return lists.step_moments(self.params[0].dtype, self.places, k, belief)
 
     def step_by_torch(
         self,

@@ -14,6 +14,7 @@ from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.optim import _kernels as kernels
 from lightning_accum.optim._options import (
+    PLANNED,
     AdamOptions,
     MomentOptions,
     check_options,
@@ -26,6 +27,7 @@ from lightning_accum.optim.weight_decay import (
     WeightDecay,
     decay_terms,
     decayed,
+    is_remote,
     warn_of_flips,
 )
 from lightning_accum.sparse.tensor_lists import dense, same_layout
@@ -85,10 +87,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     _rectifies: ClassVar[bool] = False
     _is_adam: ClassVar[bool] = True  # whether torch's fused kernel of Adam computes this step
     _warned_of_flips = False
-    plan_options = (
-        *GenericAdaptiveOptimizer.plan_options,
-        *("foreach", "fused", "amsgrad", "optimized_update"),
-    )
 
     def __init__(
         self,
@@ -137,13 +135,12 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check_options(group, *MomentOptimizer.plan_options, "degenerate_to_sgd", "rectify")
+        check_options(group, *PLANNED, "degenerate_to_sgd", "rectify", "warmup")
         check_rectifies(group)
-        for other in ("differentiable", "foreach"):
-            for name in ("fused", "foreach") if group[other] else ():
-                if name != other:
-                    value = group.get(name)
-                    check_value(not value, name, value, f"left out where `{other} = True`")
+        pairs = ("differentiable", "fused"), ("differentiable", "foreach"), ("foreach", "fused")
+        for other, name in pairs:
+            value = group[other] and group.get(name)
+            check_value(not value, name, value, f"left out where `{other} = True`")
 
     def _moment_names(self, group: Group) -> tuple[str, ...]:
         """Returns the names of the moments in a state, which are torch's."""
@@ -230,9 +227,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         return list(found.values())
 
     def _backend(self, group: Group, param: Tensor) -> kernels.Backend:
-        # Another step or weight decay would have to be called.
-        by_formula = self._steps_by_formula and type(self.weight_decay) is WeightDecay
-        plain = by_formula and type(param) in _PLAIN and param.is_floating_point()
+        plain = self._is_plain(param)
         # The kernel reads a rate on the device, but no rate or ε from a count on the device.
         computed = group["capturable"] and (self._is_scheduled or group.get("optimized_update"))
         here = param.device.type in ("cpu", "cuda")
@@ -250,8 +245,12 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             return "single"
         if fusable and group.get("fused") is not False and group["foreach"] is None:
             return "fused"
-        remote = isinstance(group["lr"], Tensor) and not group["lr"].is_cpu
-        return "single" if group["capturable"] or remote else "listed"
+        return "single" if group["capturable"] or is_remote(group["lr"]) else "listed"
+
+    def _is_plain(self, param: Tensor) -> bool:
+        """Returns whether no other step, weight decay or operations would have to be called."""
+        by_formula = self._steps_by_formula and type(self.weight_decay) is WeightDecay
+        return by_formula and type(param) in _PLAIN and param.is_floating_point()
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         for members in batch.step_groups:
@@ -265,36 +264,25 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 rate, eps = group["lr"], group["eps"]
                 kernels.fused_step(columns, counts, group, rate, eps, members.staged)
             else:
-                self._step_group(group, members, own)
+                for part, grads_of_part in members.by_count(own):
+                    self._step_group(group, part, grads_of_part)
 
     def _step_group(self, group: Group, members: kernels.StepGroup, grads: list[Tensor]) -> None:
-        """Steps parameters with counts on the host; those of equal counts together."""
-        counts = [state["step"] for state in members.states]
-        if counts.count(counts[0]) != len(counts):
-            for count in set(counts):
-                which = [i for i, own in enumerate(counts) if own == count]
-                part, own = members.part(which), [grads[i] for i in which]
-                part.find(own)
-                self._step_group(group, part, own)
-            return
-        step = counts[0] + 1
+        """Steps parameters of one count, which is on the host."""
+        step = members.states[0]["step"] + 1
         rate = self.rate(group, step)
         if isinstance(rate, Tensor) and rate.is_cpu:
             rate = rate.item()
         if self._is_scheduled:  # a subclass's rate may have called anything
             members.find(grads)
         terms = (-1.0 if group["maximize"] else 1.0, *decay_terms(group, rate))
-        if not isinstance(terms[1], Tensor) and terms[1] <= 0 and not self._warned_of_flips:
+        if not self._warned_of_flips and not isinstance(terms[1], Tensor) and terms[1] <= 0:
             self._warned_of_flips = True
-            warn_of_flips(type(self).__name__, group, rate)
+            warn_of_flips(type(self).__name__, terms[1], rate, group["weight_decay"])
         k = self._coefficients(group, terms, rate, step)
         # A backend that was asked for is used.
         asked = group.get("fused") or group["foreach"] is not None
-        if (
-            asked
-            or not members.found
-            or not kernels.kernel_step(members.params, members.places, k, self._belief)
-        ):
+        if asked or not members.step_by_kernel(k, self._belief):
             members.step_by_torch(group, grads, k, self._belief, rate, step)
         for state in members.states:
             state["step"] = step

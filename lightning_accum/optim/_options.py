@@ -39,6 +39,10 @@ class AdamOptions(MomentOptions, total=False):
     fused: bool | None
 
 
+# Options whose change requires a new plan of the step.
+PLANNED = ("capturable", "differentiable", "foreach", "fused", "amsgrad", "optimized_update")
+
+
 def _is_rate(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.numel() == 1 and bool((value >= 0).all())
@@ -56,7 +60,7 @@ def _is_betas(value: Any) -> bool:
 _NON_NEGATIVE = lambda value: is_number(value) and value >= 0, "a non-negative number"
 _FLAG = lambda value: isinstance(value, bool), "True or False"
 _CHOICE = lambda value: value is None or isinstance(value, bool), "True, False or None"
-# What each option that is not a flag should be, as a predicate and in words.
+# By option that is not a flag, a predicate of its values, and the values in words.
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "lr": (_is_rate, "a non-negative learning rate"),
     "betas": (_is_betas, "two numbers in [0, 1)"),

@@ -156,10 +156,7 @@ class RAdam(MomentOptimizer):
         degenerate_to_sgd: bool = True,
         **options: Unpack[MomentOptions],
     ) -> None:
-        own = {
-            "optimized_update": optimized_update,
-            "degenerate_to_sgd": degenerate_to_sgd,
-        }
+        own = {"optimized_update": optimized_update, "degenerate_to_sgd": degenerate_to_sgd}
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
 
@@ -212,9 +209,5 @@ class AdaBelief(MomentOptimizer):
         degenerate_to_sgd: bool = True,
         **options: Unpack[MomentOptions],
     ) -> None:
-        own = {
-            "amsgrad": amsgrad,
-            "rectify": rectify,
-            "degenerate_to_sgd": degenerate_to_sgd,
-        }
+        own = {"amsgrad": amsgrad, "rectify": rectify, "degenerate_to_sgd": degenerate_to_sgd}
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
 
@@ -13,14 +12,15 @@ from torch import Tensor
 from lightning_accum._checks import check_mapping
 from lightning_accum.distributed.shards import any_process, local
 from lightning_accum.optim._kernels import count_versions
-from lightning_accum.optim._options import check_options
+from lightning_accum.optim._options import PLANNED, check_options
 from lightning_accum.optim._states import as_real, seal, unseal, warn_of_no_maximum
-from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened
+from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened, is_remote
 from lightning_accum.sparse.tensor_lists import same_layout
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 State = dict[str, Any]
 Group = dict[str, Any]
+Found = tuple[list[Tensor], list[Tensor]]  # parameters that have a gradient, and their gradients
 
 
 class GenericAdaptiveOptimizer(torch.optim.Optimizer):
@@ -67,9 +67,6 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         >>> weight.tolist()
         [0.75, 1.25]
     """
-
-    #: Options of a group whose change requires a new plan of the step.
-    plan_options: tuple[str, ...] = ("capturable", "differentiable")
 
     def __init__(
         self,
@@ -154,29 +151,21 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 
     def _planned(self) -> tuple[list[Batch], list[list[Tensor]]]:
         """Returns a batch and the gradients of each group; makes a plan unless one still fits."""
-        groups, plan = self.param_groups, self._plan
-        grads = [[g for g in map(_grad, group["params"]) if g is not None] for group in groups]
-        present = [
-            None
-            if len(own) == len(group["params"])
-            else [p.grad is not None for p in group["params"]]
-            for own, group in zip(grads, groups, strict=True)
-        ]
+        groups, (batches, states) = self.param_groups, self._plan or ([], [])
+        found = [_with_gradients(group["params"]) for group in groups]
         # A state that was loaded, moved or dropped is another dict.
-        if plan is not None and len(plan[0]) == len(groups) and _same(plan[1], self.state.values()):
-            batches = plan[0]
-            fit = map(Batch.fits, batches, repeat(self), groups, present)
-            if all(fit) and all(map(Batch.laid_out, batches, grads)):
-                return batches, grads
-        for own, group in zip(grads, groups, strict=True):
-            _check_gradients(self, [p for p in group["params"] if p.grad is not None], own)
-        batches = [Batch(self, *each) for each in zip(groups, present, strict=True)]
-        for i, batch in enumerate(batches):
-            if not batch.laid_out(grads[i]) and not groups[i]["differentiable"]:
-                grads[i] = batch.lay_out(grads[i])
-                batch.laid_out(grads[i])
+        if len(batches) == len(groups) and _same(states, self.state.values()):
+            each = zip(batches, groups, found, strict=True)
+            if all(batch.fits(self, group, own) for batch, group, own in each):
+                return batches, [grads for _, grads in found]
+        for params, grads in found:
+            _check_gradients(self, params, grads)
+        batches = [Batch(self, group, own[0]) for group, own in zip(groups, found, strict=True)]
         self._plan = batches, list(self.state.values())
-        return batches, grads
+        return batches, [
+            grads if group["differentiable"] else batch.lay_out(grads)
+            for batch, group, (_, grads) in zip(batches, groups, found, strict=True)
+        ]
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         """Steps the parameters of one group; a subclass may step many of them at once."""
@@ -223,16 +212,19 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
                 than the optimizer's.
         """
         group = flattened(param_group, type(self.weight_decay))
-        for name, default in self.defaults.items():
-            # A scheduler writes into a rate that is a tensor, so each group has its own tensor.
-            own = default.clone() if isinstance(default, Tensor) else default
-            group.setdefault(name, own)
-        self.validate(group)
-        group["betas"] = tuple(group["betas"])
+        self._complete(group, self.defaults)
         if isinstance(group["lr"], Tensor):
             group["lr"] = group["lr"].reshape(())
         super().add_param_group(group)
         self._plan = None
+
+    def _complete(self, group: Group, defaults: Mapping[str, Any]) -> None:
+        """Adds missing options to a group, and checks all."""
+        for name, default in defaults.items():
+            # A scheduler writes into a rate that is a tensor, so each group has its own tensor.
+            group.setdefault(name, default.clone() if isinstance(default, Tensor) else default)
+        self.validate(group)
+        group["betas"] = tuple(group["betas"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a copy of a state; checkpoints of torch's Adam and AdamW load too.
@@ -260,10 +252,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         for group in state["param_groups"]:
             if "decoupled_weight_decay" in group:  # torch's name
                 group["weight_decouple"] = group.pop("decoupled_weight_decay")
-            for name, default in defaults.items():
-                group.setdefault(name, default)
-            self.validate(group)
-            group["betas"] = tuple(group["betas"])
+            self._complete(group, defaults)
         unseal(state["state"])
         super().__setstate__(state)
         self._plan = None
@@ -275,11 +264,19 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 _grad = attrgetter("grad")
 
 
+def _with_gradients(params: list[Tensor]) -> Found:
+    """Returns the parameters that have a gradient, and their gradients."""
+    grads = [grad for grad in map(_grad, params) if grad is not None]
+    if len(grads) < len(params):
+        params = [param for param in params if param.grad is not None]
+    return params, grads
+
+
 def _only_looks(groups: Sequence[Group], grads: Sequence[Sequence[Tensor]]) -> bool:
     """Returns whether all rates are zero, on the host, and all gradients."""
     # So torch's `get_optimizer_state_dict` steps an optimizer that has no state yet, to save it.
     rates = (group["lr"] for group in groups)
-    if any((isinstance(lr, Tensor) and not lr.is_cpu) or lr != 0 for lr in rates):
+    if any(is_remote(lr) or lr != 0 for lr in rates):
         return False
     return not any(any_process(local(g).any(), g) for own in grads for g in own)
 
@@ -288,35 +285,30 @@ class Batch:
     """The parameters of one group that have a gradient, with their states."""
 
     def __init__(
-        self, optimizer: GenericAdaptiveOptimizer, group: dict[str, Any], present: list[bool] | None
+        self, optimizer: GenericAdaptiveOptimizer, group: Group, params: list[Tensor]
     ) -> None:
-        self._members = list(group["params"])
-        self._present = present
-        self.params = self._members
-        if present is not None:
-            self.params = [p for p, has in zip(self._members, present, strict=True) if has]
+        self.params = [*params]
         self._options = _options(optimizer, group, self.params)
         self.states = [optimizer.ready_state(group, param) for param in self.params]
         self._lie = [param.stride() for param in self.params]
         self._strides: list[tuple[int, ...]] | None = None
         self.step_groups = optimizer.step_groups(group, self)
 
-    def fits(
-        self, optimizer: GenericAdaptiveOptimizer, group: dict[str, Any], present: list[bool] | None
-    ) -> bool:
-        """Returns whether parameters, presence of gradients and options are unchanged."""
+    def fits(self, optimizer: GenericAdaptiveOptimizer, group: Group, found: Found) -> bool:
+        """Returns whether parameters with gradients, their layout, and options are unchanged."""
+        params, grads = found
         return (
-            _same(self._members, group["params"])
-            and self._present == present
+            _same(self.params, params)
             and self._options == _options(optimizer, group, self.params)
             and all(members.stands() for members in self.step_groups)
+            and self._laid_out(grads)
         )
 
     def of(self, members: Any, grads: list[Tensor]) -> list[Tensor]:
         """Returns the gradients of a step group."""
         return grads if len(self.step_groups) == 1 else [grads[i] for i in members.index]
 
-    def laid_out(self, grads: list[Tensor]) -> bool:
+    def _laid_out(self, grads: list[Tensor]) -> bool:
         """Finds the memory of step groups; returns whether gradients lie as their parameters."""
         flat = [members for members in self.step_groups if members.is_flat]
         found = [members.find(self.of(members, grads)) for members in flat]
@@ -336,10 +328,11 @@ class Batch:
 
     def lay_out(self, grads: list[Tensor]) -> list[Tensor]:
         """Returns the gradients, with copies of those in another layout than their parameters."""
-        return [
-            g if same_layout(g, p) else torch.empty_like(p).copy_(g)
-            for g, p in zip(grads, self.params, strict=True)
-        ]
+        if not self._laid_out(grads):
+            pairs = zip(grads, self.params, strict=True)
+            grads = [g if same_layout(g, p) else torch.empty_like(p).copy_(g) for g, p in pairs]
+            self._laid_out(grads)
+        return grads
 
 
 def _same(known: Sequence[object], found: Any) -> bool:
@@ -353,7 +346,7 @@ def _options(
         *((first.dtype, first.device) for first in params[:1]),
         isinstance(group["lr"], Tensor),
         type(optimizer.weight_decay),
-        *(group.get(name) for name in optimizer.plan_options),
+        *map(group.get, PLANNED),
     )
 
 

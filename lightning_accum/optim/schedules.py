@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.optim._moments import MomentOptimizer
-from lightning_accum.optim._options import AdamOptions, check_options
+from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim.base import Batch, Group, Params
 from lightning_accum.optim.weight_decay import Number, WeightDecay
 
@@ -64,11 +64,6 @@ class AdamWarmup(MomentOptimizer):
         """Returns the learning rate of a step, after its warm-up."""
         lr: Number = group["lr"]
         return lr * _rise(step, group["warmup"])
-
-    def validate(self, group: Group) -> None:
-        """Raises a ``ValueError`` if an option of a group is out of its range."""
-        super().validate(group)
-        check_options(group, "warmup")
 
 
 _SPARE = 20  # steps after the end that may be meant, and one more for each 20 before it
@@ -152,7 +147,6 @@ class AdamWarmupCosineDecay(MomentOptimizer):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check_options(group, "warmup")
         warmup, total = group["warmup"], group["total_steps"]
         should = f"a number of steps above `warmup = {warmup}`"
         check_value(is_number(total) and total > warmup, "total_steps", total, should)

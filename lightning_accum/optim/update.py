@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_factor, check_mapping, is_number
+from lightning_accum._checks import check_factor, check_mapping, check_type, is_number
 from lightning_accum._compat.torch import version
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.optim._states import checked_parts
@@ -104,7 +104,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
     def _follow(self) -> list[tuple[Updater, dict[str, Tensor]]]:
         """Returns the updaters and their parameters, which it follows into the same groups."""
         # An assignment, or `load_state_dict(assign=True)`, replaces a parameter under its name.
-        targets = [(u, {name: u.target(name) for name in u.names}) for u in self._updaters]
+        every = [(u, u.changes) for u in self._updaters]
+        targets = [(u, {name: c.target(name) for name in c.pending}) for u, c in every]
         for updater, params in targets:
             for name, now in params.items():
                 place = id(updater), name
@@ -117,7 +118,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         return targets
 
     def _replace(self, then: Tensor, now: Tensor) -> None:
-        """Replaces ``then`` by ``now`` in its group, beside it if it has another name."""
+        """Replaces ``then`` by ``now`` in its group, or adds ``now`` if it has another name too."""
         shared = any(param is then for param in self._found.values())
         for group in self.param_groups:
             known = [id(param) for param in group["params"]]
@@ -238,16 +239,10 @@ def check_options(group: Mapping[str, Any]) -> None:
 
 def checked_updaters(updaters: Iterable[Updater]) -> list[Updater]:
     """Returns updaters as a list."""
-    try:
-        found = list(updaters)
-    except TypeError:
-        found = [updaters]  # type: ignore[list-item]
+    found: list[Any] = list(updaters) if isinstance(updaters, Iterable) else [updaters]
     for updater in found:
-        if not isinstance(updater, Updater):
-            raise TypeError(
-                "Argument `updaters` should hold Updaters. Found"
-                f" `{type(updater).__name__}`: attach one with `attach_updater(module)`."
-            )
+        how = "attach one with `attach_updater(module)`"
+        check_type(isinstance(updater, Updater), "updaters", updater, "a list of Updaters", how)
     return found
 
 
@@ -291,11 +286,11 @@ def updates_as_gradients(*updaters: Updater) -> None:
     consume: list[partial[Any]] = []
     exported: dict[Updater, list[str]] = {}
     for updater in dict.fromkeys(checked_updaters(updaters)):
-        found, calls = updater.gradients()
+        found, calls = updater.changes.gradients()
         consume += calls
         exported[updater] = [*found]
         for name, grad in found.items():
-            param = updater.target(name)
+            param = updater.changes.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
     stale = {key: _times_stale(param) for key, (param, _) in grads.items()}
@@ -306,7 +301,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
         if not (grad.is_inference() or param.is_inference()):  # which have no version
             setattr(grad, _EXPORTED, (version(grad), version(param), stale[key]))
     for updater, changed in exported.items():
-        updater.end_export(changed)
+        updater.changes.exported(changed)
 
 
 def times_stale(param: Tensor) -> int:

@@ -82,6 +82,11 @@ class WeightDecay:
         return grad
 
 
+def is_remote(value: Number) -> bool:
+    """Returns whether a number is on another device than the CPU, which would be waited for."""
+    return isinstance(value, Tensor) and not value.is_cpu
+
+
 def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
     """Returns the factor of the weights, and their share that is added to the gradient."""
     decay = group["weight_decay"]
@@ -109,14 +114,12 @@ def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
         )
 
 
-def warn_of_flips(optimizer: str, group: Mapping[str, Any], rate: Number) -> None:
+def warn_of_flips(optimizer: str, factor: Number, rate: Number, decay: float) -> None:
     """Warns that a weight decay flips the signs of parameters, or leaves nothing of them."""
-    decay = group["weight_decay"]
     warnings.warn(
         f"The weight decay of `{optimizer}` should multiply parameters by a factor above 0 in each"
-        f" step, `1 - lr * weight_decay`. Found {1 - rate * decay:g}, with a learning rate of"
-        f" {rate:g} and `weight_decay = {decay:g}`, which {_effect(1 - rate * decay)}:"
-        " lower one of them.",
+        f" step, `1 - lr * weight_decay`. Found {factor:g}, with a learning rate of {rate:g} and"
+        f" `weight_decay = {decay:g}`, which {_effect(factor)}: lower one of them.",
         UserWarning,
         stacklevel=4,
     )

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_tensors, check_value
+from lightning_accum._checks import check_shape, check_tensors, check_value
 from lightning_accum.plot.panels import check_step, count_rows, one_sample, open_sides, pyplot
 
 _MOST = 4  # neurons whose potentials are drawn by default
@@ -48,11 +48,7 @@ def raster(
     if inputs is not None:
         rows.insert(0, ("input", one_sample("inputs", inputs, sample)))
         received, steps = len(rows[0][1]), len(rows[1][1])
-        if received != steps:
-            raise ValueError(
-                f"Argument `inputs` should have the {steps} steps of `spikes`. Found {received}"
-                " steps."
-            )
+        check_shape(received == steps, "inputs", inputs, f"the {steps} steps of `spikes`")
     axes = _axes(ax, [values.shape[1] for _, values in rows])
     for each, (label, values) in zip(axes, rows, strict=True):
         _draw(each, values, dt)
@@ -151,11 +147,8 @@ def membrane(
     fired = None
     if spikes is not None:
         fired = _potentials("spikes", spikes, sample)
-        if spikes.shape != membrane.shape:
-            raise ValueError(
-                f"Argument `spikes` should have the shape of `membrane`, {tuple(membrane.shape)}."
-                f" Found {tuple(spikes.shape)}."
-            )
+        should = f"the shape of `membrane`, {tuple(membrane.shape)}"
+        check_shape(spikes.shape == membrane.shape, "spikes", spikes, should)
     plt = pyplot("plot.membrane")
     if ax is None:
         ax = plt.subplots(figsize=(7.0, 2.6), layout="constrained")[1]

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_tensors, check_value
+from lightning_accum._checks import check_integers, check_shape, check_tensors, check_value
 from lightning_accum.plot.panels import count_rows, pyplot
 
 
@@ -53,11 +53,9 @@ def weights(
     check_value(most > 0, "most", most, "positive")
     check_value(columns is None or columns > 0, "columns", columns, "positive")
     fields = receptive_fields(weight, shape)
-    if fields is None or not fields.numel():
-        raise ValueError(
-            "Argument `weight` should have shape [out, in], [out, channels, height, width] or"
-            f" [N, height, width]. Found `weight.shape = {tuple(weight.shape)}`."
-        )
+    should = "shape [out, in], [out, channels, height, width] or [N, height, width]"
+    check_shape(fields is not None and bool(fields.numel()), "weight", weight, should)
+    assert fields is not None
     matrix = weight.ndim == 2 and len(fields) == 1 != len(weight)
     canvas = fields[0] if matrix else mosaic(fields[:most], columns)
     low, high = _scale(canvas) if limits is None else limits
@@ -114,7 +112,7 @@ def receptive_fields(
 ) -> Tensor | None:
     """Returns the weights of each neuron as an image."""
     # They are `[N, height, width]` in float32 on the CPU: one image of all weights if inputs of a
-    # linear layer are no square without a `shape`, and `None` for weights of other shapes.
+    # linear layer do not fill a square and have no `shape`, and `None` for weights of other shapes.
     # `argument` is what the caller calls the shape, for the message.
     weight = weight.detach().float().cpu().contiguous()
     if weight.ndim == 4:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.feedback import LearningSignal
-from lightning_accum.engine.products import Product
+from lightning_accum.engine.products import Activity, Product
 from lightning_accum.engine.recording import Prepared, Recording
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey
@@ -22,7 +20,7 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.eprop import Eligibility, Remaining, fold_remaining
 from lightning_accum.rules.potential_rule import PotentialRule, potential
-from lightning_accum.sparse.eprop import Folding, Potential, fold_in_blocks, fold_to_edges
+from lightning_accum.sparse.eprop import Folding, fold_in_blocks, fold_to_edges
 
 
 class FoldConstants(NamedTuple):
@@ -35,18 +33,40 @@ class FoldConstants(NamedTuple):
     target: float  # spikes per step at which the regularization changes nothing
 
 
-@dataclass(frozen=True)
 class FoldedWindow(Prepared):
     """The folded learning signals of a window, and the values that they are computed from."""
 
-    fold: Callable[[], Eligibility]
-    learning: LearningSignal
-    folding: Folding | None  # what the compiled kernel computes as it sums
-    potential: Potential
-    numbers: FoldConstants
-    carries: bool  # whether eligibility passes to the next window
     replaces_states = True
-    edges: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # what later pieces left
+
+    def __init__(
+        self,
+        recording: Recording,
+        rule: PotentialRule,
+        numbers: FoldConstants,
+        learning: LearningSignal,
+        empty: Callable[..., Tensor] = torch.empty,
+    ) -> None:
+        membrane, constants = recording.activity("membrane"), numbers[:3]
+        dtype = torch.promote_types(learning.error.dtype, membrane.dtype)
+        of, unfiltered = potential(recording, rule), None
+        if numbers.regularization:
+            rates = recording.activity("post").to(dtype).mean((0, 1))
+            unfiltered = (rates - numbers.target) * numbers.regularization
+
+        def fold() -> Eligibility:
+            out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
+            return fold_in_blocks(learning.of, of, out, *constants, unfiltered)
+
+        self.fold, self.learning, self.potential, self.numbers = fold, learning, of, numbers
+        self.carries = recording.carries  # whether eligibility passes to the next window
+        self.edges: dict[int, tuple[Tensor, Tensor]] = {}  # what later pieces left
+        self.folding: Folding | None = None  # what the compiled kernel computes as it sums
+        weighted = learning.weighted()
+        if weighted is not None:
+            found = Folding(lambda: fold().post, *weighted, of, constants, unfiltered)
+            self.folding = found if found.suits_kernel() else None
+        if self.folding is None:
+            _ = self.signal  # what fails should fail before any cell has changed
 
     @property
     def factors(self) -> dict[str, Any]:  # type: ignore[override]
@@ -94,35 +114,6 @@ class FoldedWindow(Prepared):
     def remaining(self) -> Remaining:
         """The factors of eligibility at the window's end; computed only if it is carried."""
         return fold_remaining(self.potential.derivative(), *self.numbers[:3])
-
-
-def fold_window(
-    recording: Recording,
-    rule: PotentialRule,
-    numbers: FoldConstants,
-    signal: LearningSignal,
-    empty: Callable[..., Tensor] = torch.empty,
-) -> FoldedWindow:
-    """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
-    membrane, spikes = recording.activity("membrane"), recording.activity("post")
-    dtype = torch.promote_types(signal.error.dtype, membrane.dtype)
-    unfiltered, constants = None, numbers[:3]
-    if numbers.regularization:
-        unfiltered = (spikes.to(dtype).mean((0, 1)) - numbers.target) * numbers.regularization
-    of = potential(recording, rule)
-
-    def fold() -> Eligibility:
-        out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
-        return fold_in_blocks(signal.of, of, out, *constants, unfiltered)
-
-    weighted, folding = signal.weighted(), None
-    if weighted is not None:
-        folding = Folding(lambda: fold().post, *weighted, of, constants, unfiltered)
-        folding = folding if folding.suits_kernel() else None
-    found = FoldedWindow(fold, signal, folding, of, numbers, recording.carries)
-    if folding is None:
-        _ = found.signal  # what fails should fail before any cell has changed
-    return found
 
 
 def owners(window: Window) -> Tensor | None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from lightning_accum.cells.layer import Ends, Populations, Serial
 from lightning_accum.cells.plan import named_terms_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
+from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.rule import fields_of
 from lightning_accum.engine.state import StateKey, trace_key
@@ -32,7 +32,7 @@ from lightning_accum.rules.reward_modulated import eligibility_key
 from lightning_accum.sparse import neurons as online
 from lightning_accum.sparse import recurrent
 from lightning_accum.sparse.events import SpikeRows
-from lightning_accum.updates import Accumulator, Clamp, Updater
+from lightning_accum.updates import Clamp, Updater
 
 
 class Unsuited(Exception):
@@ -78,40 +78,20 @@ class _Learner:
     terms: online.LoopTerms
     limits: tuple[float, float]  # of the weight
 
-    @cached_property
-    def _keys(self) -> dict[str, list[tuple[StateKey, bool]]]:
-        """The keys of what passes on, by name, and whether the rule uses it."""
-        of, tc = self.terms, self.terms.tc_eligibility
-        keys = {}
-        for side, traces, on_post in ("pre", of.pre, True), ("post", of.post, False):
-            read = {t.other for t in of.terms if t.on_post == on_post and (tc or t.rate)}
-            read |= {t.own for t in of.terms if t.on_post != on_post and t.own is not None}
-            modes = ["nearest" if trace.nearest else "cumulative" for trace in traces]
-            each = enumerate(zip(traces, modes, strict=True))
-            keys[side] = [
-                (trace_key(side, t.decay, mode), at in read and t.passes) for at, (t, mode) in each
-            ]
-        if tc is not None:
-            rates = [term.rate for term in of.terms]
-            for part, used in ("pos", max(rates) >= 0), ("neg", min(rates) < 0):
-                keys[part] = [(eligibility_key("weight", part, tc), used)]
-        return keys
-
-    def of_side(self, side: str) -> Sequence[online.LoopTrace]:
-        """Returns the traces of a side."""
-        return self.terms.pre if side == "pre" else self.terms.post
-
-    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, Any]:
+    def left(self, batch: int, inputs: int, outputs: int, like: Tensor) -> dict[str, list[Tensor]]:
         """Returns what the last window left, by name; zeros for nothing, or of other samples."""
-        sides, found = {"pre": (batch, inputs), "post": (batch, outputs)}, {}
-        for name, keys in self._keys.items():
-            shape = sides.get(name, (batch, outputs, inputs))
-            values = [self.state.carried.get(key) for key, _ in keys]
-            found[name] = [
-                like.new_zeros(shape) if value is None or value.shape != shape else value
-                for value in values
+        shapes: dict[str, tuple[int, ...]] = {"pre": (batch, inputs), "post": (batch, outputs)}
+        shapes["eligible"] = batch, outputs, inputs
+        carried = self.state.carried
+        return {
+            name: [
+                value
+                if (value := carried.get(key)) is not None and value.shape == shapes[name]
+                else like.new_zeros(shapes[name])
+                for key, _ in keys
             ]
-        return {name: each if name in sides else each[0] for name, each in found.items()}
+            for name, keys in _keys(self.terms).items()
+        }
 
     def finish(
         self,
@@ -119,24 +99,41 @@ class _Learner:
         pre: Tensor,
         post: Tensor,
         given: Mapping[str, Any],
-        left: Mapping[str, Any],
+        left: Mapping[str, Sequence[Tensor]],
     ) -> None:
         """Tells of changes that were made, and keeps what is left for the next window."""
         state = self.state
-        self.updater.events.applied(self.updater, ("weight",), {})
+        self.updater.changes.events.applied(self.updater, ("weight",), {})
         rule.events.evaluated(self.name, pre, post, given)
         rule.unread = []
         state.carried = {
             key: value
-            for name, keys in self._keys.items()
-            for (key, used), value in zip(
-                keys, left[name] if name in ("pre", "post") else [left[name]], strict=True
-            )
+            for name, keys in _keys(self.terms).items()
+            for (key, used), value in zip(keys, left[name], strict=True)
             if used
         }
         if state.loaded:
             state.check_loaded(state.carried, self.name)
         state.samples["weight"] = state.samples.get("weight", 0) + post.shape[:2].numel()
+
+
+@functools.lru_cache(64)
+def _keys(of: online.LoopTerms) -> dict[str, list[tuple[StateKey, bool]]]:
+    """Returns the keys of what passes on, by name, and whether the terms use it."""
+    tc, keys = of.tc_eligibility, {}
+    for side, traces, on_post in ("pre", of.pre, True), ("post", of.post, False):
+        read = {t.other for t in of.terms if t.on_post == on_post and (tc or t.rate)}
+        read |= {t.own for t in of.terms if t.on_post != on_post and t.own is not None}
+        modes = ["nearest" if t.nearest else "cumulative" for t in traces]
+        each = enumerate(zip(traces, modes, strict=True))
+        keys[side] = [
+            (trace_key(side, t.decay, mode), at in read and t.passes) for at, (t, mode) in each
+        ]
+    if tc is not None:
+        rates = [term.rate for term in of.terms]
+        used = {"pos": max(rates) >= 0, "neg": min(rates) < 0}
+        keys["eligible"] = [(eligibility_key("weight", part, tc), used[part]) for part in used]
+    return keys
 
 
 def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
@@ -145,31 +142,32 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     h, weight = state.options, cell.connection.weight
     why = "the loop knows no reduction but the sum and the mean over the batch, and"
     why += f" `batch_reduction = {h.batch_reduction!r}`"
-    _need(rule.reduction_of(name).adds, why)
+    _need(state.reduction.adds, why)
     pairs = _terms_of(state, cell.connection, batch)
     if pairs is None:
         raise Unsuited(f"the loop knows no `{rule.title}`{_option(state, cell.connection, batch)}")
     _need(h.params == ("weight",), "the loop changes the weight only")
-    pending: Accumulator = getattr(updater, "weight")  # noqa: B009
-    constraints = updater.constraints_of("weight")
+    pending = updater.changes.pending["weight"]
+    constraints = updater.changes.constraints.of("weight")
     known = [type(fn) for fn in constraints] in ([], [Clamp])
     _need(known, "the loop knows no constraint but `Clamp`")
     clamps = [fn for fn in constraints if isinstance(fn, Clamp)]
     if type(weight) is not nn.Parameter or not weight.is_cpu:
         raise Unsuited("the loop changes a parameter on the CPU")
-    free = not hook_count(updater) and pending.empty
+    free = not hook_count(updater) and not len(pending)
     _need(free, "the updater has hooks, or changes that are not applied")
     low, high = clamps[0].weight_limits if clamps else (None, None)
     low, high = -math.inf if low is None else low, math.inf if high is None else high
     least, most = weight.aminmax() if weight.numel() else (low, high)
     inside = bool(least >= low and most <= high)  # nor are they if one is not a number
     _need(inside, "weights are outside the limits of `Clamp`, or not numbers")
-    if pending.rooms is None:
+    rooms = pending.bounds.rooms
+    if rooms is None:
         raise Unsuited("the loop knows the bounds of this package only")
-    if any(pending.rooms):
+    if any(rooms):
         why = "the loop knows no bound on changes that depend on the weight already"
         _need(not (pairs.rise or pairs.fall), why)
-        pairs = pairs._replace(rise=pending.rooms[0], fall=pending.rooms[1])
+        pairs = pairs._replace(rise=rooms[0], fall=rooms[1])
     return _Learner(name, state, updater, pairs, (low, high))
 
 
@@ -205,7 +203,7 @@ def _check_watched(rule: RuleTrainer, modules: Sequence[nn.Module], same: bool =
         and all(monitor.registered for monitor in own)
         and all(module.training for module in modules)
         and sum(map(watching, modules)) == len(own)
-        and not any(rule.recorded_steps(name) for name, _ in rule.named_cells)
+        and not any(recorded_steps(rule, name) for name, _ in rule.named_cells)
         and not (torch.is_autocast_enabled("cpu") or is_traced())
     )
     why = "something else watches the layer, or steps are recorded that were not evaluated, or"
@@ -220,10 +218,9 @@ def _run_layer(
     connection, neuron, learner, raster, neurons, reward = _suited_layer(rule, layer, inputs, given)
     weight = connection.weight
     steps, batch, size = inputs.shape
-    before = online.OnlineState(
-        *neuron.begin_loop(weight.new_empty(batch, len(weight))),
-        **learner.left(batch, size, len(weight), weight),
-    )
+    state = neuron.begin_loop(weight.new_empty(batch, len(weight)))
+    left = learner.left(batch, size, len(weight), weight)
+    before = online.OnlineState(*state, *left.values())
     limits = None if learner.limits == (-math.inf, math.inf) else learner.limits
     done = online.run_online(
         raster, weight, connection.bias, neurons, learner.terms, before, limits, reward
@@ -234,7 +231,7 @@ def _run_layer(
     if done[1].numel() and not all(map(torch.isfinite, done[1].aminmax())):
         return None
     spikes, transposed, after = done
-    learner.updater.events.applying(learner.updater, ("weight",))
+    learner.updater.changes.events.applying(learner.updater, ("weight",))
     weight.copy_(transposed.t())
     neuron.end_loop(online.NeuronState(after.v, after.hold, after.theta), steps)
     learner.finish(rule, raster, spikes, given, after._asdict())
@@ -319,7 +316,7 @@ def _run_populations(
     if not current.isfinite().all() or not recurrent.can_run_recurrent(*arguments):
         return None
     for learner in learners.values():
-        learner.updater.events.applying(learner.updater, ("weight",))
+        learner.updater.changes.events.applying(learner.updater, ("weight",))
     spikes = recurrent.run_recurrent(*arguments).unsqueeze(1)
     layer.set_past(spikes)
     for neuron, group in zip(neurons, groups, strict=True):
@@ -329,11 +326,10 @@ def _run_populations(
         if (learns := learners.get(ends)) is not None:
             increment_version(weights.weight)
             pre = of[ends[0]][len(past) - delay : len(spikes) - delay]
-            ends_of = {"pre": weights.pre, "post": weights.post}
+            sides = zip(_keys(learns.terms).items(), (weights.pre, weights.post), strict=True)
             left = {
-                side: [value.unsqueeze(0) for _ in learns.of_side(side)]
-                for side, value in ends_of.items()
-                if value is not None
+                side: [value[None] for _ in keys if value is not None]
+                for (side, keys), value in sides
             }
             learns.finish(rule, pre, of[ends[1]][len(past) :], {}, left)
     dtype = inputs.dtype if inputs.is_floating_point() else like.dtype

@@ -87,11 +87,8 @@ class ActorCriticError:
             )
         value = value.detach().to(at_least_float32(value.dtype))
         last = value.new_zeros(value.shape[1]) if following is None else following.detach()
-        if last.shape != value.shape[1:]:
-            raise ValueError(
-                f"Argument `following` should have shape [B], [{value.shape[1]}]. Found"
-                f" {list(last.shape)}."
-            )
+        fits, should = last.shape == value.shape[1:], f"shape [B], [{value.shape[1]}]"
+        checks.check_shape(fits, "following", last, should)
         after = torch.cat([value[1:], last.to(value).unsqueeze(0)])
         delta = reward.to(value) + self.gamma * after - value
         return reverse_trace(delta, self.gamma * self.decay)

@@ -54,8 +54,8 @@ class DelayAdjustedSTDP(DelayRule):
     Args:
         lr_post: rate where the presynaptic spike arrives first, and the neuron's comes last.
         lr_pre: rate where the presynaptic spike arrives last.
-        tc_post: time constant :math:`\tau_\text{post}`, in ms, where the neuron's spike is first.
-        tc_pre: time constant :math:`\tau_\text{pre}`, in ms, where the neuron's spike is last.
+        tc_post: time constant :math:`\tau_\text{post}`, in ms, if the neuron's spike is first.
+        tc_pre: time constant :math:`\tau_\text{pre}`, in ms, if the neuron's spike is last.
         delay: name of the connection's delays, a parameter or buffer ``[out, in]`` in ms.
 
     Raises:

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-from typing_extensions import Self
-
 from lightning_accum._checks import check_finite, check_type
-from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.feedback import Feedback, learning_signal
 from lightning_accum.engine.recording import Recording
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow, fold_window
+from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow
 from lightning_accum.rules.feedback import DirectFeedback
-from lightning_accum.rules.potential_rule import PotentialRule, check_given, of_neuron
+from lightning_accum.rules.potential_rule import PotentialRule, of_neuron
 
 
 class EProp(PotentialRule):
@@ -84,10 +81,10 @@ class EProp(PotentialRule):
 
     lr: float
     feedback: Feedback | None = None
-    tc_mem: float = of_neuron("tc_mem")
+    tc_mem: float = of_neuron("tc_mem", needed=True)
     tc_readout: float | None = None
     beta: float | None = of_neuron("beta")
-    tc_adaptation: float = of_neuron("tc_adaptation")
+    tc_adaptation: float = of_neuron("tc_adaptation", needed="beta")
     regularization: float = 0.0
     target_rate: float = 10.0
 
@@ -99,16 +96,6 @@ class EProp(PotentialRule):
         check_type(fits, "feedback", self.feedback, should)
         beta = 0.0 if self.beta is None else self.beta
         check_finite(target_rate=self.target_rate, regularization=self.regularization, beta=beta)
-
-    def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron.
-
-        Raises:
-            ValueError: if the neuron has other constants than the rule, or lacks one.
-        """
-        found = super().of_cell(name, cell)
-        check_given(found, name, cell, "tc_mem", *(["tc_adaptation"] if found.beta else []))
-        return found
 
     def prepare(self, recording: Recording) -> FoldedWindow:
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
@@ -127,7 +114,7 @@ class EProp(PotentialRule):
         same = *((each.data_ptr(), each.shape) for each in read), self.surrogate, self.threshold
         folds, key = recording.inputs.shared, (*same, constants, id(self.feedback))
         if key not in folds:
-            folds[key] = fold_window(
+            folds[key] = FoldedWindow(
                 recording, self, constants, signal, recording.inputs.scratch.empty
             )
         folded: FoldedWindow = folds[key]

@@ -24,7 +24,7 @@ class DirectFeedback(Feedback):
     """
 
     def matrix(self) -> None:
-        """Returns ``None``: there are no feedback weights."""
+        """Returns ``None``, as the error passes unweighted."""
 
 
 @final

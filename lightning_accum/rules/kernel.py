@@ -124,11 +124,7 @@ class SpikePairs(CustomChange):
         """Returns whether the compiled kernel has written the sums."""
         delay = None if self.delay is None else self.delay.to(up.dtype).contiguous()
         for own, other, sign in ((self.post, self.pre, 1), (self.pre, self.post, -1)):
-            latest = Latest(
-                other.activity.contiguous(),
-                other.source.steps_before(),
-                other.source.steps_at_the_end(),
-            )
+            latest = Latest(other.activity.contiguous(), *other.source.edges_of_age())
             after, dt = sign > 0, sign * other.source.dt
             least = 0 if after else 1  # two spikes in one step are one pair
             visit = Visit(dt, least, self._change(other, dt, least), by_spike=after)
@@ -179,7 +175,7 @@ class SpikePairs(CustomChange):
 
 def _farthest(side: Signal) -> int:
     """Returns the most steps since a spike that there may be."""
-    steps, before = len(side.activity), side.source.steps_before()
+    steps, before = len(side.activity), side.source.edges_of_age()[0]
     if before is None or not before.numel():
         return steps
     return steps + int(before.masked_fill(before.isinf(), 0).max())

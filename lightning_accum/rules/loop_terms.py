@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.functional.traces import decay_factor
@@ -21,60 +23,61 @@ def loop_terms(
     """Returns terms for a loop, multiplied by a sample's share of a batch; ``None`` if none is."""
     if not changes or share is None:
         return None
-    first, rewards = changes[0], dict[str, Any]()
-    if isinstance(first, Modulated):
-        tc, terms = first.tc, list(first.terms)
-        if len(changes) > 1 or first.modulator is not None:
-            return None
-        if tc is None:
-            rewards = {"reward": 1.0}
-        else:
-            own = decay_factor(tc, dt)
-            rewards = {"reward": share * dt, "tc_eligibility": tc, "eligibility": own}
-    else:
-        tc, terms = None, [each for each in changes if isinstance(each, Term)]
-        if len(terms) < len(changes):
-            return None
-    # at a rate of 0 nothing is learned, but eligibility has its traces
-    terms = [each for each in terms if each.rate or tc is not None]
+    scaled, rewards = _scaled(changes, share, dt)
     traces: dict[str, list[LoopTrace]] = {"pre": [], "post": []}
-    found = []
-    for term in terms:
-        rate = share * term.rate if tc is None else term.rate / tc
-        placed = None if term.transform is not None else _placed(term, rate, traces)
-        if placed is None:
-            return None
-        found.append(placed)
-    rooms = [{each.room for each in terms if (each.rate > 0) == up} for up in (True, False)]
-    if not any(each.rate for each in terms) or max(map(len, rooms)) > 1:
+    placed = [_placed(change, rate, traces) for rate, change in scaled]
+    found = tuple(each for each in placed if each is not None)
+    if len(found) < len(scaled) or not any(rate for rate, _ in scaled):
+        return None
+    rooms = [{term.room for rate, term in scaled if (rate > 0) == up} for up in (True, False)]
+    if max(map(len, rooms)) > 1:
         return None
     rise, fall = (next(iter(room), None) for room in rooms)
-    sides = tuple(traces["pre"]), tuple(traces["post"])
-    return LoopTerms(*sides, tuple(found), rise, fall, **rewards)
+    return LoopTerms(tuple(traces["pre"]), tuple(traces["post"]), found, rise, fall, **rewards)
 
 
-def _placed(term: Term, rate: float, traces: dict[str, list[LoopTrace]]) -> LoopTerm | None:
+def _scaled(
+    changes: Sequence[Change], share: float, dt: float
+) -> tuple[list[tuple[float, Any]], dict[str, float]]:
+    """Returns changes, each with its rate in the loop, and what a reward multiplies them by."""
+    first = changes[0]
+    if len(changes) > 1 or not isinstance(first, Modulated) or first.modulator is not None:
+        return [(share * each.rate, each) for each in changes if each.rate], {}
+    if (tc := first.tc) is None:
+        return [(share * each.rate, each) for each in first.terms if each.rate], {"reward": 1.0}
+    # at a rate of 0 nothing is learned, but eligibility has its traces
+    numbers = {"reward": share * dt, "tc_eligibility": tc, "eligibility": decay_factor(tc, dt)}
+    return [(each.rate / tc, each) for each in first.terms], numbers
+
+
+def _placed(term: Change, rate: float, traces: dict[str, list[LoopTrace]]) -> LoopTerm | None:
     """Returns a term by the places of its traces, which are added; ``None`` if it has no spike."""
+    if not isinstance(term, Term) or term.transform is not None:
+        return None
     for side, own, other in ("post", term.post, term.pre), ("pre", term.pre, term.post):
-        if not (isinstance(own, Signal) and isinstance(other, Signal)):
-            continue
-        spike = own.source.side == side and own.decay is None
-        gate, trace = own.weights, _trace(other, _OTHER[side])
-        if not spike or trace is None:
-            continue
-        before = None
-        if gate is not None:
-            shifted = isinstance(gate, Signal) and gate.shifted and gate.weights is None
-            if not shifted or not isinstance(gate, Signal) or gate.source.side != side:
-                continue
-            before = _place(LoopTrace(gate.decay or 0.0, gate.mode == "nearest"), traces[side])
-        return LoopTerm(rate, side == "post", _place(trace, traces[_OTHER[side]]), before)
+        factors, trace = _factors(own, side), _trace(other, _OTHER[side])
+        if factors is not None and trace is not None:
+            before = _place(factors[0], traces[side]) if factors else None
+            return LoopTerm(rate, side == "post", _place(trace, traces[_OTHER[side]]), before)
     return None
 
 
-def _trace(signal: Signal, side: str) -> LoopTrace | None:
+def _factors(spike: Signal | Tensor, side: str) -> Sequence[LoopTrace] | None:
+    """Returns the trace before the step by which a spike is multiplied; ``None`` for no spike."""
+    if not isinstance(spike, Signal) or spike.source.side != side or spike.decay is not None:
+        return None
+    gate = spike.weights
+    if gate is None:
+        return ()
+    if not isinstance(gate, Signal) or not gate.shifted or gate.weights is not None:
+        return None
+    same = gate.source.side == side
+    return (LoopTrace(gate.decay or 0.0, gate.mode == "nearest"),) if same else None
+
+
+def _trace(signal: Signal | Tensor, side: str) -> LoopTrace | None:
     """Returns the trace of a side that a signal is, with the spikes of the step."""
-    if signal.weights is not None or signal.shifted:
+    if not isinstance(signal, Signal) or signal.weights is not None or signal.shifted:
         return None
     if signal.source.side in _ONE[side]:
         return LoopTrace(1.0, one=True, passes=False)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors, check_value
 from lightning_accum.cells.rule_trainer import RuleTrainer
+from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.rules._online_loops import Unsuited, check_suited, run_compiled
@@ -72,6 +73,24 @@ def learn_online(
             "Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found shape"
             f" {tuple(inputs.shape)}."
         )
+    states = _checked_states(trainer)
+    names = {"reward"}.union(*(modulators_of(state.rule) for state in states)) & given.keys()
+    divided = _by_call({name: given[name] for name in names}, inputs, update_every)
+    if update_every == 1:
+        spikes = run_compiled(trainer, layer, inputs, given)
+        if spikes is not None:
+            return spikes
+    outputs = []
+    for at, piece in enumerate(inputs.split(update_every)):
+        whole = states[0].options.time_dim == 0
+        outputs += [layer(piece)] if whole else [layer(step)[None] for step in piece]
+        trainer(carry=True, **{**given, **{name: pieces[at] for name, pieces in divided.items()}})
+        trainer.update()
+    return torch.cat(outputs) if outputs else layer(inputs)
+
+
+def _checked_states(trainer: RuleTrainer) -> list[CellState]:
+    """Returns the states of a trainer's cells, or raises an error if it cannot learn online."""
     states = [trainer.state_of(name) for name, _ in trainer.named_cells]
     times = {state.options.time_dim for state in states}
     if len(times) != 1:
@@ -98,20 +117,9 @@ def learn_online(
             " evaluation mode, in which it records nothing: call `train()` on the rule, or the"
             " layer itself if nothing should be learned.",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    names = {"reward"}.union(*(modulators_of(state.rule) for state in states)) & given.keys()
-    divided = _by_call({name: given[name] for name in names}, inputs, update_every)
-    if update_every == 1:
-        spikes = run_compiled(trainer, layer, inputs, given)
-        if spikes is not None:
-            return spikes
-    outputs = []
-    for at, piece in enumerate(inputs.split(update_every)):
-        outputs += [layer(piece)] if 0 in times else [layer(step)[None] for step in piece]
-        trainer(carry=True, **{**given, **{name: pieces[at] for name, pieces in divided.items()}})
-        trainer.update()
-    return torch.cat(outputs) if outputs else layer(inputs)
+    return states
 
 
 def _by_call(

@@ -13,19 +13,15 @@ from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.observe.monitor import StateSource
-from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow, fold_window
-from lightning_accum.rules.potential_rule import PotentialRule, check_given, of_neuron
+from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow
+from lightning_accum.rules.potential_rule import PotentialRule, of_neuron
 
 
 class GradientRule(PotentialRule):
     """Base of rules that learn from the gradient within a step; OTTT describes the arguments."""
 
     def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron.
-
-        Raises:
-            ValueError: if the neuron does not suit, or passes gradients through time.
-        """
+        """Returns the rule with the neuron's constants; it may not pass gradients through time."""
         found = super().of_cell(name, cell)
         gradient = getattr(cell.neuron, "gradient", "step")
         if gradient in ("none", "time"):
@@ -54,7 +50,7 @@ class OTTT(GradientRule):
     ``gradient="step"``, and call ``backward()`` on the loss after each step or once. Lightning
     divides the loss by ``accumulate_grad_batches``, and so this rule's change. The rule records the
     gradient by a :class:`~lightning_accum.observe.GradientMonitor`. It cannot know the scale of a
-    ``GradScaler`` in a loop of your own: divide the change by it,
+    ``GradScaler`` outside of Lightning: divide the change by it,
     ``trainer.update(scale=1 / scaler.get_scale())``, in every step.
 
     A spike also acts in later steps, through the memory of the spiking layer above. With
@@ -101,21 +97,15 @@ class OTTT(GradientRule):
     """
 
     lr: float
-    tc_mem: float = of_neuron("tc_mem")
+    tc_mem: float = of_neuron("tc_mem", needed=True)
     tc_next: float | None = field(default=None, kw_only=True)
-
-    def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron, as :class:`EProp` does."""
-        found = super().of_cell(name, cell)
-        check_given(found, name, cell, "tc_mem")
-        return found
 
     def prepare(self, recording: Recording) -> FoldedWindow:
         """Folds the gradients and pseudo-derivatives of a window, backwards in time."""
         gradient = widened(recording.activity("gradient"))
         signal = LearningSignal(gradient, None, gradient.shape, every_step=True)
         kappa = 0.0 if self.tc_next is None else decay_factor(self.tc_next, recording.dt)
-        return fold_window(recording, self, FoldConstants(kappa, 0.0, 0.0, 0.0, 0.0), signal)
+        return FoldedWindow(recording, self, FoldConstants(kappa, 0.0, 0.0, 0.0, 0.0), signal)
 
     def terms(self, window: Window) -> Sequence[Change]:
         """Returns the gradient by the potential, times the low-pass of the input."""

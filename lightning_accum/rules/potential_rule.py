@@ -21,9 +21,11 @@ from lightning_accum.sparse.eprop import Potential
 _OMIT = "leave it out, and the rule takes the neuron's"
 
 
-def of_neuron(attribute: str) -> Any:
+def of_neuron(attribute: str, needed: bool | str = False) -> Any:
     """Returns a field that is an attribute of the neuron when it is ``None``, and equal to it."""
-    return field(default=None, kw_only=True, metadata={"of_neuron": attribute})
+    # If it is needed, or the hyperparameter named by `needed` is given, one of both has to have it.
+    known = {"of_neuron": attribute, "needed": needed}
+    return field(default=None, kw_only=True, metadata=known)
 
 
 class ThirdFactorRule(Rule, kw_only=True):
@@ -32,36 +34,26 @@ class ThirdFactorRule(Rule, kw_only=True):
     graded = True
 
     def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron.
-
-        Raises:
-            ValueError: if the neuron has another constant than the rule, or none.
-        """
-        neuron, found = cell.neuron, dict[str, Any]()
-        for own, attribute in _constants_of(self).items():
-            value, mine = getattr(neuron, attribute, None), getattr(self, own)
-            should = f"`{attribute}` of the neuron of cell `{name}`, {value}"
+        """Returns the rule with the constants of the cell's neuron, which should not be others."""
+        known = {
+            each.name: each.metadata for each in fields_of(self) if "of_neuron" in each.metadata
+        }
+        given = {own: getattr(self, own) for own in known}
+        for own, each in known.items():
+            value, mine = getattr(cell.neuron, each["of_neuron"], None), given[own]
+            should = f"`{each['of_neuron']}` of the neuron of cell `{name}`, {value}"
             check_value(mine is None or not _differ(value, mine), own, mine, should, _OMIT)
             if mine is None and (is_number(value) or isinstance(value, Surrogate)):
-                found[own] = value
-        return dataclasses.replace(self, **found) if found else self
-
-
-def _constants_of(rule: Rule) -> dict[str, str]:
-    """Returns, by hyperparameter, the attribute of the neuron that it should equal."""
-    own = ((each.name, each.metadata.get("of_neuron")) for each in fields_of(rule))
-    return {name: attribute for name, attribute in own if attribute}
-
-
-def check_given(rule: Rule, name: str, cell: Cell, *required: str) -> None:
-    """Raises a ``ValueError`` if neither the neuron of a cell nor the rule has a constant."""
-    for own in required:
-        if getattr(rule, own) is None:
-            raise ValueError(
-                f"Argument `{own}` should be given for cell `{name}`, in ms, because its"
-                f" neuron, a `{type(cell.neuron).__name__}`, has no `{_constants_of(rule)[own]}`."
-                f" Found None: give the rule `{own}=20.0`, or what the neuron computes with."
-            )
+                given[own] = value
+        for own, each in known.items():
+            needed = each["needed"]
+            if given[own] is None and needed and given.get(needed, True):
+                raise ValueError(
+                    f"Argument `{own}` should be given for cell `{name}`, in ms, because its"
+                    f" neuron, a `{type(cell.neuron).__name__}`, has no `{each['of_neuron']}`."
+                    f" Found None: give the rule `{own}=20.0`, or what the neuron computes with."
+                )
+        return dataclasses.replace(self, **given)
 
 
 def _differ(value: Any, mine: Any) -> bool:
@@ -90,11 +82,7 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
             check_source("threshold", self.threshold)
 
     def of_cell(self, name: str, cell: Cell) -> Self:
-        """Returns the rule with the constants of the cell's neuron.
-
-        Raises:
-            ValueError: if the neuron has other constants than the rule, or varies its threshold.
-        """
+        """Returns the rule with the neuron's constants, and its threshold if that is one."""
         found = super().of_cell(name, cell)
         constant: Any = getattr(cell.neuron, "constant_threshold", None)
         own = self.threshold
@@ -125,13 +113,11 @@ class PotentialRule(ThirdFactorRule, kw_only=True):
 
 def potential(recording: Recording, rule: PotentialRule) -> Potential:
     """Returns the potentials of every step, sample and neuron, which give the pseudo-derivative."""
-    membrane = recording.activity("membrane")
-    check_real("membrane", membrane.dtype)
-    if is_number(rule.threshold):
-        return Potential(membrane, rule.threshold, rule.surrogate)
-    threshold = recording.activity("threshold")
-    check_real("threshold", threshold.dtype)
-    return Potential(membrane, threshold, rule.surrogate)
+    read: dict[str, Any] = {"threshold": rule.threshold}
+    for name in {"membrane", "threshold"} & {*rule.states()}:
+        read[name] = recording.activity(name)
+        check_real(name, read[name].dtype)
+    return Potential(**read, surrogate=rule.surrogate)
 
 
 def check_real(name: str, dtype: torch.dtype) -> None:

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from lightning_accum._checks import check_tensors, names_in, nearest, quoted
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.rule_trainer import RuleTrainer
-from lightning_accum.engine.rule import Rule, rates_in
+from lightning_accum.engine.rule import Rule, rates_in, time_constants_in
 from lightning_accum.updates import Accumulator
 
 _ROUNDS, _STEP, _DONE = 60, 1e-4, 1e-7  # of the search for times: at most, difference, precision
-_SCAN = (0.25, 0.5, 2.0, 4.0)  # of each time constant, where the search begins
-_ALIKE = 1e-7  # the smallest singular value of columns of length one that are told apart
+_SCAN = (0.25, 0.5, 2.0, 4.0)  # of each time constant, from which the search begins
+_ALIKE = 1e-7  # the smallest singular value of columns of length one that differ
 
 
 @final
@@ -53,7 +53,7 @@ def fit_rates(
     r"""Finds the rates with which a rule explains changes of weights best, by least squares.
 
     A change is linear in the rates, :math:`\Delta w = \sum_k \eta_k \, g_k(s, \tau)`, where each
-    :math:`g_k` is what the rule makes of the activity with one rate alone. So the rates are a
+    :math:`g_k` is what the rule makes of the activity with only one rate. So the rates are a
     linear regression; time constants :math:`\tau` are found by Gauss-Newton steps around it, after
     a scan from a quarter to four times where they begin. Standard errors are those of independent
     errors of equal size.
@@ -94,52 +94,28 @@ def fit_rates(
         {'lr_post': 0.02, 'lr_pre': -0.01, 'tc_post': 30.0, 'tc_pre': 10.0}
     """
     given = {"pre": pre, "post": post, "change": change, **inputs}
-    problem = _Problem(rule, given if weight is None else {**given, "weight": weight})
-    tune = names_in("tune", tune)
-    times = [problem.time(name) for name in tune]
-    problem.check(times, tune)
-    logs = _tuned(problem, tune, torch.tensor(times, dtype=torch.float64).log())
-    rates, errors, slopes = problem.linearized(tune, logs)
+    given |= {} if weight is None else {"weight": weight}
+    problem = _Problem(rule, given, names_in("tune", tune))
+    logs = problem.tuned()
+    rates, errors, slopes = problem.linearized(logs)
     spare = max(1, len(errors) - slopes.shape[1])
     covariance = torch.linalg.pinv(slopes.T @ slopes, hermitian=True)
     deviations = (covariance.diagonal() * errors.square().sum() / spare).sqrt().tolist()
-    values = dict(
-        zip((*problem.rates, *tune), [*rates.tolist(), *logs.exp().tolist()], strict=True)
-    )
-    for i, name in enumerate(tune, len(problem.rates)):
+    found = [*rates.tolist(), *logs.exp().tolist()]
+    values = dict(zip((*problem.rates, *problem.tune), found, strict=True))
+    for i, name in enumerate(problem.tune, len(problem.rates)):
         deviations[i] *= values[name]
     total = problem.change.square().sum().clamp(min=1e-300)
     explained = 1 - float(errors.square().sum() / total)
     return RateFit(values, dict(zip(values, deviations, strict=True)), explained)
 
 
-def _tuned(problem: _Problem, tune: Sequence[str], logs: Tensor) -> Tensor:
-    """Returns the logarithms of the time constants with the least error."""
-
-    def error(at: Tensor) -> float:
-        return float(problem.regress(tune, at)[2].square().sum())
-
-    for each in torch.eye(len(tune), dtype=torch.float64):
-        logs = min((logs + math.log(f) * each for f in (1.0, *_SCAN)), key=error)
-    damping = 1e-3
-    for _ in range(_ROUNDS if len(tune) else 0):
-        _, errors, slopes = problem.linearized(tune, logs)
-        square = slopes.T @ slopes
-        damped = square + damping * square.diagonal().clamp(min=1e-300).diag()
-        step = torch.linalg.solve(damped, slopes.T @ errors)[len(problem.rates) :].clamp(-1.0, 1.0)
-        if error(logs + step) <= float(errors.square().sum()):
-            logs, damping = logs + step, damping / 10
-        else:
-            damping *= 10
-        if float(step.abs().max()) < _DONE or damping > 1e12:
-            break
-    return logs
-
-
 class _Problem:
     """The changes that a rule makes of activity with one rate at a time, and those to explain."""
 
-    def __init__(self, rule: Rule | RuleTrainer, given: dict[str, Tensor]) -> None:
+    def __init__(
+        self, rule: Rule | RuleTrainer, given: dict[str, Tensor], tune: Sequence[str]
+    ) -> None:
         check_tensors(**given)
         if given["pre"].ndim == 3:
             given = {name: value.unsqueeze(0) for name, value in given.items()}
@@ -161,8 +137,7 @@ class _Problem:
         self.weight, self.inputs = given.pop("weight", None), given
         trainer = rule if isinstance(rule, RuleTrainer) else RuleTrainer(rule)
         self.rule, self.options, self.title = trainer.rule, trainer.options, trainer.title
-        self.settings = vars(self.rule)
-        rates = rates_in(self.settings)
+        rates = rates_in(vars(self.rule))
         self.rates = {name: float(rate) for name, rate in rates.items() if rate}  # type: ignore[arg-type]
         if not self.rates:
             raise ValueError(
@@ -170,25 +145,29 @@ class _Problem:
             )
         if states := self.rule.states():
             raise ValueError(
-                f"Argument `rule` should learn from activity alone. Found `{self.title}`,"
+                f"Argument `rule` should learn only from activity. Found `{self.title}`,"
                 f" which records {quoted(states)} of its neuron."
             )
 
-    def time(self, name: str) -> float:
-        """Returns where a time constant begins."""
-        known = [key for key in self.settings if key == "tc" or key.startswith("tc_")]
-        if name not in known:
-            raise ValueError(
-                f"Argument `tune` should name time constants of `{self.title}`, which are"
-                f" {known}. Found `{name}`{nearest(name, known)}"
-            )
-        return float(self.settings[name])
+        self.tune = tune
+        self._check()
 
-    def check(self, times: Sequence[float], tune: Sequence[str]) -> None:
+    @property
+    def logs(self) -> Tensor:
+        """The logarithms of the time constants with which the search begins."""
+        known = time_constants_in(vars(self.rule))
+        for name in self.tune:
+            if name not in known:
+                raise ValueError(
+                    f"Argument `tune` should name time constants of `{self.title}`, which are"
+                    f" {[*known]}. Found `{name}`{nearest(name, known)}"
+                )
+        return torch.tensor([known[name] for name in self.tune], dtype=torch.float64).log()
+
+    def _check(self) -> None:
         """Raises a ``ValueError`` if rates cannot be found from these changes."""
-        at = dict(zip(tune, times, strict=True))
-        columns = self.columns(at)
-        if self.weight is None and not torch.equal(columns, self.columns(at, fill=0.5)):
+        columns = self.columns(self.logs)
+        if self.weight is None and not torch.equal(columns, self.columns(self.logs, fill=0.5)):
             raise ValueError(
                 f"Argument `weight` should be the weights before each window, on which the change"
                 f" by `{self.title}` depends. Found None."
@@ -204,30 +183,49 @@ class _Problem:
                 f" {what} in this activity: show more spikes, or set one rate to 0."
             )
 
-    def regress(
-        self, tune: Sequence[str], logs: Tensor, rates: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def tuned(self) -> Tensor:
+        """Returns the logarithms of the time constants with the least error."""
+
+        def error(at: Tensor) -> float:
+            return float(self.regress(at)[2].square().sum())
+
+        logs, damping = self.logs, 1e-3
+        for each in torch.eye(len(logs), dtype=torch.float64):
+            logs = min((logs + math.log(f) * each for f in (1.0, *_SCAN)), key=error)
+        for _ in range(_ROUNDS if len(logs) else 0):
+            _, errors, slopes = self.linearized(logs)
+            square = slopes.T @ slopes
+            damped = square + damping * square.diagonal().clamp(min=1e-300).diag()
+            step = torch.linalg.solve(damped, slopes.T @ errors)[-len(logs) :].clamp(-1.0, 1.0)
+            if error(logs + step) <= float(errors.square().sum()):
+                logs, damping = logs + step, damping / 10
+            else:
+                damping *= 10
+            if float(step.abs().max()) < _DONE or damping > 1e12:
+                break
+        return logs
+
+    def regress(self, logs: Tensor, rates: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns what each rate changes ``[n, k]``, the best rates ``[k]``, and errors ``[n]``."""
-        columns = self.columns(dict(zip(tune, logs.exp().tolist(), strict=True)))
+        columns = self.columns(logs)
         if rates is None:
             rates = torch.linalg.lstsq(columns, self.change.unsqueeze(1)).solution[:, 0]
         return columns, rates, self.change - columns @ rates
 
-    def linearized(self, tune: Sequence[str], logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def linearized(self, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the best rates, errors, and how changes grow with rates and logarithms."""
-        columns, rates, errors = self.regress(tune, logs)
-        steps = _STEP * torch.eye(len(tune), dtype=torch.float64)
-        ahead = [self.regress(tune, logs + step, rates)[2] for step in steps]
+        columns, rates, errors = self.regress(logs)
+        steps = _STEP * torch.eye(len(logs), dtype=torch.float64)
+        ahead = [self.regress(logs + step, rates)[2] for step in steps]
         slopes = ((errors - each) / _STEP for each in ahead)
         return rates, errors, torch.stack([*columns.unbind(1), *slopes], 1)
 
-    def columns(self, times: Mapping[str, float], fill: float = 0.0) -> Tensor:
-        """Returns the changes by each rate alone, of one unit, ``[n, k]``."""
-        found = []
-        for name, rate in self.rates.items():
-            others = dict.fromkeys(self.rates, 0.0)
-            found.append(self._changes({**others, **times, name: rate}, fill) / rate)
-        return torch.stack(found, 1)
+    def columns(self, logs: Tensor, fill: float = 0.0) -> Tensor:
+        """Returns the change by only one rate of one unit, for each rate, ``[n, k]``."""
+        times = zip(self.tune, logs.exp().tolist(), strict=True)
+        others = dict.fromkeys(self.rates, 0.0) | dict(times)
+        each = (self._changes({**others, k: rate}, fill) / rate for k, rate in self.rates.items())
+        return torch.stack([*each], 1)
 
     def _changes(self, settings: Mapping[str, Any], fill: float) -> Tensor:
         """Returns the change in each window, one after the other."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.activity import Activity
 from lightning_accum.engine.evaluate import per_sample
-from lightning_accum.engine.products import Product
+from lightning_accum.engine.products import Activity, Product
 from lightning_accum.engine.recording import given_value
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state import StateKey

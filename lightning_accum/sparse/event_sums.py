@@ -12,18 +12,8 @@ from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eprop import MOST_CLASSES, Folding
-from lightning_accum.sparse.events import Events, density
+from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
-
-_FEWEST_ROWS, _MOST_SPIKES = 64, 0.33  # with fewer rows, or more spikes, a dense product is faster
-
-
-def events_pay(raster: Tensor) -> bool:
-    """Returns whether a product of a raster with a matrix takes less time by events than dense."""
-    # Elsewhere than on the CPU, counting events would wait for the device.
-    if raster.dtype != torch.bool or not raster.is_cpu or not library.library(torch.float32):
-        return False
-    return len(raster) >= _FEWEST_ROWS and density(raster) <= _MOST_SPIKES
 
 
 def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -84,9 +74,7 @@ class Rows(NamedTuple):
     last: Tensor | None = None  # [B, ..., D] receives that of the step that is computed last
     # [T, B, ...] factors of the rows of a trace; of the values without one, or with a reverse one
     weights: Tensor | None = None
-    folding: Folding | None = (
-        None  # of which values are folded, that only have shape and dtype then
-    )
+    folding: Folding | None = None  # makes the values, which only have shape and dtype then
 
 
 def computed(rows: Rows, dtype: torch.dtype) -> Tensor:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from lightning_accum._checks import check_matrix
-from lightning_accum._compat.torch import is_traced, version
+from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, arguments
@@ -21,18 +18,23 @@ AT_ONCE = 4  # events that the kernel writes at a time
 USUAL = 8  # entries for each event that there is room for at first
 
 _ROWS = 64  # of a raster, at most, in which its density is counted
+_FEWEST_ROWS, _MOST_SPIKES = 64, 0.33  # with fewer rows, or more spikes, a dense product is faster
 
 
 class Events:
     """The events of a raster, ordered by rows and by columns."""
 
+    _by_column: tuple[Tensor, Tensor, Tensor | None] | None = None
+
     def __init__(self, raster: Tensor) -> None:
-        check_matrix("raster", raster)
+        if not isinstance(raster, Tensor) or raster.ndim != 2:
+            check_matrix("raster", raster)
         rows, columns, starts = find(raster)
         # sums read half as much memory
         dtype = torch.int32 if max(raster.shape) < 2**31 else torch.int64
         rows, columns = rows.to(dtype).contiguous(), columns.to(dtype).contiguous()
-        self._set(rows, columns, tuple(raster.shape), starts)
+        self.rows, self.columns, self.shape = rows, columns, tuple(raster.shape)
+        self._row_starts = starts
 
     @classmethod
     def known(
@@ -40,17 +42,9 @@ class Events:
     ) -> Events:
         """Returns the events of a raster in which they have been found."""
         events = cls.__new__(cls)
-        events._set(rows, columns, shape, starts)
+        events.rows, events.columns, events.shape = rows, columns, shape
+        events._row_starts = starts
         return events
-
-    def _set(
-        self, rows: Tensor, columns: Tensor, shape: tuple[int, ...], starts: Tensor | None = None
-    ) -> None:
-        self.rows = rows
-        self.columns = columns
-        self.shape = shape
-        self._row_starts = starts
-        self._by_column: tuple[Tensor, Tensor, Tensor | None] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -118,6 +112,14 @@ def density(raster: Tensor) -> float:
     return sample.count_nonzero().item() / sample.numel()
 
 
+def events_pay(raster: Tensor) -> bool:
+    """Returns whether a product of a raster with a matrix takes less time by events than dense."""
+    # Elsewhere than on the CPU, counting events would wait for the device.
+    if raster.dtype != torch.bool or not raster.is_cpu or not library.library(torch.float32):
+        return False
+    return len(raster) >= _FEWEST_ROWS and density(raster) <= _MOST_SPIKES
+
+
 def find(raster: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns the row and the column of each non-zero entry, in the order of rows."""
     # The third tensor is the place of each row's first entry if it is known; see `first_of_each`.
@@ -183,7 +185,6 @@ class SpikeRows:
             self._record = _Record(B=samples, E=self._shape[-1], room=room)
             self._places: tuple[int, int] | None = None
             self._at = At(ctypes.addressof(self._record))
-            self._write = kernel.record_step
 
     def write(self, row: int, step: Tensor) -> int | None:
         """Keeps a step, and returns how many spikes it has; row 0 begins a new window of events."""
@@ -191,14 +192,15 @@ class SpikeRows:
         # nor 1, and the row is then undefined.
         if not self.exist or not 0 <= row < self._length or step.dtype is not self.dtype:
             return None
-        if not library.is_plain(step) or step.shape != self._shape:
+        kernel = library.kernel_for(self.dtype)
+        if kernel is None or not library.is_plain(step) or step.shape != self._shape:
             return None
         places = self._raster.data_ptr(), self._memory.data_ptr()
         if places != self._places:  # as `share_memory_` of a window moves it
             record, self._places = self._record, places
             found = arguments(self._raster, *self._events, self._starts)
             record.raster, record.rows, record.columns, record.starts = found
-        count: int = self._write(self._at, *arguments(step, row))
+        count: int = kernel.record_step(self._at, *arguments(step, row))
         return count
 
     def forget(self) -> None:
@@ -215,45 +217,6 @@ class SpikeRows:
         found, columns = (each[:count] for each in self._events)
         shape = len(raster), raster.shape[1]
         return Events.known(found, columns, self._starts[: len(raster)], shape)
-
-
-# A search takes as long as the rest of a recorder's work, so the recorder uses the events that the
-# connection finds anyway. The two share only the raster: a hook shows it to the recorder before
-# the connection is called, and neither knows the other. An attribute of the user's tensor would be
-# copied and pickled with it, so the expected events stand in a table, whose entries die with their
-# raster and are removed by the connection.
-@dataclass(slots=True)
-class ExpectedEvents:
-    """Receives the events of a raster, if they are found before the raster changes."""
-
-    version: float
-    unfound: list[Callable[[], object]] = field(default_factory=list)  # called if none are found
-    events: Events | None = None
-
-
-_expected: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def expect_events(raster: Tensor) -> ExpectedEvents | None:
-    """Asks for the events of a raster that is about to be used."""
-    # `None` for a tensor of inference mode, which does not count its changes.
-    if raster.is_inference():
-        return None
-    expected: ExpectedEvents | None = _expected.get(raster)
-    now = version(raster)
-    if expected is None or expected.version != now:  # otherwise another recorder asks too
-        expected = _expected[raster] = ExpectedEvents(now)
-    return expected
-
-
-def publish_events(raster: Tensor, events: Events | None) -> None:
-    """Hands over the events of a raster, if a recorder expects them; or tells it of none."""
-    if raster in _expected:
-        expected = _expected.pop(raster)
-        if (events is not None or expected.unfound) and expected.version == version(raster):
-            expected.events = events
-            for call in expected.unfound if events is None else ():
-                call()
 
 
 def last_trace_of_events(

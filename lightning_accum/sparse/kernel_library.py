@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import is_traced, parallel_region
+from lightning_accum._compat.torch import is_traced, parallel_region, transform_level
 
 SWITCH = "LIGHTNING_ACCUM_KERNEL"
 """The environment variable that is 0 to do without the kernel, or the level to take."""
@@ -205,7 +205,9 @@ def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
 
 def kernel_for(dtype: torch.dtype) -> Kernel | None:
     """Returns the kernel for a dtype, unless torch traces a function or there is none."""
-    return None if is_traced() else library(dtype)
+    # as `is_traced`, which would take a call more in each of a batch's products
+    traced = torch.compiler.is_compiling() or transform_level() is not None
+    return None if traced else library(dtype)
 
 
 _TYPES, _STRIDED = frozenset((Tensor, torch.nn.Parameter)), torch.strided
@@ -219,7 +221,10 @@ def is_plain(tensor: Tensor) -> bool:
 
 def are_places(*tensors: Tensor) -> bool:
     """Returns whether each tensor is a list of places, rows or columns."""
-    return all(t.dtype == torch.int32 and t.ndim == 1 and is_plain(t) for t in tensors)
+    for each in tensors:
+        if each.dtype != torch.int32 or each.ndim != 1 or not is_plain(each):
+            return False
+    return True
 
 
 def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]) -> bool:

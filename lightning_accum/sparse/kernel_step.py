@@ -1,6 +1,6 @@
 """Computes the products of one step in the compiled kernel, in memory that each step reuses.
 
-The plain form is `FixedTerms.accumulate` of the rules.
+The plain form is the evaluation of the terms of one step, `engine.evaluate`.
 """
 
 from __future__ import annotations
@@ -58,24 +58,7 @@ class StepMemory:
         dtype: torch.dtype,
     ) -> None:
         origins = [*seen, *(seen[each.place] for each in traces)]  # of the shape of each value
-        rows, inputs = origins[products[0].pre].shape
-        outputs = origins[products[0].post].shape[1]
-        homes = {each.pre: at for at, each in enumerate(products)}
-        own = [each.numel() for place, each in enumerate(origins) if place not in homes]
-        sizes = [len(products) * rows * outputs, len(products) * rows * inputs, *own]
-        line = 64 // dtype.itemsize  # each begins with a cache line, as tensors do
-        with torch.inference_mode(False):
-            whole = [-(-size // line) * line for size in sizes]
-            self._memory = torch.empty(sum(whole), dtype=dtype)
-            pieces = zip(self._memory.split(whole), sizes, strict=True)
-            left, right, *others = (piece[:size] for piece, size in pieces)
-            self.left, self.right = left.view(-1, outputs), right.view(-1, inputs)
-            lefts, rights = self.left.split(rows), self.right.split(rows)
-            rest = iter(others)
-            self.values = [
-                rights[homes[place]] if place in homes else next(rest).view(each.shape)
-                for place, each in enumerate(origins)
-            ]
+        self._lay_out(origins, products, dtype)
         operations: list[_Operation] = []
         self._offsets: list[tuple[int, int]] = []  # bytes from the memory's start
 
@@ -94,9 +77,10 @@ class StepMemory:
             )
             for trace, value in zip(traces, self.values[len(seen) :], strict=True)
         ]
-        pairs: list[int] = []
-        for (post, pre, rate), one, two in zip(products, lefts, rights, strict=True):
-            pairs += add(_SCALED, rate, post, self.values[post], one), pre
+        places: list[int] = []
+        factors = (each.split(len(seen[0])) for each in (self.left, self.right))
+        for (post, pre, rate), one, two in zip(products, *factors, strict=True):
+            places += add(_SCALED, rate, post, self.values[post], one), pre
             if self.values[pre] is not two:
                 add(_SCALED, 1.0, pre, self.values[pre], two)
         self._operations = (_Operation * len(operations))(*operations)
@@ -104,10 +88,32 @@ class StepMemory:
         # by `share_memory_`.
         self._seen = [each.view(each.shape) for each in seen]
         self._places: list[int] = []
-        found = (Int * len(pairs))(*pairs)
-        counts = Int(len(products)), Int(rows)
+        found, counts = (Int * len(places))(*places), map(Int, (len(products), len(seen[0])))
         self._arguments = self._operations, Int(len(operations)), found, *counts
         self._kernel = kernel_for(dtype)
+
+    def _lay_out(
+        self, origins: Sequence[Tensor], products: Sequence[StepProduct], dtype: torch.dtype
+    ) -> None:
+        """Takes memory for values of the shapes of others, and for the factors of products."""
+        rows, inputs = origins[products[0].pre].shape
+        outputs = origins[products[0].post].shape[1]
+        homes = {each.pre: at for at, each in enumerate(products)}
+        own = [each.numel() for place, each in enumerate(origins) if place not in homes]
+        sizes = [len(products) * rows * outputs, len(products) * rows * inputs, *own]
+        line = 64 // dtype.itemsize  # each begins with a cache line, as tensors do
+        with torch.inference_mode(False):
+            whole = [-(-size // line) * line for size in sizes]
+            self._memory = torch.empty(sum(whole), dtype=dtype)
+            pieces = zip(self._memory.split(whole), sizes, strict=True)
+            left, right, *others = (piece[:size] for piece, size in pieces)
+            self.left, self.right = left.view(-1, outputs), right.view(-1, inputs)
+            rights = self.right.split(rows)
+            rest = iter(others)
+            self.values = [
+                rights[homes[place]] if place in homes else next(rest).view(each.shape)
+                for place, each in enumerate(origins)
+            ]
 
     @staticmethod
     def suits(seen: Sequence[Tensor], dtype: torch.dtype) -> bool:

@@ -54,23 +54,24 @@ def integrate_neurons(
 ) -> bool:
     """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
+    kernel = library.kernel_for(dtype)
+    if kernel is None:
+        return False
     product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
     values = (currents, current.shape), (v, state), (hold, state), (theta, state[1:])
     fits = out.dtype in (torch.bool, dtype) and out.shape == current.shape and out.ndim == 3
     fits = fits and library.is_plain(out) and library.are_values(dtype, *values)
-    kernel = library.kernel_for(dtype) if fits else None
-    if kernel is None or not state.numel():
+    if not fits or not state.numel():
         return False
     sizes = (*current.shape, out.dtype == torch.bool, period)
+    columns = state.numel() if theta is None else state[1]
+    threads = library.threads_among(-(-columns // _NEURONS), out.numel())
     neurons = _Neurons(*sizes, *constants, *arguments(currents, v, hold, theta, out))
     if product is not None:
         rows, inputs = product.events.shape
         same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
         return same and product.run(neurons)
-    columns = state.numel() if theta is None else state[1]
-    pieces = -(-columns // _NEURONS)
-    threads = library.threads_among(pieces, out.numel())
     with Scratch() as scratch:
         memory = library.work_memory(scratch, threads * _WORK * dtype.itemsize)
         kernel.integrate(ctypes.byref(neurons), memory, threads)
@@ -255,8 +256,7 @@ class OnlineState(NamedTuple):
     theta: Tensor  # the rise of the threshold, [N]
     pre: Sequence[Tensor]  # presynaptic traces, each [B, E]; what is given for ones is not read
     post: Sequence[Tensor]  # postsynaptic traces, each [B, N]
-    pos: Tensor | None = None  # both parts of the eligibility, [B, N, E]
-    neg: Tensor | None = None
+    eligible: Sequence[Tensor] = ()  # both parts of the eligibility, each [B, N, E]
 
 
 def run_online(
@@ -281,9 +281,7 @@ def run_online(
     in_c = pre, post, _ = _in_c(rule)
     own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool, device="cpu")
     own["pre_end"] = torch.empty_like(own["pre"])
-    decays = torch.tensor([*(trace.decay for trace in pre), rule.eligibility], **_NUMBERS)
-    powers = decays.unsqueeze(1) ** torch.arange(steps + 1, **_NUMBERS)
-    own["powers"] = powers.to(dtype)  # those of the eligibility come last
+    own["powers"] = _powers(rule, steps, dtype)
     own["waits"] = own["powers"][-1]
     most = min(max(_ROOM, batch * size), steps * batch * size)
     sizes = steps, batch, inputs, size, most, len(pre), len(post)
@@ -302,9 +300,17 @@ def run_online(
         hold=own["hold"].clamp_(min=0),
         pre=own["pre_end"].movedim(1, -1).contiguous().unbind(),
         post=own["post"].unbind(),
-        **{part: own[part].movedim(0, -1).contiguous() for part in ("pos", "neg") if part in own},
+        eligible=[own[p].movedim(0, -1).contiguous() for p in ("pos", "neg") if p in own],
     )
     return own["spikes"], own["weight"], after
+
+
+@lru_cache(64)
+def _powers(rule: LoopTerms, steps: int, dtype: torch.dtype) -> Tensor:
+    """Returns ``[pres + 1, T + 1]``, the powers of the presynaptic decays and the eligibility's."""
+    pre, _, _ = _in_c(rule)
+    decays = torch.tensor([*(trace.decay for trace in pre), rule.eligibility], **_NUMBERS)
+    return (decays.unsqueeze(1) ** torch.arange(steps + 1, **_NUMBERS)).to(dtype)
 
 
 @lru_cache(64)
@@ -351,39 +357,47 @@ def _copies(
     (steps, batch, inputs), size, dtype = raster.shape, len(weight), weight.dtype
     rewarded, waits = (each is not None for each in (rule.reward, rule.tc_eligibility))
     shapes = {
-        **{"raster": raster.shape, "weight": (size, inputs), "v": (batch, size)},
-        **{"hold": (batch, size), "theta": (size,)},
+        **{"weight": (size, inputs), "v": (batch, size), "hold": (batch, size), "theta": (size,)},
         **({} if bias is None else {"bias": (size,)}),
         **({"reward": (steps, batch)} if rewarded or waits else {}),
         **(dict.fromkeys(("pos", "neg"), (batch, size, inputs)) if waits else {}),
     }
-    given: dict[str, Any] = {"raster": raster, "weight": weight, "bias": bias, "reward": reward}
-    given |= state._asdict()
-    found = {}
+    given = {"weight": weight, "bias": bias, "reward": reward, **state._asdict()}
+    given |= zip(("pos", "neg"), state.eligible, strict=False)
+    found = {
+        "raster": raster.detach().to("cpu", torch.bool).contiguous(),  # which is only read
+        "pre": _stacked("pre", state.pre, rule.pre, (batch, inputs), dtype).mT.contiguous(),
+        "post": _stacked("post", state.post, rule.post, (batch, size), dtype),
+    }
     for name, shape in shapes.items():
-        value = _detached(name, given[name], shape)
+        value = _detached(name, given.get(name), shape)
         value = value.movedim(-1, 0) if name in ("weight", "pos", "neg") else value
-        value = value != 0 if name == "raster" else value  # of which each byte is 0 or 1
-        kind = torch.bool if name == "raster" else dtype
-        found[name] = value.to("cpu", kind, memory_format=torch.contiguous_format, copy=True)
-    for side, traces, width in ("pre", rule.pre, inputs), ("post", rule.post, size):
-        values, shape = given[side], (batch, width)
-        check_value(len(values) == len(traces), side, len(values), f"{len(traces)} traces")
-        each = [
-            torch.ones(shape, **_NUMBERS) if trace.one else _detached(side, value, shape)
-            for trace, value in zip(traces, values, strict=True)
-        ]
-        each = [one.t() for one in each] if side == "pre" else each
-        stacked = torch.stack(each) if each else torch.empty(0, inputs, batch)
-        found[side] = stacked.to("cpu", dtype).contiguous()
+        found[name] = value.to("cpu", dtype, memory_format=torch.contiguous_format, copy=True)
     return found
 
 
-def _detached(name: str, value: Tensor, shape: Sequence[int]) -> Tensor:
+def _stacked(
+    side: str,
+    values: Sequence[Tensor],
+    traces: Sequence[LoopTrace],
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+) -> Tensor:
+    """Returns a copy of the traces of a side, with ones for those that are always one."""
+    check_value(len(values) == len(traces), side, len(values), f"{len(traces)} traces")
+    each = [
+        torch.ones(shape, **_NUMBERS) if trace.one else _detached(side, value, shape)
+        for trace, value in zip(traces, values, strict=True)
+    ]
+    stacked = torch.stack(each) if each else torch.empty(0, *shape, **_NUMBERS)
+    return stacked.to("cpu", dtype).contiguous()
+
+
+def _detached(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
     """Returns a tensor without its graph; an error unless it has a shape."""
-    check_tensors(**{name: value})
-    found = tuple(value.shape)
-    check_value(found == tuple(shape), name, found, f"of shape {tuple(shape)}")
+    if not isinstance(value, Tensor) or value.shape != shape:
+        check_tensors(**{name: value})
+        check_value(False, name, tuple(value.shape), f"of shape {shape}")
     detached: Tensor = value.detach()
     return detached
 

@@ -66,6 +66,19 @@ class SparseWeights(NamedTuple):
     post: Tensor | None = None  # [N], the postsynaptic traces
     limits: tuple[float, float] = (-math.inf, math.inf)
 
+    def suits(self, inputs: int, outputs: int, longest: int) -> bool:
+        """Returns whether C reads this as torch does, with delays of up to ``longest`` steps."""
+        synapses, kernel = len(self.outputs), library.kernel_for(self.weight.dtype)
+        values = (self.weight, (synapses,)), (self.pre, (inputs,)), (self.post, (outputs,))
+        index = library.are_places(self.outputs) and library.is_plain(self.starts)
+        index = index and self.starts.dtype == torch.int64 and 1 <= self.delay <= longest
+        if kernel is None or not index or not library.are_values(self.weight.dtype, *values):
+            return False
+        found = arguments(self.starts, inputs, self.outputs, synapses, outputs)
+        if len(self.starts) != inputs + 1 or not kernel.are_synapses(*found):
+            raise IndexError("Synapses should lead to neurons of the population. Found others.")
+        return True
+
 
 def run_recurrent(
     inputs: Tensor,  # [T, N] current from outside
@@ -101,28 +114,16 @@ def can_run_recurrent(
 ) -> bool:
     """Returns whether there is a kernel, which reads the arguments as torch does."""
     dtype, sizes = inputs.dtype, [group.state.v.shape[1] for group in groups]
-    kernel = library.kernel_for(dtype)
-    if not len(inputs) or not sizes or kernel is None:
+    if not library.kernel_for(dtype) or not len(inputs) or not sizes or not min(sizes):
         return False
-    states = [(value, (1, n)) for g, n in zip(groups, sizes, strict=True) for value in g.state[:2]]
-    thetas = [(g.state.theta, (n,)) for g, n in zip(groups, sizes, strict=True)]
-    if past.dtype != torch.bool or not library.is_plain(past) or past.shape[1:] != inputs.shape[1:]:
+    values: list[tuple[Tensor, tuple[int, ...]]] = [(inputs, (len(inputs), sum(sizes)))]
+    for group, n in zip(groups, sizes, strict=True):
+        values += zip(group.state, ((1, n), (1, n), (n,)), strict=True)
+    spikes = library.are_values(torch.bool, (past, (len(past), sum(sizes))))
+    if not spikes or not library.are_values(dtype, *values):
         return False
-    if sum(sizes) != inputs.shape[1] or not library.are_values(dtype, (inputs, inputs.shape)):
-        return False
-    if not min(sizes) or not library.are_values(dtype, *states, *thetas):
-        return False
-    for w in each:
-        ends, count = (sizes[w.source], sizes[w.target]), (len(w.outputs),)
-        traces = (w.weight, count), (w.pre, ends[:1]), (w.post, ends[1:])
-        index = library.are_places(w.outputs) and library.is_plain(w.starts)
-        index = index and w.starts.dtype == torch.int64
-        if not index or not library.are_values(dtype, *traces) or not 1 <= w.delay <= len(past):
-            return False
-        synapses = arguments(w.starts, ends[0], w.outputs, len(w.outputs), ends[1])
-        if len(w.starts) != ends[0] + 1 or not kernel.are_synapses(*synapses):
-            raise IndexError("Synapses should lead to neurons of the population. Found others.")
-    return True
+    same = all(w.weight.dtype == dtype for w in each)
+    return same and all(w.suits(sizes[w.source], sizes[w.target], len(past)) for w in each)
 
 
 def _populations(groups: Sequence[SparseGroup], kept: list[Tensor]) -> list[_Population]:

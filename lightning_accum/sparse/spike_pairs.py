@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.sparse import kernel_library as library
@@ -36,6 +37,21 @@ class _Change(ctypes.Structure):
         ("table", At), ("length", Int),
     )  # fmt: skip
 
+    @classmethod
+    def of(cls, change: Coefficients | Tensor, delayed: bool, dtype: torch.dtype) -> Self | None:
+        """Returns a change as C has it; ``None`` for a table that it cannot read."""
+        made = cls()
+        if not isinstance(change, Tensor):
+            made.a[:], made.l[:] = change.heights, change.slopes
+            made.c, made.offset = change.curve, change.offset
+            return made
+        # places in the table are exact in float32
+        fits = not delayed and 0 < change.numel() < 2**24
+        if not fits or not library.are_values(dtype, (change, (change.numel(),))):
+            return None
+        made.table, made.length = arguments(change, len(change))
+        return made
+
 
 def pair_events(
     up: Tensor,  # receives the sum of positive changes, [E, D] if it is by spike, otherwise [D, E]
@@ -47,27 +63,19 @@ def pair_events(
     delay: Tensor | None = None,  # is subtracted from the differences of time, of the shape of up
 ) -> bool:
     """Sums the changes by pairs of each spike with the latest ones; returns if a kernel can."""
-    (dtype, shape), spikes = (up.dtype, up.shape), latest.spikes
+    dtype, spikes = up.dtype, latest.spikes
     rows, starts = events.ordered()
-    sizes = len(starts), spikes.shape[-1]
-    fits = shape == (sizes if visit.by_spike else sizes[::-1]) and library.are_places(starts)
-    fits = fits and library.are_places(rows) and spikes.ndim > 1
-    fits = fits and library.are_values(torch.bool, (spikes, spikes.shape))
-    fits = fits and library.are_values(dtype, *((each, shape) for each in (up, down, delay)))
+    sizes = (len(starts), *spikes.shape[-1:])
+    shape = sizes if visit.by_spike else sizes[::-1]
     edges = (latest.last, latest.before)
-    fits = fits and library.are_values(dtype, *((each, spikes.shape[1:]) for each in edges))
-    kernel = library.kernel_for(dtype) if fits else None
-    if kernel is None:
+    values = [*((each, shape) for each in (up, down, delay))]
+    values += ((each, spikes.shape[1:]) for each in edges)
+    fits = spikes.ndim > 1 and library.are_places(rows, starts)
+    fits = fits and library.are_values(torch.bool, (spikes, spikes.shape))
+    kernel = library.kernel_for(dtype) if fits and library.are_values(dtype, *values) else None
+    made = _Change.of(visit.change, delay is not None, dtype)
+    if kernel is None or made is None:
         return False
-    change, made = visit.change, _Change()
-    if isinstance(change, Tensor):
-        fits = change.ndim == 1 and 0 < len(change) < 2**24  # whose places are exact in float32
-        if delay is not None or not (fits and change.dtype == dtype and library.is_plain(change)):
-            return False
-        made.table, made.length = arguments(change, len(change))
-    else:
-        made.a[:], made.l[:] = change.heights, change.slopes
-        made.c, made.offset = change.curve, change.offset
     steps, batch, width = spikes.shape[0], spikes.shape[1:-1].numel(), spikes.shape[-1]
     pieces = -(-width * dtype.itemsize // library.COLUMN_BYTES)
     threads = library.threads_among(pieces, (len(rows) + steps * batch) * width // 8)

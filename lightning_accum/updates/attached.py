@@ -1,55 +1,12 @@
-"""The updater of a module: how it is made, found, replaced, shared, and shown as an attribute."""
+"""The updater of a module: how it is made if necessary, and shown as an attribute."""
 
-import copy
 from typing import Any
 
 from torch import nn
 
-from lightning_accum._checks import check_module, check_type
-from lightning_accum._compat.torch import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.atomic_changes import NonFinite
-from lightning_accum.updates.updater import Updater
-
-# The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
-# with the module, and the module's state dict, parameters and `load_from_checkpoint` do not see it.
-_SLOT = "_lightning_accum_updater"
-
-
-def get_updater(module: nn.Module) -> Updater | None:
-    """Returns the updater of a module, or ``None`` if it has none.
-
-    Example:
-        >>> from torch import nn
-        >>> get_updater(nn.Linear(2, 2)) is None
-        True
-    """
-    if not isinstance(module, nn.Module):
-        check_module(module=module)
-    updater: Updater | None = module.__dict__.get(_SLOT)
-    if updater is None:
-        module = compiled_from(module)
-        updater = module.__dict__.get(_SLOT)
-    if updater is not None and (parent := updater.known_parent) is not module:
-        if parent is not None and parent.__dict__.get(_SLOT) is updater:
-            # A shallow copy shares the parameters: what is pending stays with the original.
-            own: Any = copy.deepcopy(updater)
-            own.clear()
-            updater = own
-        set_updater(module, updater)
-    return updater
-
-
-def set_updater(module: nn.Module, updater: Updater | None) -> None:
-    """Sets the updater of a module, in place of any that it has."""
-    check_module(module=module)
-    module = compiled_from(module)
-    if updater is None:
-        module.__dict__.pop(_SLOT, None)
-        return
-    check_type(isinstance(updater, Updater), "updater", updater, "an Updater or None")
-    updater.bind(module)
-    module.__dict__[_SLOT] = updater
+from lightning_accum.updates.updater import Updater, configure, get_updater, set_updater
 
 
 def attach_updater(
@@ -89,24 +46,8 @@ def attach_updater(
         set_updater(module, updater)
     else:
         updater.add(*params)
-        updater.configure(reduction, nonfinite)
+        configure(updater, reduction, nonfinite)
     return updater
-
-
-def claim(updater: Updater, user: object) -> Updater:
-    """Returns ``updater``, or another one for the same parameters if it has another user."""
-    # The pending changes of two users stay apart, as do the times and rates at which they apply
-    # them. They share constraints and bounds.
-    if updater.user is not None and updater.user is not user:
-        return updater.sibling()
-    updater.user = user
-    return updater
-
-
-def release(updater: Updater, user: object) -> None:
-    """Gives up the claim of ``user`` on an updater, so that others can claim it."""
-    if updater.user is user:
-        updater.user = None
 
 
 class Updatable:

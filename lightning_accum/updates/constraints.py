@@ -158,8 +158,7 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
                 f" {found}: pass a function or an object, such as `Clamp(0.0, 1.0)`."
             )
         self._check_room(fn, names)
-        for name, limits in bounds.items():
-            _check_bound(fn, name, limits)
+        self.check_bounds(bounds, fn)
         for name, param in params.items():
             if param is not None and not is_sharded(param):
                 _try(fn, name, param)
@@ -189,11 +188,18 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
                     " limits."
                 )
 
-    def check_bounds(self, bounds: Mapping[str, Limits]) -> None:
-        """Raises a ``ValueError`` if a constraint and bounds leave a parameter no room."""
-        for name, limits in bounds.items():
-            for fn in self.of(name):
-                _check_bound(fn, name, limits)
+    def check_bounds(self, bounds: Mapping[str, Limits], new: Constraint | None = None) -> None:
+        """Raises a ``ValueError`` if these, or a new one, and bounds leave a parameter no room."""
+        for name, (lower, upper) in bounds.items():
+            for fn in self.of(name) if new is None else [new]:
+                if _leave_no_room(_limits(fn), (lower, upper)):
+                    least = "-inf" if lower is None else lower
+                    raise ValueError(
+                        "A constraint and the bounds of a parameter should leave room for it to"
+                        f" change. Found `{fn}`, and bounds of `{name}` that keep it from {least}"
+                        f" to {'inf' if upper is None else upper}: correct the limits of one of"
+                        " them, or name the parameter that the constraint is for."
+                    )
 
     def of(self, name: str) -> list[Constraint]:
         """Returns the constraints of a parameter."""
@@ -238,17 +244,6 @@ def _leave_no_room(first: Limits, second: Limits) -> bool:
     (low, high), (lower, upper) = first, second
     apart = low is not None and upper is not None and low >= upper
     return apart or (lower is not None and high is not None and lower >= high)
-
-
-def _check_bound(fn: Constraint, name: str, bound: Limits) -> None:
-    if _leave_no_room(_limits(fn), bound):
-        lower, upper = bound
-        limits = f"from {'-inf' if lower is None else lower} to {'inf' if upper is None else upper}"
-        raise ValueError(
-            f"A constraint and the bounds of a parameter should leave room for it to change. Found"
-            f" `{fn}`, and bounds of `{name}` that keep it {limits}: correct the limits of one"
-            " of them, or name the parameter that the constraint is for."
-        )
 
 
 @torch.no_grad()

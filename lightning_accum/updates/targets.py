@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from lightning_accum._compat.torch import own_tensor
-from lightning_accum.updates.accumulator import Accumulator
+from lightning_accum.updates.pending import Pending
 
 _TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d  # [in, out, ...]
 
@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
     name: str
     param: Tensor
-    accumulator: Accumulator
+    pending: Pending
     sharded: bool = False  # whether the parameter is spread over processes
     factor: float = 1.0  # of the bounded change
     options: Mapping[str, Any] = MappingProxyType({})  # for the bounds that take them

@@ -90,16 +90,12 @@ def the_shapes_of_all_have_to_be_one():
 
 def many_synchronise_in_one_all_reduce():
     many = {
-        **{f"sum{i}": acc.Sum() for i in range(10)},
-        **{f"mean{i}": acc.Mean() for i in range(10)},
-        "variance": acc.Variance(),
-        "except": acc.Except(acc.Max(), begin=1),
-        "window": acc.Window(2),
-        "list": acc.List(),
-        "rows": MetricCollection({"low": acc.Min(), "high": acc.Max()}),
-        "foreign": SumMetric(),
+        **{f"sum{i}": acc.Sum() for i in range(10)}, **{f"mean{i}": acc.Mean() for i in range(10)},
+        "variance": acc.Variance(), "except": acc.Except(acc.Max(), begin=1),
+        "window": acc.Window(2), "list": acc.List(),
+        "rows": MetricCollection({"low": acc.Min(), "high": acc.Max()}), "foreign": SumMetric(),
         "apart": acc.Sum(sync_on_compute=False),
-    }
+    }  # fmt: skip
     for repeat in range(1, 3):
         for i, metric in enumerate(many.values()):
             metric.update(torch.tensor([float(i + RANK), 1.0]))

@@ -104,12 +104,10 @@ def test_a_gather_of_ones_own_is_used(name):
 
 
 APART = {
-    **CASES,
-    "fast": Case(lambda: EMA(0.1), lambda x: ema(x, 0.1)),
+    **CASES, "fast": Case(lambda: EMA(0.1), lambda x: ema(x, 0.1)),
     "one": Case(lambda: Window(1), lambda x: x[-1]),
-    "odd": Case(lambda: Except(Sum(), begin=0, period=2), lambda x: x[1]),
-    "again": CASES["List"],
-}
+    "odd": Case(lambda: Except(Sum(), begin=0, period=2), lambda x: x[1]), "again": CASES["List"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("first", [0.0, 1.0])

@@ -8,7 +8,8 @@ from torch.testing import assert_close
 
 from lightning_accum._metric import representable
 from lightning_accum.accumulators import EMA, Mean, Sum, Variance, Window
-from lightning_accum.accumulators.moments import Moments, add, with_value
+from lightning_accum.accumulators.elementwise import add
+from lightning_accum.accumulators.statistics import with_value
 
 VALUES = [0.1, 1 / 3, 123.456, 3.3e4, 1e-3, -7.7]
 FLOATS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -72,18 +73,18 @@ def test_the_variance_of_a_billion_values_goes_on(dtype):
 def test_many_small_values_count_beside_two_outliers():
     generator = torch.Generator().manual_seed(1)
     values = torch.cat([torch.tensor([3e4, -3e4]), 5 + torch.randn(5000, generator=generator)])
-    wide, doubled, moments = Variance(), Variance(), Moments(0, *torch.zeros(4))
-    for value in values:
+    wide, doubled, sums = Variance(), Variance(), torch.zeros(4).unbind()
+    for count, value in enumerate(values, 1):
         wide.update(value)
         doubled.update(value.double() * 2.0**60)
-        moments = with_value(moments, value, narrow=True)
+        sums = with_value(count, value, sums, narrow=True)
     doubles = values.double()
     assert_close(wide.compute(), doubles.var().float(), rtol=1e-7, atol=0)
     assert_close(doubled.compute() / 2.0**120, doubles.var(), rtol=1e-14, atol=0)
     # and of two numbers of single precision
-    assert_close(moments.mean, doubles.mean().float(), rtol=1e-6, atol=0)
+    assert_close(sums[0], doubles.mean().float(), rtol=1e-6, atol=0)
     squares = (doubles - doubles.mean()).square().sum()
-    assert_close(moments.squares, squares.float(), rtol=1e-6, atol=0)
+    assert_close(sums[2], squares.float(), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("value", VALUES)

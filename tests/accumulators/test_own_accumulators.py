@@ -1,5 +1,6 @@
 """Accumulators of one's own, other packages' metrics, values of any kind, and exceptions."""
 
+import copy
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streams import Product
 from torch import nn
-from torchmetrics import SumMetric
+from torchmetrics import MetricCollection, SumMetric
 from torchmetrics.classification import BinaryAccuracy
 from turns import turns
 
@@ -18,7 +19,9 @@ from lightning_accum import accumulators as acc
 from lightning_accum.accumulators import Except, List, Mean, Sum
 
 
-class Plain:
+class Plain(acc.CustomAccumulator):
+    """The same verbs, without a constructor."""
+
     data = 0
 
     def forward(self, data):
@@ -29,6 +32,12 @@ class Plain:
 
     def reset(self):
         self.data = 0
+
+
+def test_a_collection_passes_only_its_keywords_to_a_copy_too():
+    product = copy.deepcopy(Product())
+    MetricCollection([product, SumMetric()], compute_groups=False).update(value=3.0, data=2.0)
+    assert product.calculate() == 2.0
 
 
 def test_a_pipe_takes_accumulators_of_ones_own_whose_state_it_saves():

@@ -14,6 +14,7 @@ from test_update_monitor import expected_of
 from lightning_accum import STDP, CellSpec, RuleTrainer, attach_updater, get_updater
 from lightning_accum.callbacks import FabricCellTrainer
 from lightning_accum.callbacks._measurements import Before
+from lightning_accum.cells.trainer import updaters_of
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -167,7 +168,9 @@ def seen_of(learner):
     """Notes whether the difference of both parts is pending after each evaluation."""
     seen = []
     learner.cell_trainer.register_forward_hook(
-        lambda rule, *_: seen.append(next(iter(rule.updaters.values()))[0].weight.combined)
+        lambda rule, *_: seen.append(
+            next(iter(updaters_of(rule).values()))[0].weight.pending.combined
+        ),
     )
     return seen
 

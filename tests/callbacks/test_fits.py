@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ FITS |= {
 # ---------------------------------------------------------------------- batches
 class Stream(IterableDataset[Any]):
     def __iter__(self):
-        yield from zip(cb.spikes(3 * cb.BATCH), range(3 * cb.BATCH), strict=True)
+        yield from cb.loader(3).dataset
 
 
 def stop_after_six(run, _):
@@ -146,8 +147,7 @@ FITS |= {
     ),
 } | {
     f"batches that are left out, {automatic}": Fit(
-        lambda automatic=automatic: Chooses(automatic), Phased,
-        {"input_keys": ("phase",)},
+        functools.partial(Chooses, automatic), Phased, {"input_keys": ("phase",)},
         learned=lambda b: b[::2],
     )
     for automatic in (True, False)
@@ -157,8 +157,7 @@ FITS |= {
 # ---------------------------------------------------------------------- modes and other calls
 class EvalInStep(cb.Validated):
     def training_step(self, batch, batch_idx):
-        self.eval()
-        self(batch[0] * 0)
+        self.eval()(batch[0] * 0)
         self.train()
         super().training_step(batch, batch_idx)
 
@@ -219,10 +218,7 @@ class Rests(cb.Validated):
 
 
 def draws(hook):
-    def draw(self, *_):
-        self(OTHER)
-
-    return type("Draws", (AutomaticHead,), {hook: draw})
+    return type("Draws", (AutomaticHead,), {hook: lambda module, *_: module(OTHER)})
 
 
 def drawing(hook):
@@ -322,14 +318,9 @@ FITS |= {
 }
 FITS |= {f"{kind.__name__}": Fit(kind, calls=6) for kind in (ByLBFGS, ManualByLBFGS, Twice)}
 FITS |= {
-    f"activation checkpointing, {reentrant}, {manual}": Fit(
-        lambda reentrant=reentrant, manual=manual: Checkpointed(reentrant, manual), calls=6
-    )
-    for reentrant in (True, False)
-    for manual in (True, False)
+    f"activation checkpointing, {how}": Fit(functools.partial(Checkpointed, *how), calls=6)
+    for how in itertools.product((True, False), (True, False))
 }
-
-
 FITS |= {
     f"{model.__name__}, with optimizers that are set up anew": Fit(
         model, options={"max_epochs": 2}, by_hand={"epochs": 2}, steps=6, data=lambda: cb.loader(3),
@@ -387,14 +378,13 @@ class ReplacedOwn(Replaced):
 
 FITS |= {
     f"{model.__name__}, {how.__name__}, {within}": Fit(
-        functools.partial(model, how, within),
-        options={"max_epochs": 2},
-        by_hand={"epochs": 2, "lr": lr},
+        functools.partial(model, how, within), options={"max_epochs": 2},
+        by_hand={"epochs": 2, "lr": 1.0 if model is Replaced else 0.5},
     )
-    for model, lr in ((Replaced, 1.0), (ReplacedOwn, 0.5))
-    for how in (assigned, loaded)
-    for within in (True, False)
-}
+    for model, how, within in itertools.product(
+        (Replaced, ReplacedOwn), (assigned, loaded), (True, False)
+    )
+}  # fmt: skip
 
 
 # Lightning's own: overfitting wants a sampler without order.

@@ -44,10 +44,6 @@ def scaled(values):
     return (values - values.min()) / (values.max() - values.min())
 
 
-def steps(events):
-    return [event.step for event in events]
-
-
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(("every", "log_every", "every_n_logs", "drawn"), [
     (1, 1, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
@@ -59,15 +55,13 @@ def steps(events):
 ])  # fmt: skip
 def test_every_n_logging_steps(every, log_every, every_n_logs, drawn, first, tmp_path):
     use, pictures = cb.callback(apply_every_n_batches=every), UpdatePictures(every_n_logs)
-    order = (pictures, use) if first else (use, pictures)
+    order = cb.in_order(first, pictures, use)
     found = fit(cb.Net(), tmp_path, *order, log_every_n_steps=log_every)
-    tags = found.Tags()
-    assert set(tags["images"]) == (IMAGES if drawn else set())
-    assert set(tags["histograms"]) == (HISTOGRAMS if drawn else set())
-    for tag in IMAGES if drawn else ():
-        assert steps(found.Images(tag)) == [step - 1 for step in drawn]
-    for tag in HISTOGRAMS if drawn else ():
-        assert steps(found.Histograms(tag)) == [step - 1 for step in drawn]
+    for kind, tags in (("Images", IMAGES), ("Histograms", HISTOGRAMS)):
+        assert set(found.Tags()[kind.lower()]) == (tags if drawn else set())
+        for tag in tags if drawn else ():
+            steps = [event.step for event in getattr(found, kind)(tag)]
+            assert steps == [step - 1 for step in drawn]
 
 
 @pytest.mark.parametrize(("every", "applied"), [(1, (4, 8)), (3, (1, 3))])
@@ -263,7 +257,8 @@ def test_pictures_that_cannot_be(options, learners, words, tmp_path):
 
 # ---------------------------------------------------------------------------- the images
 def test_mosaic_by_hand_and_fields_on_one_scale():
-    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, h := 0.5)
+    h = 0.5
+    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, h)
     assert found.tolist() == [[0, h, 1, h, 2], [h, h, h, h, h], [3, h, 4, h, h]]
     assert mosaic(torch.ones(1, 2, 3), 1, 0.5).tolist() == [[1.0] * 3] * 2
     fields = fields_of(torch.tensor([[0.0, 1, 2, 3], [4, 4, 4, 4]]), None, 9)

@@ -13,8 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum import CellSpec, Hebb
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum import Hebb
 from lightning_accum.nn import SurrogateLIF
 
 TRUE = {"32-true": torch.float32, "16-true": torch.float16, "bf16-true": torch.bfloat16}
@@ -81,9 +80,7 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     if precision == "16-mixed":  # asked for by name, Lightning does it on a GPU alone
         scaler = torch.amp.GradScaler("cpu")
         options = {"plugins": [MixedPrecision("16-mixed", "cpu", scaler)]}
-    kept = cb.Probe(
-        "on_train_batch_end", lambda _, module: copy.deepcopy(module.fc.weight.detach())
-    )
+    kept = cb.Probe("on_train_batch_end", lambda _, net: copy.deepcopy(net.fc.weight.detach()))
     run = cb.trainer(tmp_path, cb.callback(), kept, **options)
     run.fit(net, data)
     assert run.global_step == (8 if model is HeadAndOwn else 4)
@@ -138,25 +135,20 @@ def test_many_small_products_are_not_lost(tmp_path):
 
     net = Rates()
     nn.init.constant_(net.fc.weight, 0.25)
-    own = CellTrainerCallback(
-        Hebb(1e-3), cells={"enc": CellSpec("fc", "lif")}, time_dim=0, batch_reduction="sum"
-    )
+    own = cb.callback(Hebb(1e-3), batch_reduction="sum")
     data = DataLoader([(torch.full((40, 100, 6), 0.5),)], batch_size=None)
     cb.trainer(tmp_path, own, precision="bf16-mixed").fit(net, data)
     expected = 0.25 + 1e-3 * 4000 * 0.5 * 0.75
     torch.testing.assert_close(net.fc.weight, torch.full_like(net.fc.weight, expected))
 
 
-@pytest.mark.parametrize("way", ["called", "validated", "predicted"])
+@pytest.mark.parametrize("way", ["called", "validate", "predict"])
 def test_inference_mode_before_training(way, tmp_path):
     """What it leaves behind in neurons is no obstacle."""
 
     class Carrying(cb.Validated):
         def forward(self, x):  # the neurons keep what they hold
             return self.lif(self.fc(x.transpose(0, 1)))
-
-        def on_train_start(self):
-            self.lif.reset()
 
         def on_train_batch_start(self, batch, batch_idx):
             self.lif.reset()
@@ -170,10 +162,8 @@ def test_inference_mode_before_training(way, tmp_path):
     if way == "called":
         with torch.inference_mode():
             net(next(iter(data))[0])
-    elif way == "validated":
-        run.validate(net, data, verbose=False)
     else:
-        run.predict(net, data)
+        getattr(run, way)(net, data)
     run.fit(net, data, cb.loader(1, seed=9))
     assert cb.close(net.fc.weight, expected)
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 from callback_helpers import RULE, Net, callback, fit_by_hand, loader, trainer
 
-from lightning_accum import STDP, Accumulator, CellSpec, Clamp, Clopath, attach_updater
+from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks._measurements import Before
-from lightning_accum.callbacks._summary import Summary
 from lightning_accum.functional.update_statistics import update_statistics
+from lightning_accum.health.summary import Summary
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse import kernel_library as library
+from lightning_accum.updates.pending import Pending
 
 TITLE = "Local learning, by what the logging steps saw:"
 
@@ -66,6 +67,18 @@ def test_the_table(said, tmp_path):
     lines = said()
     assert rows(lines) == [["enc", "weight", "8", f"{sum(ratios) / 2:.1e}", "0%", "0%", "25%"]]
     assert len(lines) == 2
+
+
+@pytest.mark.parametrize("health", [False, {"moved": False}])
+def test_the_table_does_not_need_the_checks(health, said, tmp_path):
+    lines = []
+    for options in ({}, {"health": health}):
+        use = callback(STDP(**{**RULE, "lr_post": 2.0}), **options)
+        trainer(tmp_path, use).fit(Net(), loader(1))
+        lines.append(said())
+    assert rows(lines[1]) == rows(lines[0])
+    assert {*lines[1]} <= {*lines[0]}
+    assert any(line.startswith("An update changes `enc.weight`") for line in lines[1])
 
 
 def test_silent_neurons_are_counted_in_all_batches_of_the_last_epoch(said, tmp_path):
@@ -139,7 +152,8 @@ class Dies(Net):
     (8, 8, 1, None),
 ])  # fmt: skip
 def test_neurons_that_fall_silent(alive, batches, epochs, words, said, tmp_path):
-    (net := Dies()).alive = alive
+    net = Dies()
+    net.alive = alive
     trainer(tmp_path, callback(), max_epochs=epochs).fit(net, loader(batches))
     lines = said()
     assert rows(lines)[0][-1] == ("100%" if epochs == 2 else "0%")  # in the last epoch
@@ -257,24 +271,25 @@ def test_the_mean_ratio_of_many_updates(kernel, updates):
         plain = update_statistics(weight, weight + pos, pos, None, 0.0, 1.0)
         by_kernel = kernel == "always" or (kernel == "sometimes" and i % 2)
         values = before.values(weight + pos) if by_kernel else plain
-        lr = 0.0 if i % 5 == 2 else 1.0
-        summary.applied(before, weight + pos, {**values, "lr": lr})
+        summary.measured("enc", "weight", {**values, "lost": 0.0, "wanted": 0.0})
         ratios.append(float(plain["ratio"]))
     finite = [ratio for ratio in ratios if math.isfinite(ratio)]
-    table = summary.lines({("enc", "weight"): updates}, [])[2].split()
+    settings = {"enc": {"lr_post": 1.0, "lr_pre": -1.0}}
+    lines = summary.lines({("enc", "weight"): updates}, settings, [])
+    table = lines[2].split()
     assert table[:3] == ["enc", "weight", str(updates)]
     assert float(table[3]) == pytest.approx(sum(finite) / len(finite), rel=0.06)  # two digits
     assert table[4] == "0%"
-    advice = list(summary.one_sided({"enc"}, {("enc", "weight"): updates}))
+    advice = [line for line in lines if line.startswith("The rule only")]
     assert len(advice) == (updates >= 3)
     assert all(f"the {updates} updates that were measured, of {updates}" in line for line in advice)
 
 
 def test_known_parts_are_those_that_are_read_and_are_not_copied():
-    accumulator = Accumulator(torch.Size([3]))
-    assert accumulator.known_parts() == (None, None)
-    accumulator.pos = torch.ones(3)
-    (pos, neg), (again, _) = accumulator.known_parts(), accumulator.known_parts()
+    pending = Pending(torch.Size([3]))
+    assert pending.readable().parts() == (None, None)
+    pending.add(torch.ones(3))
+    (pos, neg), (again, _) = pending.readable().parts(), pending.readable().parts()
     assert neg is None
     assert torch.equal(pos, torch.ones(3))
     assert pos.data_ptr() == again.data_ptr()
@@ -285,9 +300,9 @@ def test_weights_that_only_began_near_zero_are_not_said_to_change_too_fast(began
     summary, weight = Summary(), torch.full((4,), began)
     for i in range(30):
         new = weight + (0.5 * (-1) ** i if swings else 0.02)
-        before = Before("enc", "weight", weight, weight, (None, None), (None, None))
-        summary.applied(before, new, {**update_statistics(weight, new), "lr": 1.0})
+        values = {**update_statistics(weight, new), "lost": 0.0, "wanted": 0.0}
+        summary.measured("enc", "weight", values)
         weight = new
-    lines = summary.lines({("enc", "weight"): 30}, ["lr"])
+    lines = summary.lines({("enc", "weight"): 30}, {}, ["lr"])
     assert float(lines[2].split()[3]) > 0.1
     assert ("An update changes `enc.weight`" in lines[-1]) == swings

@@ -259,14 +259,11 @@ class StandsIn(Optimizer):
 
 
 NOTHING = {
-    "none": cb.Net,
-    "stands in": lambda: cb.Net(StandsIn()),
-    "stands in, and is stepped": lambda: Stepping(StandsIn()),
-    "none, and is stepped": Stepping,
-    "automatic none": Automatic,
-    "automatic, stands in": lambda: Automatic(StandsIn()),
+    "none": cb.Net, "stands in": lambda: cb.Net(StandsIn()),
+    "stands in, and is stepped": lambda: Stepping(StandsIn()), "none, and is stepped": Stepping,
+    "automatic none": Automatic, "automatic, stands in": lambda: Automatic(StandsIn()),
     "automatic, empty": lambda: Automatic([]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*should be trained once:lightning_accum.LocalLearningWarning")

@@ -260,11 +260,16 @@ def test_the_verdict_is_that_of_the_loss(optimizer, lr, verdict, advice, tables)
     assert (loss < 1) == learns or (verdict == "too large" and loss > 0.5)
 
 
-@pytest.mark.parametrize(("first", "verdict"), [(0.0, "usual"), (math.nan, "too large")])
-def test_weights_may_begin_at_zero_but_not_be_nan(first, verdict, tables):
+@pytest.mark.parametrize(("first", "lr", "verdict"), [
+    (0.0, 1e-3, "usual"),
+    (math.nan, 1e-3, "too large"),
+    (1.0, 0.0, "unchanged"),
+])  # fmt: skip
+def test_weights_may_begin_at_zero_but_not_be_nan_or_stay(first, lr, verdict, tables):
     data = [(torch.rand(8, 1, 8, 8), torch.arange(8))] * 30
-    trainer(None, UpdateMonitor()).fit(Images(Adam, 1e-3, first), DataLoader(data, batch_size=None))
-    ((*_, row, _),) = tables()
+    trainer(None, UpdateMonitor()).fit(Images(Adam, lr, first), DataLoader(data, batch_size=None))
+    ((*_, row, last),) = tables()
+    assert ("which did not change" in last) == (lr == 0)
     assert row.startswith("head")
     assert row.endswith(verdict)
 

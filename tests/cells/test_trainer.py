@@ -151,7 +151,7 @@ def test_the_recording_gate():
     show(model, PRE, POST)
     assert unit.monitors["pre"].reducer.length == 0
     other = la.Cell(model.connection, nn.ReLU())
-    assert not rule.register_cell("late", other).monitors["post"].recording
+    assert not rule.register_cell("late", other).monitors["post"].switch.on
     rule.recording = True
     show(model, PRE[:1], POST[:1])
     assert unit.monitors["pre"].reducer.length == 1
@@ -182,7 +182,7 @@ def test_another_updater_gets_the_parameters_that_a_rule_trains():
     rule = la.RuleTrainer(la.STDP(0.1, -0.1), params=("weight", "bias"))
     rule.register_cell("enc", layer.cell)
     own = la.Updater(layer.connection, "weight")
-    rule.use_updater("enc", own)
+    rule.registry["enc"].replacement = own
     layer.connection(torch.ones(1, 3)), layer.neuron(torch.ones(1, 2))
     rule()
     assert set(own.names) == {"weight", "bias"}

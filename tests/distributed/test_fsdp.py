@@ -307,11 +307,11 @@ def test_the_nearest_module_around_a_parameter_gathers_it(wrapped, holder):
         fully_shard(model.get_submodule(name), mesh=mesh)
     found = shard_holders(model, [updater])
     assert found == [model.get_submodule(holder)]
-    assert is_sharded(updater.target("weight"))
+    assert is_sharded(updater.changes.target("weight"))
     with whole_parameters(found):
-        assert not is_sharded(updater.target("weight"))
-        assert torch.isfinite(updater.target("weight")).all()
-    assert is_sharded(updater.target("weight"))
+        assert not is_sharded(updater.changes.target("weight"))
+        assert torch.isfinite(updater.changes.target("weight")).all()
+    assert is_sharded(updater.changes.target("weight"))
 
 
 if __name__ == "__main__":

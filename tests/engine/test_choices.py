@@ -5,11 +5,13 @@ import torch
 from compiled import needs_kernel, spikes
 from forms import products
 
-from lightning_accum.engine import Term, forms
-from lightning_accum.engine.activity import Activity
+from lightning_accum.engine import forms
+from lightning_accum.engine.products import Activity, has_short_traces, short_trace
 from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.terms import Term
+from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.event_sums import events_pay
+from lightning_accum.sparse.events import events_pay
 
 
 def side(neurons, share, batch=32):
@@ -91,3 +93,17 @@ def test_traces_move_to_the_side_that_is_weighted(sizes):
     flipped = [Term(each.rate, each.pre, each.post) for each in rewarded(pre, post)]
     assert unmoved_side(flipped) == "post"
     assert unmoved_side(rewarded(pre, post), combine=True) == "pre"
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 2), (20, 4, 3), (20, 2, 0), (128, 2)])
+def test_traces_of_few_spikes_equal_the_plain_form(shape, dtype, decay):
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    eps = 20 * torch.finfo(dtype).eps
+    assert (has_short_traces(x), has_short_traces(x.to(dtype))) == (True, False)
+    for reverse, plain in enumerate((trace, reverse_trace)):
+        used = torch.full(shape, torch.nan, dtype=dtype)
+        assert short_trace(x, decay, dtype, used, bool(reverse)) is used
+        assert torch.equal(short_trace(x, decay, dtype, None, bool(reverse)), used)
+        torch.testing.assert_close(used, plain(x.to(dtype), decay), rtol=eps, atol=0)

@@ -13,6 +13,7 @@ from values import by_pickle
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import forms
+from lightning_accum.updates.updater import claim
 
 T, B = 7, 3
 
@@ -38,7 +39,7 @@ def evaluated(model, keep, name="STDP", record=False, **options):
     accumulator = get_updater(model.connection).weight
     accumulator.keep_parts = keep
     if record:
-        accumulator.record_parts()
+        accumulator.pending.record_parts()
     rewards = torch.linspace(-1, 1, T * B).reshape(T, B).double()
     for window in (slice(0, 4), slice(4, T)):
         show(model, pre[window], post[window])
@@ -61,7 +62,7 @@ def change(accumulator):
 def test_which_rules_add_a_difference():
     for name in RULES:
         if name != "KernelSTDP":  # is a change of its own where the kernel sums pairs of spikes
-            assert evaluated(layer(5, 4), False, name).combined == (name in COMBINED), name
+            assert evaluated(layer(5, 4), False, name).pending.combined == (name in COMBINED), name
 
 
 @turns("make", [lambda: layer(5, 4), convolution])
@@ -75,20 +76,22 @@ def test_a_record_has_the_parts_and_changes_nothing(make, by):
     assert torch.equal(change(recorded), change(combined))
     recorded.clear()
     assert recorded.pos is None
-    assert not recorded.records
+    assert recorded.pending.record is None
 
 
 def test_a_record_begins_with_what_is_pending():
     accumulator = Accumulator(torch.Size([2]))
     accumulator.accumulate(torch.ones(2), torch.full((2,), 0.5))
-    record = accumulator.record_parts()
-    assert torch.equal(record.neg, torch.full((2,), 0.5))
+    pending = accumulator.pending
+    record = pending.record_parts()
+    assert torch.equal(record.parts()[1], torch.full((2,), 0.5))
     accumulator.clear()
-    assert accumulator.record_parts(record) is record  # is used again
-    assert record.empty
+    assert pending.record_parts(record) is record  # is used again
+    assert not len(record)
     accumulator.accumulate(torch.full((2,), 2.0), None)
-    assert torch.equal(accumulator.record_parts(record).pos, torch.full((2,), 2.0))
-    assert record.neg is None
+    pos, neg = pending.record_parts(record).parts()
+    assert torch.equal(pos, torch.full((2,), 2.0))
+    assert neg is None
 
 
 @turns("read", ["pos", "neg"])
@@ -107,18 +110,21 @@ def test_parts_are_kept_where_something_needs_each():
     for need, *how in (("fullbound", "power", 1.0, 0.0), ("reduction", "mean")):
         model = layer(5, 4)
         getattr(attach_updater(model.connection, "weight").weight, need)(*how)
-        assert not evaluated(model, False).combined
-    assert not evaluated(layer(5, 4), False, batch_reduction="amax").combined
-    assert not evaluated(layer(5, 4), None).combined
+        assert not evaluated(model, False).pending.combined
+    assert not evaluated(layer(5, 4), False, batch_reduction="amax").pending.combined
+    assert not evaluated(layer(5, 4), None).pending.combined
 
 
 def test_a_bound_that_comes_too_late_is_refused():
-    accumulator = evaluated(layer(5, 4), False)
+    model = layer(5, 4)
+    accumulator = evaluated(model, False)
     before = change(accumulator)
     with pytest.raises(RuntimeError, match="`weight` should be known to be bounded"):
         accumulator.upperbound("power", 1.0, power=1.0)
-    assert not accumulator.bounded
-    sibling = accumulator.sibling()
+    assert not accumulator.pending.bounds
+    updater = get_updater(model.connection)
+    claim(updater, model)
+    sibling = claim(updater, updater).weight
     assert sibling.keep_parts is False
     sibling.upperbound("power", 1.0, power=1.0)  # is shared
     with pytest.raises(RuntimeError, match="`weight` should be known to be bounded"):
@@ -136,7 +142,7 @@ def test_a_difference_survives_copies_and_states():
     assert fresh.get_extra_state().keys() == accumulator.get_extra_state().keys()
     fresh.load_state_dict(accumulator.state_dict())
     for each in (copy.deepcopy(accumulator), by_pickle(accumulator), fresh):
-        assert each.combined
+        assert each.pending.combined
         assert torch.equal(change(each), before)
         with pytest.raises(RuntimeError, match="should be known to be read"):
             _ = each.pos
@@ -159,9 +165,9 @@ def test_parts_are_read_again_after_the_difference_was_applied():
 
 def test_a_change_of_all_processes_stays_a_difference():
     accumulator = evaluated(layer(5, 4), False)
-    accumulator.replace(2 * change(accumulator), torch.zeros(4, 5))
-    assert accumulator.combined
+    accumulator.pending.replace(2 * change(accumulator), torch.zeros(4, 5))
+    assert accumulator.pending.combined
     accumulator.clear()
     accumulator.keep_parts = True
-    accumulator.replace(torch.ones(4, 5), torch.zeros(4, 5))
-    assert not accumulator.combined
+    accumulator.pending.replace(torch.ones(4, 5), torch.zeros(4, 5))
+    assert not accumulator.pending.combined

@@ -175,55 +175,35 @@ At = Callable[[Any, Any, int], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A network, a rule, and what happens in each batch.
+    """A network, a rule, and what happens in each batch."""
 
-    Attributes:
-        name: what the program is or does.
-        link: the link of the chain that breaks, or several names of it; none in a correct program.
-        words: parts of the message, in any case.
-        advice: parts of one line of the summary; an empty tuple if there should be no line.
-        error: the type of the error that ends the program.
-        hosts: which of them run it.
-        alone: the whole program, if it makes sense in one host only.
-        net, rule, cells, data, epochs: what is trained, on what.
-        step: runs a batch, and returns the inputs of the rule, and ``loss``.
-        prepare: is called with the network and the rule before cells are registered.
-        on: what else happens, by ``"batch"`` (before it), ``"ran"`` (after it, before the rule),
-            ``"updated"``, ``"epoch"`` (at its end) or ``"end"``.
-        optimizer: of the loss, for all hosts.
-        carry, every, scale, call, update: whether batches are a stream; batches between updates;
-            the factor of updates, or of the one after a batch; whether the rule is called, and
-            updates are applied, but in a fit.
-        inputs: names of the rule's inputs.
-        callback, trainer: more options of the callback and of the Trainer.
-        learners: more callbacks of the Trainer.
-    """
-
-    name: str
-    link: str | tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    advice: tuple[str, ...] | None = None
-    error: type[Exception] | None = None
-    hosts: tuple[str, ...] = EVERYWHERE
-    alone: Callable[[], object] | None = None
+    name: str  # what the program is or does
+    link: str | tuple[str, ...] = ()  # that breaks, or several names of it; none if it is correct
+    words: tuple[str, ...] = ()  # parts of the message, in any case
+    advice: tuple[str, ...] | None = None  # parts of a line of the summary; empty if there is none
+    error: type[Exception] | None = None  # that ends the program
+    hosts: tuple[str, ...] = EVERYWHERE  # which of them run it
+    alone: Callable[[], object] | None = None  # the whole program, of one host only
     net: Callable[[], Any] = Net
     rule: Callable[[Any], Any] = stdp
     cells: Mapping[str, CellSpec] = field(default_factory=lambda: {"enc": CellSpec("fc", "lif")})
     data: Callable[[], Sequence[Tensor]] = spikes
     epochs: int = 2
-    step: Callable[[Any, Tensor, int], Any] = whole
-    prepare: Callable[[Any, Any], object] = nothing
+    step: Callable[[Any, Tensor, int], Any] = whole  # runs a batch, returns inputs and `loss`
+    prepare: Callable[[Any, Any], object] = nothing  # network and rule, before cells are there
+    # What else happens: "batch" (before it), "ran" (after it, before the rule), "updated",
+    # "epoch" (at its end), "end".
     on: Mapping[str, At] = field(default_factory=dict)
-    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
-    carry: bool = False
-    every: int = 1
-    scale: float | Callable[[int], float] = 1.0
-    call: bool = True
-    update: bool = True
-    inputs: tuple[str, ...] = ()
-    callback: Mapping[str, Any] = field(default_factory=dict)
-    trainer: Mapping[str, Any] = field(default_factory=dict)
-    learners: Callable[[], list[pl.Callback]] = list
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None  # of the loss, for all hosts
+    carry: bool = False  # whether batches are a stream
+    every: int = 1  # batches between updates
+    scale: float | Callable[[int], float] = 1.0  # of updates, or of the one after a batch
+    call: bool = True  # the rule
+    update: bool = True  # apply, but in a fit
+    inputs: tuple[str, ...] = ()  # names of the rule's inputs
+    callback: Mapping[str, Any] = field(default_factory=dict)  # more options of the callback
+    trainer: Mapping[str, Any] = field(default_factory=dict)  # and of the Trainer
+    learners: Callable[[], list[pl.Callback]] = list  # more callbacks
 
     def at(self, event, net, rule, i):
         if event in self.on:
@@ -309,7 +289,6 @@ class After(pl.Callback):
 
 
 def quiet_trainer(*callbacks, **options):
-    """Returns a Trainer that writes nothing."""
     return trainer(None, *callbacks, **{"num_sanity_val_steps": 0, **options})
 
 
@@ -338,14 +317,7 @@ ENC = {"enc": CellSpec("fc", "lif")}
 
 
 class Lit(pl.LightningModule):
-    """The layer as a LightningModule.
-
-    Args:
-        step: what a training step does besides, and returns.
-        optimizers: returns those of the module.
-        automatic: whether it is optimized automatically.
-        more: other modules.
-    """
+    """The layer; ``step`` is what a training step does besides, ``more`` are other modules."""
 
     def __init__(self, step=nothing, optimizers=nothing, automatic=False, **more):
         super().__init__()
@@ -374,7 +346,6 @@ def local(module):
 
 
 def second(inputs=INPUTS, low=0.0, high=0.35):
-    """Returns the modules of another layer."""
     fc = uniform(nn.Linear(inputs, 4, bias=False), low, high)
     return {"fc2": fc, "lif2": LIF(4, time_dim=0)}
 
@@ -425,7 +396,6 @@ class Deep(Net):
 
 
 def delayed(**options):
-    """Returns a layer whose delays are trained."""
     net = Net(fc=DelayedLinear(INPUTS, OUTPUTS, 5.0, time_dim=0, **options))
     net.fc.weight.requires_grad_(False).fill_(0.3)
     return net
@@ -445,7 +415,6 @@ def restores(event):
 
 
 def fit(module, *callbacks, data=None, **trainer):
-    """Fits a module, and returns the Trainer."""
     made = quiet_trainer(*callbacks, **{"max_epochs": 2, **trainer})
     made.fit(module, loader(data))
     return made
@@ -460,7 +429,6 @@ def loader(data=None):
 
 
 def learner(rule=None, cells=None, **options):
-    """Returns a callback that trains the layer."""
     return CellTrainerCallback(rule or stdp(), ENC if cells is None else cells, **options)
 
 
@@ -523,8 +491,6 @@ class Said(NamedTuple):
 
 
 class Lines(logging.Handler):
-    """Keeps the lines of summaries."""
-
     def __init__(self):
         super().__init__(logging.INFO)
         self.lines = []

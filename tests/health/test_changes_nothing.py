@@ -165,10 +165,10 @@ def by_hand():
 def test_copies_are_silent():
     layer, rule = by_hand()
     assert rule.events is not SILENT
-    assert layer.cell.updater.events is not SILENT
+    assert layer.cell.updater.changes.events is not SILENT
     twin = copy.deepcopy((layer, rule))
     assert twin[1].events is SILENT
-    assert twin[0].cell.updater.events is SILENT
+    assert twin[0].cell.updater.changes.events is SILENT
 
 
 def test_updates_that_are_never_applied_end_the_count_of_spikes(monkeypatch):

@@ -5,15 +5,15 @@ import torch
 from compiled import currents, threads
 from values import unpacked
 
-from lightning_accum.nn import LIF, AdaptiveLIF, _fast
+from lightning_accum.nn import LIF, AdaptiveLIF, _fast, neuron
 from lightning_accum.nn._fast import BLOCK, SERIAL
 from lightning_accum.sparse.kernel_library import library
 
 
 @pytest.fixture(autouse=True)
 def _without_kernel(monkeypatch):
-    for name in ("_by_kernel", "has_kernel"):
-        monkeypatch.setattr(_fast, name, lambda *_: False)
+    monkeypatch.setattr(neuron, "integrate_neurons", lambda *_: False)
+    monkeypatch.setattr(_fast, "has_kernel", lambda *_: False)
 
 
 def _pair(kind, size, **options):

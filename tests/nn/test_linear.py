@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from lightning_accum.nn import Linear
-from lightning_accum.sparse.event_sums import events_pay
+from lightning_accum.sparse.events import events_pay
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.updates import Updatable
 

@@ -111,8 +111,8 @@ PIECES = st.lists(
 
 @pytest.fixture(params=["kernel", "loops", "compiled", "traced", "stepped"])
 def way(request, monkeypatch):
-    if request.param in ("loops", "compiled"):
-        monkeypatch.setattr(_fast, "_by_kernel", lambda *_: False)
+    if request.param in ("loops", "compiled", "traced"):
+        monkeypatch.setattr(neuron, "integrate_neurons", lambda *_: False)
     if request.param == "compiled":  # where there is no kernel
         monkeypatch.setattr(_fast, "has_kernel", lambda *_: False)
     if request.param == "traced":

@@ -19,6 +19,7 @@ import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, UpdateMonitor
 from lightning_accum.nn import LIF, Rewire, SparseLinear
 from lightning_accum.optim import AdaBelief
+from lightning_accum.updates.updater import claim
 
 
 class LineInterrupt:
@@ -148,7 +149,8 @@ def test_what_belongs_to_a_synapse_stays_with_it(reduction):
             neuron.food.append(y)
             neuron(sparse(x))
         rule(reward=0.5)
-    other = updater.sibling()
+    claim(updater, rule)
+    other = claim(updater, sparse)
     other.weight = torch.rand(len(sparse.weight)), torch.rand(len(sparse.weight))
     optimizers = [torch.optim.Adam([sparse.weight]), AdaBelief([sparse.weight], amsgrad=True)]
     for optimizer in optimizers:

@@ -27,20 +27,6 @@ def neurons(**options):
     return lif
 
 
-@every
-def test_a_sequence_is_its_steps(options):
-    fast, x = neurons(**options), current()
-    spikes = fast(x)
-    assert 0.05 < spikes.mean() < 0.95
-    by_step = neurons(**options, time_dim=None)
-    rows = [(by_step(now), by_step.membrane, by_step.threshold) for now in x]
-    sequence = (spikes, fast.membrane, fast.threshold)
-    for found, row in zip(sequence, zip(*rows, strict=True), strict=True):
-        torch.testing.assert_close(found, torch.stack(row), rtol=1e-10, atol=1e-10)
-    fast.reset()
-    assert fast.membrane is None
-
-
 @pytest.mark.parametrize(
     ("options", "surrogate"),
     [*zip(CASES.values(), 2 * [Triangular(0.7, 2.0), ArcTan()], strict=True)],
@@ -73,6 +59,8 @@ def test_a_gradient_within_a_step_is_the_surrogate():
     psi = lif.surrogate.derivative(lif.membrane - lif.threshold)
     torch.testing.assert_close(x.grad, weights * psi, rtol=1e-10, atol=1e-10)
     assert torch.equal(spikes.detach(), neurons(beta=0.3)(x.detach()))
+    lif.reset()
+    assert lif.membrane is None
 
 
 def test_a_monitor_sees_the_spikes_of_the_step_before():

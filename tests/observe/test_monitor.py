@@ -63,8 +63,7 @@ def test_sees_what_it_watches_and_leaves_nothing_behind(make):
     seen.data.zero_()  # what was seen is kept when it is written over
     assert monitor.peek().flatten().tolist() == [3.0]
     assert not monitor.peek().requires_grad
-    for same in (monitor.latest, monitor.dump()[0]):
-        assert torch.equal(same, monitor.peek())
+    assert torch.equal(monitor.dump()[0], monitor.peek())
     copy.copy(echo)(torch.ones(1))  # a shallow copy has the hooks, and is not watched
     assert monitor.peek().flatten().tolist() == [3.0]
     monitor.clear()
@@ -83,9 +82,9 @@ def test_the_mode_of_the_module_and_the_recording_flag_are_gates(make, train_upd
     for training, expected in ((True, train_update), (False, eval_update)):
         echo.train(training)
         monitor.clear()
-        for monitor.recording in (False, True):
+        for monitor.switch.on in (False, True):
             echo(torch.ones(1))
-            assert (monitor.peek() is not None) == (expected and monitor.recording)
+            assert (monitor.peek() is not None) == (expected and monitor.switch.on)
     assert monitor.registered
 
 
@@ -181,6 +180,8 @@ def test_records_by_hand():
     monitor(torch.ones(1))
     assert monitor.peek().item() == 1.0
     assert list(monitor.parameters()) == []
+    monitor.reducer(torch.zeros(1, requires_grad=True))
+    assert not monitor.peek().requires_grad
 
 
 def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():

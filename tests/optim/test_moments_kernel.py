@@ -76,18 +76,15 @@ def other_memory(size):
     """Memory that is not a line of ``size`` floats, by name."""
     whole = torch.complex(torch.ones(size), torch.ones(size))
     return {
-        "smaller": torch.ones(size - 1),
-        "larger": torch.ones(size + 1),
+        "smaller": torch.ones(size - 1), "larger": torch.ones(size + 1),
         "of another dtype": torch.ones(size, dtype=torch.float64),
         "of as many bytes": torch.ones(size, dtype=torch.int32),
-        "expanded": torch.ones(1).expand(size),
-        "a slice": torch.ones(size, 2)[:, 1],
+        "expanded": torch.ones(1).expand(size), "a slice": torch.ones(size, 2)[:, 1],
         "with another axis": torch.ones(1, size)[0].unsqueeze(0),
-        "elsewhere": torch.ones(size, device="meta"),
-        "sparse": torch.ones(size).to_sparse(),
+        "elsewhere": torch.ones(size, device="meta"), "sparse": torch.ones(size).to_sparse(),
         "negative": whole.conj().imag.clone(memory_format=torch.preserve_format)._neg_view(),
         "of a subclass": torch.ones(size).as_subclass(type("Own", (torch.Tensor,), {})),
-    }
+    }  # fmt: skip
 
 
 @turns("other", list(other_memory(3)))

@@ -205,8 +205,8 @@ class InPlaceOnly(optim.WeightDecay):
 
 def late(foreach):
     def make(params):
-        decay = {"weight_decay": optim.WeightDecay(0.5)}
-        (optimizer := optim.Adam(params, foreach=foreach)).param_groups[0].update(decay)
+        optimizer = optim.Adam(params, foreach=foreach)
+        optimizer.param_groups[0]["weight_decay"] = optim.WeightDecay(0.5)
         return optimizer
 
     return make

@@ -246,7 +246,7 @@ def test_an_applied_update(change):
     fc = nn.Linear(3, 2)
     updater = attach_updater(fc, "weight", "bias")
     if change == "product":
-        updater.weight.accumulate_outer(torch.ones(4, 2), torch.ones(4, 3))
+        updater.weight.pending.add_products([(torch.ones(4, 2), torch.ones(4, 3), 1.0)])
     else:
         updater.weight = torch.ones(2, 3), torch.full((2, 3), 0.5)
         updater.bias = torch.ones(2)

@@ -16,7 +16,7 @@ import lightning_accum as la
 from lightning_accum.cells.trainer import Undo
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.updates import NonFiniteUpdateError
-from lightning_accum.updates.attached import set_updater
+from lightning_accum.updates.updater import set_updater
 
 exact = {"rtol": 1e-12, "atol": 1e-12}
 STEPS = 8
@@ -116,9 +116,9 @@ def two_rules(net):
 
 def given_another_updater(net):
     net.learn(1, every=2)  # and nothing applied
-    net.rule.use_updater("cell0", la.Updater(net.layers[0][0], "weight"))
+    net.rule.registry["cell0"].replacement = la.Updater(net.layers[0][0], "weight")
     net.learn(2)
-    net.rule.use_updater("cell0", None)
+    net.rule.registry["cell0"].replacement = None
 
 
 def read(net):

@@ -533,7 +533,7 @@ def test_a_bound_that_does_not_fit_is_rejected_when_set():
         limits = (1.0,) if kind == "upperbound" else (1.0, 0.0)
         with pytest.raises(TypeError, match=words):
             getattr(weight, kind)(fn, *limits, **options)
-    assert not weight.bounded
+    assert not weight.pending.bounds
     weight.upperbound(torch.minimum.__call__, 1.0)  # a builtin cannot be looked at
 
 

@@ -16,7 +16,7 @@ from test_folding import B, T, folding
 
 from lightning_accum import nn
 from lightning_accum._compat.torch import parallel_region
-from lightning_accum.engine.activity import Activity
+from lightning_accum.engine.products import Activity
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.vjp import Synapses
 from lightning_accum.functional import ExponentialKernel, Triangular

@@ -44,17 +44,16 @@ def start(rule, batch, inputs, size, dtype=torch.float64):
         for side, width in ((rule.pre, inputs), (rule.post, size))
     )
     waits = rule.tc_eligibility is not None
-    parts = (numbers(batch, size, inputs, seed=s, dtype=dtype).abs() / 50 for s in range(2 * waits))
+    parts = [numbers(batch, size, inputs, seed=s, dtype=dtype).abs() / 50 for s in range(2 * waits)]
     v, hold = numbers(batch, size, dtype=dtype) / 3, torch.zeros(batch, size, dtype=dtype)
-    return OnlineState(v, hold, numbers(size, dtype=dtype).abs() / 9, *traces, *parts)
+    return OnlineState(v, hold, numbers(size, dtype=dtype).abs() / 9, *traces, parts)
 
 
 def plain(raster, weight, bias, rule, state, limits, reward):
     """Simulates and learns step by step, each sample and term by itself."""
-    weight, (v, hold, theta, pre, post, pos, neg) = weight.clone(), state
+    weight, (v, hold, theta, pre, post, eligible) = weight.clone(), state
     decay, rest, threshold, period, decay_theta, theta_plus = NEURONS[:6]
-    if pos is None:
-        pos = neg = torch.zeros(len(v), *weight.shape, dtype=weight.dtype)
+    pos, neg = eligible or 2 * [torch.zeros(len(v), *weight.shape, dtype=weight.dtype)]
     out = []
 
     def stepped(trace, value, fired):
@@ -93,8 +92,8 @@ def plain(raster, weight, bias, rule, state, limits, reward):
         weight = weight + up - down
         weight = weight if limits is None else weight.clamp(*limits)
         out.append(s)
-    parts = (None, None) if rule.tc_eligibility is None else (pos, neg)
-    after = OnlineState(v, hold.clamp(min=0), theta, pre, post, *parts)
+    parts = [] if rule.tc_eligibility is None else [pos, neg]
+    after = OnlineState(v, hold.clamp(min=0), theta, pre, post, parts)
     return torch.stack(out).bool(), weight, after
 
 
@@ -116,8 +115,7 @@ def run(raster, weight, bias, rule, state, reward, limits=None):
 def tensors(found):
     """All tensors of a result, one after another."""
     spiked, weight, state = found
-    given = *state[:3], *state.pre, *state.post, *state[5:]
-    return [spiked, weight, *(each for each in given if each is not None)]
+    return [spiked, weight, *state[:3], *state.pre, *state.post, *state.eligible]
 
 
 shapes = st.tuples(*(st.integers(1, most) for most in (14, 3, 9, 20)))
@@ -178,8 +176,11 @@ def test_a_term_of_a_trace_that_is_not_there_is_rejected(terms):
 def test_what_c_reads_is_there_and_has_its_shape(name):
     raster, weight, bias, rule, state, reward = task_of(FULL, 3, 2, 4, 5, 0.5)
     for wrong in (None, numbers(2)):
-        listed = [wrong] * (2 if name == "post" else 1) if name in ("pre", "post") else wrong
-        other = state if name == "reward" else state._replace(**{name: listed})
+        other = {
+            "pre": {"pre": [wrong]}, "post": {"post": [wrong, wrong]}, "reward": {},
+            "pos": {"eligible": [wrong, wrong]}, "neg": {"eligible": [state.eligible[0], wrong]},
+        }.get(name, {name: wrong})  # fmt: skip
+        other = state._replace(**other)
         with pytest.raises((TypeError, ValueError), match=f"`{name}` should be"):
             run(raster, weight, bias, rule, other, wrong if name == "reward" else reward)
     with pytest.raises(ValueError, match="`post` should be 2 traces"):

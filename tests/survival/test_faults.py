@@ -223,9 +223,6 @@ def test_a_stage_that_fails(name, at, tmp_path):
     fits_again(tmp_path, net, use)
 
 
-# ---------------------------------------------------------------------------- line by line
-
-
 @pytest.fixture
 def _no_collector():
     """Keeps the garbage collector, whose exceptions nobody sees, from running lines of ours."""
@@ -277,7 +274,8 @@ def by_sum(updater):
 
 
 def by_product(updater):
-    updater.weight.accumulate_outer(torch.full((1, 2), 0.5), torch.full((1, 3), 0.5))
+    sides = torch.full((1, 2), 0.5), torch.full((1, 3), 0.5)
+    updater.weight.pending.add_products([(*sides, 1.0)])
 
 
 def in_parts(updater):

@@ -71,14 +71,11 @@ HOSTILE += [
 
 # What is told by a warning is told.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*should be at least a step",
-    "ignore:The weight decay of .* should multiply",
-    "ignore:Argument `lr` of `Noam` should be a factor",
-    "ignore:A source should have a pipe",
+    "ignore:.*should be at least a step", "ignore:The weight decay of .* should multiply",
+    "ignore:Argument `lr` of `Noam` should be a factor", "ignore:A source should have a pipe",
     "ignore:.*should be called with what its terms read",
-    "ignore:Initializing zero-element tensors",
-    "ignore:.Variance.*should have more than",
-)
+    "ignore:Initializing zero-element tensors", "ignore:.Variance.*should have more than",
+)  # fmt: skip
 
 
 KEPT = deque(maxlen=9)
@@ -125,7 +122,8 @@ GOOD = {
             (1.0, "Accumulator.max item value"), (4.0, "DelayedLinear.max_delay"),
             ("power", "Accumulator.upperbound.bound Accumulator.lowerbound.bound"),
             (("weight",), "Updater.params Updatable.params"), ("weight", "Updater.name"),
-            (None, "Updater.user Updatable.updater Cell.updater"), ("skip", "Updater.nonfinite"),
+            (None, "Accumulator.keep_parts Updatable.updater Cell.updater"),
+            ("skip", "Updater.nonfinite"),
             ("a", "Layer.connection"), ("n", "Layer.neuron"), ("neuron", "CellTrainer.attr"),
             ("cell", "CellTrainer.name CellTrainer.cell RuleTrainer.name"),
             ("new", "CellTrainer.add_cell.name RuleTrainer.register_cell.name"),
@@ -170,6 +168,7 @@ GOOD = {
         (lambda: nn.Sequential(nn.Linear(3, 2), Spike()), "CellSpec.model"),
         (observe.OutputMonitor.partialconstructor, "CellTrainer.monitor"),
         (lambda: torch.tensor([0, 1, 2, 0]), "MaxRateClassifier.labels"),
+        (lambda: True, "CellTrainer.recording Monitor.keep_hook"),
         (lambda: torch.tensor(0.0), "StreamAccumulator.default"),
         (lambda: (torch.ones(2, 2), torch.zeros(2, 2)), "PersistentMetric.args"),
         (lambda: la.Cell(kept(nn.Linear(3, 2)), kept(Spike())), "CellTrainer.add_cell.cell"),
@@ -266,11 +265,8 @@ TORCHS = (
 def refused(call, names, strict, thin=False):
     """Whether a call is refused in words, or what it gives; any other error gets through.
 
-    Args:
-        call: the call.
-        names: the arguments at fault, of which the message has to name one.
-        strict: whether a wrong type has to be named too; else Python may say it.
-        thin: whether the arguments go to torch as they are, so that torch may say it.
+    The message has to name one of the arguments at fault. Unless it is ``strict``, Python may say
+    that a type is wrong; where arguments go to torch as they are (``thin``), torch may say it.
     """
     try:
         return False, call()
@@ -440,14 +436,14 @@ def test_constructors(name, data):
 # ---------------------------------------------------------------------------- calls
 # What only torch, torchmetrics and rules themselves call, with what they have.
 INNER = {
-    *("accumulate_written", "add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
-    *("check_params", "check_state_dict", "complete", "compute_over", "constraints_of", "delta"),
+    *("add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
+    *("check_params", "check_state_dict", "complete"),
     *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state", "kernel_of"),
     *("load_state_dict", "loop_constants", "observe", "pairs", "past", "plot", "prepare", "rate"),
-    *("reads", "ready_state", "receive", "recorded_steps", "reduction_of", "required"),
+    *("reads", "ready_state", "receive", "required"),
     *("set_extra_state", "set_past", "states", "step_groups", "step_param", "steps_since_reset"),
-    *("sync", "take_samples", "takes", "terms", "train", "unsync", "updater_of", "updates"),
-    *("use_updater", "validate", "weight_range"),
+    *("sync", "takes", "terms", "train", "unsync", "updater_of", "updates"),
+    *("validate", "weight_range"),
 }
 
 
@@ -528,7 +524,7 @@ REFUSES = {
 
 
 # Who hands what it is given to torch, or to a module that may be any.
-HANDS_ON = {"StreamAccumulator.add_state", "Accumulator.parts", "Surrogate.spike"}
+HANDS_ON = {"StreamAccumulator.add_state", "Surrogate.spike"}
 HANDS_ON |= {"Serial.forward", "RecurrentLinear.forward"}
 
 
@@ -549,7 +545,7 @@ def test_calls_take_good_arguments_and_no_number_or_list_for_a_tensor(name):
 
 @pytest.mark.parametrize("bad", [1.5, [nn.Linear(2, 2)], None])
 @pytest.mark.parametrize(("call", "words"), [
-    (optim.updates_as_gradients, "`updaters` should hold Updaters"),
+    (optim.updates_as_gradients, "`updaters` should be a list of Updaters"),
     (la.CellSpec("0", "1").find, r"`model` should be a torch\.nn\.Module"),
     (la.Clamp(0.0), "`param` should be a tensor"),
     (la.Normalize(), "`param` should be a tensor"),

@@ -58,23 +58,17 @@ THINGS = [
     {"position": 10**9, "values": [1, 2]},
 ]
 HOSTILE = [
-    lambda old: GONE,
-    lambda old: MORE,
-    *(filled(value) for value in (math.nan, math.inf, -math.inf, -1, 1e30)),
-    first_nan,
-    *(lambda old, of=of: copy.deepcopy(of) for of in THINGS),
-    lambda old: {0: old},
-    lambda old: (old, old),
-    lambda old: [old],
-    lambda old: object(),
+    lambda old: GONE, lambda old: MORE,
+    *(filled(value) for value in (math.nan, math.inf, -math.inf, -1, 1e30)), first_nan,
+    *(lambda old, of=of: copy.deepcopy(of) for of in THINGS), lambda old: {0: old},
+    lambda old: (old, old), lambda old: [old], lambda old: object(),
     *(lambda old, of=of: torch.ones(of) for of in ((), (0,), (7,), (3, 5, 2))),
-    lambda old: torch.ones(2, 2, device="meta"),
-    lambda old: torch.eye(2).to_sparse(),
+    lambda old: torch.ones(2, 2, device="meta"), lambda old: torch.eye(2).to_sparse(),
     *(cast(d) for d in (torch.bool, torch.int8, torch.half, torch.complex64, torch.float8_e5m2)),
     lambda old: old[:1] if isinstance(old, Tensor) and old.ndim else b"",
     lambda old: old[..., :0] if isinstance(old, Tensor) and old.ndim else 1e300,
     lambda old: old.unsqueeze(0) if isinstance(old, Tensor) else [old],
-]
+]  # fmt: skip
 
 
 def places(state, at=()):
@@ -264,4 +258,4 @@ def test_a_state_names_bounds_of_this_package_alone(name):
     fresh = la.Accumulator()
     with pytest.raises(RuntimeError, match="should hold a bound of this package"):
         fresh.set_extra_state(state)
-    assert not fresh.bounded
+    assert not fresh.pending.bounds

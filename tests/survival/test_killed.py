@@ -67,11 +67,10 @@ class Model(pl.LightningModule):
 
 
 class Saver(pl.Callback):
-    """Saves after every batch but an epoch's last; a kill within leaves the checkpoint before.
+    """Saves after every batch; a kill within leaves the checkpoint before.
 
-    A run that begins where an epoch's last batch was saved, is saved in the middle of the next
-    epoch, and is resumed once more, gets an epoch too many from Lightning 2.6, whatever callbacks
-    it has.
+    But an epoch's last: a run that begins there, is saved in the middle of the next epoch and is
+    resumed once more, gets an epoch too many from Lightning 2.6, whatever callbacks it has.
     """
 
     def __init__(self, folder):
@@ -94,14 +93,11 @@ def fit(folder, how):
     data = TensorDataset(images, torch.arange(len(images)) % 3)
     common = {"cells": {"enc": CellSpec("fc", "lif")}, "apply_every_n_batches": 3, "carry": True}
     run = trainer(
-        folder,
-        CellTrainerCallback(STDP(0.05, -0.03), **common, time_dim=0),
+        folder, CellTrainerCallback(STDP(0.05, -0.03), **common, time_dim=0),
         CellTrainerCallback(BCM(0.01, 20.0), {"rates": CellSpec("rates", "relu")}),
         Saver(folder) if how == "KILL" else OnExceptionCheckpoint(folder, "stopped"),
-        max_epochs=EPOCHS,
-        enable_checkpointing=how != "KILL",
-        num_sanity_val_steps=0,
-    )
+        max_epochs=EPOCHS, enable_checkpointing=how != "KILL", num_sanity_val_steps=0,
+    )  # fmt: skip
     *_, newest = None, *sorted(folder.glob("*.ckpt"))
     loaders = Resumable(data, batch_size=BATCH), DataLoader(data, batch_size=BATCH)
     run.fit(Model(), *loaders, ckpt_path=newest)

@@ -6,18 +6,16 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from contract import middle
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from turns import turns
-from values import by_pickle
+from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum._packing import unpack
-from lightning_accum.updates.part import Part
-
-
-def middle(stacked, dim):
-    return stacked.median(dim).values
+from lightning_accum.functional.reductions import reduction
+from lightning_accum.updates.part import Part, StackedProducts
 
 
 def rand(*shape, seed):
@@ -36,15 +34,15 @@ def test_memory_is_that_of_what_is_pending(fn):
     assert len(pickle.dumps(acc)) == pytest.approx(size, abs=100)
     for rows in (300, 2):  # the first needs memory for all
         acc.clear()
-        acc.accumulate_outer(torch.ones(rows, 200), torch.ones(rows, 300))
+        acc.pending.add_products([(torch.ones(rows, 200), torch.ones(rows, 300), 1.0)])
     assert acc.pos is not None
-    assert bool(acc.deferred) == (fn in ("sum", "mean"))
+    assert (acc.pending.waiting is not None) == (fn in ("sum", "mean"))
     assert (len(pickle.dumps(acc)) < 4 * 200 * 300 / 4) == (fn in ("sum", "mean"))
 
 
 def test_products_over_many_rows_are_summed_in_chunks():
     acc, post, pre = Accumulator(), rand(5000, 2, seed=1), rand(5000, 3, seed=2) > 0
-    acc.accumulate_outer(post, pre)
+    acc.pending.add_products([(post, pre, 1.0)])
     torch.testing.assert_close(acc.pos, post.T @ pre.double(), rtol=1e-12, atol=1e-12)
 
 
@@ -56,15 +54,15 @@ def test_a_wrong_shape_where_none_is_known():
         with pytest.raises(ValueError, match=r"\(2,\).*Found shape \(3,\)"):
             acc.pos = torch.ones(3)
         with pytest.raises(ValueError, match=r"\(2,\).*Found shape \(4, 3\)"):
-            acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+            acc.pending.add_products([(torch.ones(1, 4), torch.ones(1, 3), 1.0)])
         assert acc.update(torch.zeros(3, 2)).tolist() == [[1.0, 1.0]] * 3
         acc.pos = torch.ones(4, 1)
         assert acc.pos.shape == (4, 2)
         with pytest.raises(ValueError, match=r"\(4, 3\).*Found shape \(4, 2\)"):
             acc.update(torch.ones(4, 3))
         with pytest.raises(ValueError, match=r"\(1, 2\).*Found shape \(1, 3\)"):
-            Accumulator().accumulate_outer(
-                [torch.ones(1, 1)] * 2, [torch.ones(1, 2), torch.ones(1, 3)]
+            Accumulator().pending.add_products(
+                [(torch.ones(1, 1), torch.ones(1, n), 1.0) for n in (2, 3)]
             )
 
 
@@ -73,14 +71,13 @@ def holding(*shape, fn=None, product=False):
     acc = Accumulator(torch.Size(shape))
     acc.reduction(fn)
     if product:
-        acc.accumulate_outer(*(torch.ones(1, n) for n in shape))
+        acc.pending.add_products([(*(torch.ones(1, n) for n in shape), 1.0)])
     else:
         acc.pos = torch.ones(shape)
     return acc.state_dict()
 
 
 ROW, ROWS, SQUARE = torch.ones(1, 20), torch.ones(4, 20), torch.ones(20, 20)
-COUNTS, FACTOR = "`post`, `pre` and `scale` should be as many", r"`scale\[[01]\]` should be a"
 PRODUCTS = "should hold a list, each two matrices"
 
 
@@ -102,8 +99,6 @@ def products(acc, wrong):
            rf"call `{name}\('power', \.\.\.\)`")
           for name in ("reduction", "upperbound", "lowerbound", "fullbound")),
         (lambda acc: acc.update([1.0]), TypeError, "should be a tensor"),
-        (lambda acc: acc.accumulate_outer([1.0], ROW), TypeError, "should be a tensor"),
-        (lambda acc: acc.accumulate_outer(ROW, 1.0), TypeError, "should be a tensor"),
         (lambda acc: acc.fullbound(0.5, 1.0, 0.0), TypeError, "callable"),
         (lambda acc: acc.fullbound("powr", 1.0, 0.0), ValueError, "did you mean `power`"),
         (lambda acc: acc.fullbound("power", 0.0, 1.0), ValueError, "`max` comes first"),
@@ -116,14 +111,10 @@ def products(acc, wrong):
         *((lambda acc, shape=shape: acc.accumulate(SQUARE, torch.ones(shape)), ValueError,
            rf"`parameter.neg`.*\(20, 20\).*{re.escape(str(shape))}")
           for shape in ((20, 2), (2,), (20, 20, 1), (5, 20, 20))),
-        (lambda acc: acc.accumulate_outer(torch.ones(4, 1), ROWS), ValueError,
+        (lambda acc: acc.pending.add_products([(torch.ones(4, 1), ROWS, 1.0)]), ValueError,
          r"\(20, 20\).*Found shape \(1, 20\)"),
-        (lambda acc: acc.accumulate_outer(torch.ones(4, 1), torch.ones(3, 3)), ValueError,
+        (lambda acc: acc.pending.add_products([(ROWS[:, :1], torch.ones(3, 3), 1.0)]), ValueError,
          r"matrices.*Found shapes \(4, 1\) and \(3, 3\)"),
-        *((lambda acc, sides=sides: acc.accumulate_outer(*sides), ValueError, COUNTS)
-          for sides in (([ROW, ROW], [ROW]), ([ROW], [ROW, ROW]), ([ROW], [ROW], [1.0, 1.0]))),
-        *((lambda acc, scale=scale: acc.accumulate_outer([ROW, ROW], [ROW, ROW], scale),
-           TypeError, FACTOR) for scale in ("2", None, [1.0, "2"], [1.0, torch.ones(1)])),
         (lambda acc: acc.upperbound("multiplicative", 1.0, gain=1), TypeError,
          r"`multiplicative` .* none\. Found `gain`: leave"),
         (lambda acc: acc.upperbound("scaled_multiplicative", 1.0), TypeError,
@@ -138,8 +129,8 @@ def test_what_is_refused_changes_nothing(call, error, words):
     with pytest.raises(error, match=words):
         call(acc)
     assert acc.empty
-    assert not acc.bounded
-    acc.accumulate_outer([ROW, ROW], [ROW, ROW], [1, np.float32(2.0)])
+    assert not acc.pending.bounds
+    acc.pending.add_products([(ROW, ROW, 1), (ROW, ROW, np.float32(2.0))])
     assert torch.equal(acc.pos, 3 * SQUARE)
 
 
@@ -155,7 +146,10 @@ def test_parts_are_float32_at_least_wherever_they_move(dtype):
     assert (acc.pos > 1).all()
     product = Accumulator()
     factors = torch.ones(1, 2, dtype=dtype), torch.ones(1, 2, dtype=torch.float64)
-    product.accumulate_outer(factors, (torch.ones(1, 1, dtype=dtype), factors[1][:, :1] * 1e-12))
+    pres = torch.ones(1, 1, dtype=dtype), factors[1][:, :1] * 1e-12
+    product.pending.add_products(
+        [(post, pre, 1.0) for post, pre in zip(factors, pres, strict=True)]
+    )
     assert (product.pos > 1).all()
 
 
@@ -171,7 +165,7 @@ def test_what_was_dropped_leaves_no_shape_behind_and_what_is_pending_moves(how):
         acc.clear()
         acc.neg = torch.ones(4, 3)
         if product:
-            acc.accumulate_outer(torch.ones(1, 4), torch.ones(1, 3))
+            acc.pending.add_products([(torch.ones(1, 4), torch.ones(1, 3), 1.0)])
         else:
             acc.pos = torch.ones(4, 3)
         acc.to("meta")
@@ -191,7 +185,7 @@ def test_a_bound_is_tried_when_it_is_set(side):
         with pytest.raises((ValueError, TypeError), match=r"Argument `(max|min)` should be"):
             getattr(acc, f"{side}bound")("power", bad, *limits[1:])
     acc.pos = acc.neg = torch.ones(1)
-    assert acc.bounded
+    assert acc.pending.bounds
     assert torch.isfinite(acc.update(torch.full((1,), 0.5))).all()
 
 
@@ -211,23 +205,26 @@ def sides(rows, seed):
 
 
 def waits(updater):
-    return bool(updater.weight.deferred)
+    return updater.weight.pending.waiting is not None
 
 
 def test_only_where_it_spares_something():
     updater = Updater(linear())
-    updater.weight.accumulate_outer(*sides(12, 0))  # 600 elements of sides, as many of the weight
+    updater.weight.pending.add_products(
+        [(*sides(12, 0), 1.0)]
+    )  # 600 elements of sides, as many of the weight
     assert waits(updater)
     assert waits(by_pickle(updater))
     updater.clear()
     assert not waits(updater)
     for rows, dtype in ((13, torch.float32), (2, torch.float64)):
-        updater.weight.accumulate_outer(*(side.to(dtype) for side in sides(rows, 0)))
+        found = [side.to(dtype) for side in sides(rows, 0)]
+        updater.weight.pending.add_products([(*found, 1.0)])
         assert not waits(updater)
         updater.clear()
     for how in ("amax", torch.median):
         updater.weight.reduction(how)
-        updater.weight.accumulate_outer(*sides(2, 0))
+        updater.weight.pending.add_products([(*sides(2, 0), 1.0)])
         assert not waits(updater)
         updater.clear()
 
@@ -238,14 +235,13 @@ def test_what_is_not_finite(value, policy):
     fc, (post, pre) = linear(), sides(2, 0)
     updater = Updater(fc, nonfinite=policy)
     large = torch.tensor([1e30, 0.0])  # rows that never meet are no overflow
-    updater.weight.accumulate_outer(
-        large[:, None].expand(2, 20), large.flip(0)[:, None].expand(2, 30)
-    )
+    apart = large[:, None].expand(2, 20), large.flip(0)[:, None].expand(2, 30)
+    updater.weight.pending.add_products([(*apart, 1.0)])
     updater()
     assert not any(updater.skipped.values())
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
     pre[0, 3] = value
-    updater.weight.accumulate_outer(post, pre, 1e6)
+    updater.weight.pending.add_products([(post, pre, 1e6)])
     with pytest.raises(NonFiniteUpdateError) if policy == "raise" else nullcontext():
         updater(scale=1e-10)  # it was too large before that
     if policy == "ignore":
@@ -253,7 +249,7 @@ def test_what_is_not_finite(value, policy):
         return
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
     updater.clear()
-    updater.weight.accumulate_outer(*sides(2, 1))
+    updater.weight.pending.add_products([(*sides(2, 1), 1.0)])
     updater()
     assert updater.skipped.get("weight", 0) == (policy == "skip")
     assert not torch.equal(fc.weight, torch.full(SHAPE, 0.5))
@@ -262,7 +258,7 @@ def test_what_is_not_finite(value, policy):
 def test_a_parameter_that_was_replaced_is_told():
     fc = linear()
     updater = Updater(fc)
-    updater.weight.accumulate_outer(*sides(2, 0))
+    updater.weight.pending.add_products([(*sides(2, 0), 1.0)])
     fc.weight = nn.Parameter(torch.zeros(4, 4))
     with pytest.raises(ValueError, match=r"fit the parameter's shape \(4, 4\)"):
         updater()
@@ -272,12 +268,30 @@ def test_a_parameter_that_was_replaced_is_told():
     torch.testing.assert_close(fc.weight.detach(), expected.double())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_waits_is_resumed_bit_for_bit(dtype):
+    """A step that is evaluated in memory of its own waits, however many rows it has."""
+    made, weights = [side.to(dtype) for side in sides(40, 0)], []
+    left, right = made[0] - 0.5 * (torch.arange(40) > 20).unsqueeze(1), made[1]
+    for resumed in (False, True):
+        fc = linear().to(dtype)
+        updater = Updater(fc)
+        updater.weight.pending.waiting = StackedProducts(left.T, right, 21)
+        if resumed:
+            state, updater = by_file(updater.state_dict()), Updater(fc)
+            updater.load_state_dict(state)
+        assert waits(updater)
+        updater()
+        weights.append(fc.weight.detach())
+    assert torch.equal(*weights)
+
+
 def test_a_part_that_an_interrupt_left_half_empty_is_empty():
-    part = Part()
-    part.add_products([(*sides(2, 0), 1.0)], defer=True)
+    part = Part(reduction(torch.median))
+    part.add(torch.ones(2))
     part.count = 0  # as in the midst of `clear`
-    assert not part.deferred
-    assert not part.state()["deferred"]
+    assert part.value() is None
+    assert not part.state()["kept"]
 
 
 class Looks(TorchDispatchMode):
@@ -296,7 +310,7 @@ class Looks(TorchDispatchMode):
 def test_only_a_policy_that_acts_looks_at_the_elements(policy, looks):
     fc = linear()
     updater = Updater(fc, nonfinite=policy)
-    updater.weight.accumulate_outer(*sides(2, 0), 1.0)
+    updater.weight.pending.add_products([(*sides(2, 0), 1.0)])
     assert waits(updater)
     with Looks() as seen:
         updater()

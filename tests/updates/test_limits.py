@@ -96,7 +96,7 @@ def test_what_is_refused_changes_nothing(call, error, words):
     fc, updater = made("weight")
     with pytest.raises(error, match=words):
         call(updater)
-    assert updater.constraints_of("weight") == []
+    assert updater.changes.constraints.of("weight") == []
     updater.weight = torch.ones(2, 2)
     updater()
     assert fc.weight.tolist() == [[1.5, 1.5]] * 2
@@ -109,7 +109,7 @@ def test_limits_that_no_two_values_satisfy_are_rejected(other, name):
     first = updater.register_constraint(la.Clamp(0.0, 1.0), "weight")
     with pytest.raises(ValueError, match=r"Found `Clamp\(min=.*` and `Clamp\(min=0.0, max=1.0"):
         updater.register_constraint(other, *name)
-    assert updater.constraints_of("weight") == [la.Clamp(0.0, 1.0)]
+    assert updater.changes.constraints.of("weight") == [la.Clamp(0.0, 1.0)]
     updater.register_constraint(other, "bias")
     first.remove()
     updater.register_constraint(other, "weight")
@@ -127,7 +127,7 @@ def test_only_limits_that_overlap_with_those_of_a_bound_are_taken(clamp):
         words = r"Found `Clamp\(min=.* bounds of `weight` .* 0.0 to 0.5"
         with pytest.raises(ValueError, match=words):
             updater.register_constraint(clamp)
-        assert updater.constraints_of("weight") == []
+        assert updater.changes.constraints.of("weight") == []
     updater.register_constraint(clamp, "bias" if clamp in APART else "weight")
     updater.weight = torch.ones(2, 2)
     updater()

@@ -8,7 +8,7 @@ from values import by_pickle
 
 import lightning_accum as la
 from lightning_accum import Normalize, Updatable, Updater, attach_updater, get_updater
-from lightning_accum.updates.attached import set_updater
+from lightning_accum.updates.updater import set_updater
 
 
 class Scale(Updatable, nn.Module):
@@ -109,7 +109,7 @@ def test_a_copy_and_its_updater_belong_together(make, through):
     own = get_updater(twin)
     assert own is get_updater(twin) is not updater is get_updater(module)
     assert (own.parent, updater.parent, own.nonfinite) == (twin, module, "skip")
-    assert getattr(own, name).bounded
+    assert getattr(own, name).pending.bounds
     # of one of the same parameters nothing is pending, which would be applied twice
     assert getattr(own, name).empty == (through is copy.copy)
     own()

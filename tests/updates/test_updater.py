@@ -15,7 +15,8 @@ from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Normalize,
 from lightning_accum._events import SILENT, Events
 from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
-from lightning_accum.updates.attached import attach_updater, claim, release
+from lightning_accum.updates.attached import attach_updater
+from lightning_accum.updates.updater import claim, release
 
 
 def linear():
@@ -96,7 +97,7 @@ def test_a_parent_that_is_gone_and_a_copy_apart_from_it():
         updater()
 
 
-RESERVED = ["names", "label", "parent", "nonfinite", "skipped", "add", "_reduction", "user"]
+RESERVED = ["names", "parent", "nonfinite", "skipped", "add", "_reduction", "changes"]
 
 
 def test_names_that_do_not_exist_or_collide_are_refused():
@@ -177,9 +178,9 @@ class Noted(Events):
 def test_an_observer_is_told_of_what_is_applied_and_exported():
     fc = linear()
     updater = Updater(fc, "weight", "bias")
-    assert updater.events is SILENT
+    assert updater.changes.events is SILENT
     updater.register_constraint(Clamp(max=0.5), "bias")
-    updater.events = noted = Noted(fc)
+    updater.changes.events = noted = Noted(fc)
     updater.bias = torch.ones(2)
     updater(scale=2.0)
     assert noted.seen == [("applying", "bias", 0.0), ("applied", "bias", 0.5, {"bias": 2.0})]
@@ -195,8 +196,9 @@ def test_an_observer_is_told_of_what_is_applied_and_exported():
     assert noted.seen[2:] == [("exported", "weight", True)]
     updater()
     assert noted.seen[3:] == [("applying", 0.5), ("applied", 0.5, {})]
-    for other in (copy.deepcopy(updater), pickle.loads(pickle.dumps(updater)), updater.sibling()):
-        assert other.events is SILENT
+    assert claim(updater, noted) is updater
+    for other in (copy.deepcopy(updater), pickle.loads(pickle.dumps(updater)), claim(updater, fc)):
+        assert other.changes.events is SILENT
 
 
 def test_subclasses_have_attributes_of_their_own_and_names_those_of_accumulators():

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from contract import middle
 from torch import nn
 from turns import turns
 from values import by_file, by_pickle
@@ -14,10 +15,6 @@ from values import by_file, by_pickle
 from lightning_accum import Updater
 
 SHAPES = {"weight": (6, 8), "bias": (6,)}  # products of up to three rows are smaller, and wait
-
-
-def middle(stacked, dim):
-    return stacked.median(dim).values
 
 
 def last(stacked, dim):
@@ -79,8 +76,8 @@ def through_a_file(updater):
     made = Updater(updater.parent, nonfinite=updater.nonfinite)
     for name in SHAPES:
         made_of, known = getattr(made, name), getattr(updater, name)
-        made_of.reduction(known._pos.reduction.fn)
-        for side, bound in known._bounds.items():
+        made_of.reduction(known.pending.pos.reduction.fn)
+        for side, bound in known.pending.bounds.items():
             options = bound.options
             getattr(made_of, f"{side}bound")(bound.fn, *bound.limits, **options)
     made.load_state_dict(by_file(updater.state_dict()))
@@ -93,15 +90,11 @@ SCALES = (1.0, 0.5, -2.0, {"weight": 0.5, "bias": 2.0}, {"bias": 3.0})
 # How often a call is made, and what each argument is one of.
 CALLS = {
     "outer": (8, PARTS, ([1], [1], [2], [1, 2], [5], []), (False, True)),
-    "apply": (6, SCALES, (True, True, True, False)),
-    "read": (3, NAMES),
-    "add": (2, NAMES, PARTS, ((), (1,), None)),
-    "copy": (2, COPIES),
-    "delete": (1, NAMES, PARTS),
-    "clear": (1, NAMES),
-    "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
+    "apply": (6, SCALES, (True, True, True, False)), "read": (3, NAMES),
+    "add": (2, NAMES, PARTS, ((), (1,), None)), "copy": (2, COPIES), "delete": (1, NAMES, PARTS),
+    "clear": (1, NAMES), "reduce": (1, NAMES, ("sum", *REDUCTIONS)),
     "bound": (3, NAMES, tuple(LIMITS), ("multiplicative", "power", "own", None, None, None)),
-}
+}  # fmt: skip
 
 
 class Run:
@@ -136,9 +129,9 @@ class Run:
         posts, pres = [self.rand(n, 6) for n in rows], [self.rand(n, 8) for n in rows]
         pres = [pre > 0.4 for pre in pres] if boolean else pres
         rates, acc = [np.float64(0.1 * (i + 1)) for i in range(len(rows))], self.updater.weight
-        acc.accumulate_outer(posts, pres, rates, negative=part == "neg")
+        products = [*zip(posts, pres, rates, strict=True)]
+        acc.pending.add_products(**{part: products})
         if rows:
-            products = zip(posts, pres, rates, strict=True)
             total = sum(rate * post.double().T @ pre.double() for post, pre, rate in products)
             self.naive["weight"].parts[part].append(total)
         for side in (*posts, *pres):

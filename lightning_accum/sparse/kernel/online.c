@@ -15,6 +15,7 @@
 #include <string.h>
 #include <tgmath.h>
 
+#include "nonzero.h"
 #include "threads.h"
 
 typedef struct {
@@ -39,7 +40,7 @@ typedef struct {
     int64_t pres, posts;                         /* traces of both sides */
     const trace_kind *of_pre, *of_post;
     const term *terms;
-    const uint8_t *raster; /* [T, B, E], 0 or 1 */
+    const uint8_t *raster; /* [T, B, E] */
     uint8_t *spikes;       /* [T, B, N] */
     REAL *weight;          /* [E, N], the transposed weight */
     const REAL *bias;      /* [N], or null */
@@ -303,11 +304,12 @@ static int64_t sum_current(const online *x, int64_t t, int64_t b, int64_t rows)
     const REAL drive = (REAL)x->drive;
     REAL *restrict current = x->current;
     for (int64_t n = 0; n < x->width; n++) current[n] = drive + (x->bias ? x->bias[n] : 0);
-    for (int64_t at = 0; at < E; at += 8) {
-        uint64_t word = 0;
-        memcpy(&word, raster + at, (size_t)(E - at < 8 ? E - at : 8));
-        for (; word; word &= word - 1) {
-            const int64_t e = at + __builtin_ctzll(word) / 8;
+    for (int64_t at = 0; at < E; at += 32) {
+        uint8_t padded[32] = {0};
+        const uint8_t *from = raster + at;
+        if (E - at < 32) from = memcpy(padded, from, (size_t)(E - at));
+        for (uint32_t some = nonzero32(from); some; some &= some - 1) {
+            const int64_t e = at + __builtin_ctz(some);
             const REAL *w = x->weight + e * x->neurons;
             if (x->last[e] != t) {
                 x->rows[rows++] = (int32_t)e;
