@@ -102,17 +102,15 @@ def change_and_left(
     for name, each in modulators_of(rule).items():
         released = _released(given.every.get(name), post, name, dtype)
         source = Graphed(released, dt, f"released {name}", memory, dtype)
-        trace = source.values(decay_factor(each.tc, dt), "cumulative")
+        trace = source.values(decay_factor(each.tc, dt))
         levels[name] = each.baseline + each.gain * trace
     prepared = None
     if type(rule).prepare is not Rule.prepare:
         recorded = {name: Recorded(each) for name, each in signals.items()}
-        prepared = rule.prepare(Recording(recorded, dt, -1, {}, given, True, levels))
+        prepared = rule.prepare(Recording(recorded, dt, -1, len(pre), {}, given, True, levels))
     window = Window(
-        pre=Signal(sources["pre"]), post=Signal(sources["post"]), sources=sources, name="weight",
-        dt=dt, param=weight, inputs=given, start=0, total=len(pre), vjp=_MATRIX, tensors={},
-        carried={}, levels=levels, prepared=prepared,
-    )  # fmt: skip
+        sources, "weight", dt, weight, given, 0, len(pre), _MATRIX, {}, {}, levels, prepared
+    )
     change = torch.zeros((), dtype=dtype, device=weight.device)
     for part in listed(rule.terms(window), type(rule).__name__, numbers=False):
         change = change + _summed(part, window, memory)
@@ -145,18 +143,18 @@ class Graphed:
         self.dtype = torch.promote_types(activity.dtype, dtype)
         self._memory = memory
 
-    def numbers(self) -> Tensor:
-        """Returns the activity in the dtype of the computation."""
-        return self.activity.to(self.dtype)
-
-    def values(self, decay: float | Tensor, mode: TraceMode) -> Tensor:
-        """Returns the trace over the window."""
-        return self._trace(self.numbers(), decay, mode)[0]
-
-    def before(self, decay: float | Tensor, mode: TraceMode) -> Tensor:
-        """Returns a trace just before each step, decayed up to it."""
-        values, first = self._trace(self.numbers(), decay, mode)
-        return decay * torch.cat((first.unsqueeze(0), values[:-1]))
+    def values(
+        self,
+        decay: float | Tensor | None = None,
+        mode: TraceMode = "cumulative",
+        shifted: bool = False,
+    ) -> Tensor:
+        """Returns the activity as numbers, or a trace of it, which may be that before each step."""
+        numbers = self.activity.to(self.dtype)
+        if decay is None:
+            return numbers
+        values, first = self._trace(numbers, decay, mode)
+        return decay * torch.cat((first.unsqueeze(0), values[:-1])) if shifted else values
 
     def _trace(
         self, numbers: Tensor, decay: float | Tensor, mode: TraceMode, what: str = ""
@@ -175,7 +173,7 @@ class Graphed:
 
     def ones(self) -> Graphed:
         """Returns ones of this shape."""
-        return self.derived(f"{self.side} ones", torch.ones_like(self.numbers()))
+        return self.derived(f"{self.side} ones", torch.ones_like(self.values()))
 
     def constant_input(self, vjp: Any, pre: Graphed) -> Graphed:
         """Returns an input that is always one."""
@@ -191,7 +189,7 @@ class Graphed:
 
     def average(self, decay: float | Tensor, power: int) -> Tensor:
         """Returns the running average over samples and all earlier steps, of every neuron."""
-        mean = (self.numbers() ** power).mean(1, keepdim=True)
+        mean = (self.values() ** power).mean(1, keepdim=True)
         what = f"average of power {power}, "
         total, _ = self._trace(mean, decay, "cumulative", f"{what}sum, ")
         ones = torch.ones_like(mean[..., :1])
