@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import runpy
 import sys
+from collections import OrderedDict
 from types import FunctionType
 
 import lightning.pytorch as pl
@@ -329,8 +329,10 @@ def test_known_keywords():
     assert of_torchmetrics.known_keywords(MeanMetric(), {**given, "other": 3}) == given
 
 
-def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler():
-    gc.collect()  # hooks of other tests' objects go with these
+def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler(monkeypatch):
+    for kind in ("pre", "post"):  # without those of objects that other tests keep
+        module = sys.modules["torch.optim.optimizer"]
+        monkeypatch.setattr(module, f"_global_optimizer_{kind}_hooks", OrderedDict())
     one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     assert not of_torch.step_is_watched(one)
     for register in (

@@ -189,7 +189,7 @@ def main(rank, ranks, folder):
         found[name] |= {"steps": trainer.global_step, "logged": trainer.logged_metrics}
 
     def stdp():
-        return la.RuleTrainer(la.STDP(0.06, -0.06), time_dim=0, params=["weight", "bias"])
+        return la.RuleTrainer(la.STDP(0.06, -0.05), time_dim=0, params=["weight", "bias"])
 
     for head in HEADS:
         model = Model(ranks, head, own=head == "Noam")
