@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from _others import Steps
-from _rivals import bare
+from _rival_optimizers import bare
 from _work import DT, LR_POST, LR_PRE, TC, AnyLoad, See
 from torch import Tensor
 

@@ -13,7 +13,7 @@ import types
 from typing import Any
 
 import torch
-from _rivals import bare
+from _rival_optimizers import bare
 from torch import Tensor, nn
 
 DT, TC = 1.0, 20.0

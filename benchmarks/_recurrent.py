@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from _errors import TC, Task
+from _error_learners import TC, Task
 from torch import Tensor, nn
 
 from lightning_accum.functional import decay_factor

@@ -26,7 +26,7 @@ from _inferno import Inferno, InfernoEachStep
 from _measure import setting
 from _others import Norse, NorseEachStep, SnnTorch, SpikingJelly, SpikingJellyMulti
 from _ours import EachStep, Native, Online, OnNorse, OnSnnTorch, OnSpikingJelly
-from _side import Pair, memory_of, side_by_side
+from _side_by_side import Pair, memory_of, side_by_side
 from _work import Load, Make
 
 CONTENDERS: dict[str, Make] = {

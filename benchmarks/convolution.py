@@ -16,7 +16,7 @@ from _inferno import InfernoConv
 from _measure import goal, setting
 from _others import Norse, SpikingJelly, SpikingJellyMulti
 from _ours import Native, OnSpikingJelly
-from _side import memory_of, side_by_side
+from _side_by_side import memory_of, side_by_side
 from _work import ConvLoad, Make
 
 CONTENDERS: dict[str, Make] = {

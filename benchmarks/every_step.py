@@ -17,7 +17,7 @@ from _inferno import InfernoEachStep
 from _measure import setting, table
 from _others import NorseEachStep
 from _ours import EachStep, Online
-from _side import in_turns
+from _side_by_side import in_turns
 from _work import Load, Make
 
 CONTENDERS: dict[str, Make] = {

@@ -21,7 +21,7 @@ from _growth_picture import Lines, draw
 from _measure import ROOT, bandwidth, setting, table, timed
 from _others import Norse, SpikingJelly
 from _ours import Native, PerStepProduct
-from _side import Pair
+from _side_by_side import Pair
 from _work import Load, Make, matched, weights
 
 CONTENDERS: dict[str, Make] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from _measure import bandwidth, middle, setting, table, timed
-from _rivals import published
+from _rival_optimizers import published
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from _measure import ROOT, goals, middle, setting, table, timed
-from _side import noting
+from _side_by_side import noting
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Clamp, RuleTrainer, Serial

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from _errors import LEARNERS, ByBPTT, ByEProp, ByLoop, Task
+from _error_learners import LEARNERS, ByBPTT, ByEProp, ByLoop, Task
 from _measure import goals, middle, peak_memory, print_peak, setting, table
 from _recurrent import STEPPERS
 from torch.utils._python_dispatch import TorchDispatchMode

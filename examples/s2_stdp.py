@@ -24,9 +24,9 @@ from functools import partial
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_mnist5k
+from _linear_readout import linear_accuracy
 from _local import Local, see
 from _quiet import quiet
-from _readout import linear_accuracy
 from _result import arguments, report, spread
 from conv_wta import Layer
 from matplotlib.image import imsave

@@ -15,9 +15,9 @@ import time
 import lightning.pytorch as pl
 import torch
 from _data import load_mnist5k
+from _linear_readout import linear_accuracy
 from _local import Local, see
 from _quiet import quiet
-from _readout import linear_accuracy
 from _result import arguments, report, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import lightning.pytorch as pl
 import torch
 from _data import Split
-from _readout import linear_accuracy
+from _linear_readout import linear_accuracy
 from _recurrent import CONTROL, TITLES, Recurrent
 from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure

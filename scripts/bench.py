@@ -24,7 +24,7 @@ FIRST = (
     "competitors",
     "every_step",
     "simulators",
-    "workloads",
+    "bindsnet_workloads",
     "bound",
     "growth",
     "convolution",

@@ -9,7 +9,7 @@ input on; or, once for all steps, a convolution of patches with a group for each
 changes weights at every step; this package does so too, or once for all steps. Both take turns in
 one process.
 
-    python benchmarks/workloads.py [--smoke] [--turns 9] [--threads 2]
+    python benchmarks/bindsnet_workloads.py [--smoke] [--turns 9] [--threads 2]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from _measure import goals, middle, setting, table, timed
-from _rivals import bare
+from _rival_optimizers import bare
 from torch import Tensor, nn
 
 from lightning_accum import MSTDP, STDP, Clamp, Populations, RuleTrainer, Serial
