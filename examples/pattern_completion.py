@@ -16,14 +16,14 @@ which is Hebb's rule with the right signs, and needs no training for this task.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import lightning.pytorch as pl
 import matplotlib
 import torch
+from _quiet import SILENT, quiet
 from _result import arguments, report, spread
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from lightning_accum import FastWeights, Hebb
 
@@ -33,26 +33,19 @@ import matplotlib.pyplot as plt
 BITS, PATTERNS, SHOWN, CUED, BATCH = 100, 3, 3, 3, 8
 
 
-class Episodes(IterableDataset):
+def episodes(count: int, seed: int) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Batches of what is shown ``[T, B, bits]``, the pattern to complete, and which bits to."""
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.count, self.seed = count, seed
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        generator = torch.Generator().manual_seed(self.seed)
-        for _ in range(self.count):
-            patterns = torch.randint(0, 2, (PATTERNS, BATCH, BITS), generator=generator) * 2.0 - 1.0
-            which = torch.randint(PATTERNS, (BATCH,), generator=generator)
-            wanted = patterns[which, torch.arange(BATCH)]
-            erased = torch.rand(BATCH, BITS, generator=generator).argsort(1) < BITS // 2
-            silent = torch.zeros(1, BATCH, BITS)
-            shown = [part for each in patterns for part in (each.expand(SHOWN, -1, -1), silent)]
-            cue = wanted.masked_fill(erased, 0.0).expand(CUED, -1, -1)
-            yield torch.cat([*shown, cue]), wanted, erased
+    generator, found = torch.Generator().manual_seed(seed), []
+    for _ in range(count):
+        patterns = torch.randint(0, 2, (PATTERNS, BATCH, BITS), generator=generator) * 2.0 - 1.0
+        which = torch.randint(PATTERNS, (BATCH,), generator=generator)
+        wanted = patterns[which, torch.arange(BATCH)]
+        erased = torch.rand(BATCH, BITS, generator=generator).argsort(1) < BITS // 2
+        silent = torch.zeros(1, BATCH, BITS)
+        shown = [part for each in patterns for part in (each.expand(SHOWN, -1, -1), silent)]
+        cue = wanted.masked_fill(erased, 0.0).expand(CUED, -1, -1)
+        found.append((torch.cat([*shown, cue]), wanted, erased))
+    return found
 
 
 def plastic(learned: bool = True) -> FastWeights:
@@ -132,17 +125,14 @@ def hopfield(shown: Tensor) -> Tensor:
 @torch.no_grad()
 def tested(complete, seed: int) -> float:
     """The share of bits that are wrong in 50 batches that nothing was trained with."""
-    found = [share_wrong(complete(x), *rest) for x, *rest in Episodes(50, 10_000 + seed)]
+    found = [share_wrong(complete(x), *rest) for x, *rest in episodes(50, 10_000 + seed)]
     return sum(found) / len(found)
 
 
 def train(model: Recall, batches: int, seed: int) -> float:
     """Trains a network, and returns the share of bits that are wrong in new episodes."""
-    trainer = pl.Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
-    trainer.fit(model, DataLoader(Episodes(batches, seed), batch_size=None))
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", **SILENT)
+    trainer.fit(model, DataLoader(episodes(batches, seed), batch_size=None))
     return tested(model, seed)
 
 
@@ -150,6 +140,7 @@ def main() -> None:
     args = arguments(__doc__, __file__, "one seed, 10 batches", seeds=5, batches=400)
     batches = 10 if args.short else args.batches
     torch.set_num_threads(1)
+    quiet()
     kinds = {
         "Hebb's rule in fast weights": lambda: Recall(plastic()),
         "fast weights with a fixed share and rate": lambda: Recall(plastic(learned=False)),

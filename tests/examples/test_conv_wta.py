@@ -1,7 +1,7 @@
 """Filters that compete approach what they win: at each place of a convolution, and in a stack."""
 
 import _data as data
-import _readout
+import _linear_readout
 import conv_wta as wta
 import pytest
 import s2_stdp as s2
@@ -68,7 +68,7 @@ def test_shifted_images_keep_their_labels(images):
         assert torch.equal(inner, train[..., 1:27, 1:27])
     labels = torch.arange(20) % 10
     split = data.Split(train[:, 0], labels, train[:, 0], labels)
-    assert _readout.linear_accuracy(split, more.flatten(1), train.flatten(1)) == 100
+    assert _linear_readout.linear_accuracy(split, more.flatten(1), train.flatten(1)) == 100
 
 
 # ---------------------------------------------------------------------------- a stack
