@@ -18,7 +18,7 @@ Values: TypeAlias = "Mapping[str, Tensor | float]"
 """Measurements by name: numbers that the kernel has summed, or tensors without dimensions."""
 
 
-class Events:
+class Observer:
     """Observes rules, updaters and fits; this one does nothing."""
 
     # The pipe calls these methods and reads nothing from them: learning does not depend on them. A
@@ -72,8 +72,8 @@ class Events:
         return []
 
 
-SILENT = Events()  # observes nothing
+SILENT = Observer()  # observes nothing
 
 
-def _silent() -> Events:
+def _silent() -> Observer:
     return SILENT

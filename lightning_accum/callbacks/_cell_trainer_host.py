@@ -12,7 +12,7 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import quoted
-from lightning_accum._events import SILENT, By, Events
+from lightning_accum._events import SILENT, By, Observer
 from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
@@ -43,7 +43,7 @@ class CellHost:
     gets one for as long as the cells are bound.
     """
 
-    watching: ClassVar[Callable[[bool | Mapping[str, bool]], Callable[..., Events]]]
+    watching: ClassVar[Callable[[bool | Mapping[str, bool]], Callable[..., Observer]]]
     """Returns what makes an observer of a run, by the argument ``health``."""
 
     def __init__(
@@ -67,7 +67,7 @@ class CellHost:
         len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
         self.trainer, self.carry, self.nonfinite = trainer, carry, nonfinite
         self.bound = False
-        self.events: Events = SILENT
+        self.events: Observer = SILENT
         self._make = type(self).watching(health)
         self.batches = self.updates = 0  # since it was bound
         self.alone = True  # whether this was the only process when it was bound
@@ -226,11 +226,11 @@ class CellHost:
 
     def watch(
         self, model: nn.Module, by: By, hosts: Sequence[CellHost] = (), **of_fit: Any
-    ) -> Events:
+    ) -> Observer:
         """Has the cells observed until they are released; returns what has a report in the end."""
         return self._make(self.trainer, by, self, self._listen, model, hosts, **of_fit)
 
-    def _listen(self, events: Events) -> None:
+    def _listen(self, events: Observer) -> None:
         """Sets what is told of windows and updates."""
         self.events = self.trainer.events = events
         for updater in self.updaters.values() if self.bound else ():

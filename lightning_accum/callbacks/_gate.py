@@ -17,7 +17,7 @@ from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
 
 
-class Recording:
+class BatchRecording:
     """Has a host record the first training step of each batch."""
 
     def __init__(self, host: CellHost) -> None:
@@ -60,7 +60,7 @@ class StepGate:
 
     def __init__(self, trainer: pl.Trainer) -> None:
         self._trainer = trainer
-        self._recordings: list[Recording] = []
+        self._recordings: list[BatchRecording] = []
         self._training_step = trainer.strategy.training_step
         self._optimizer_step = trainer.strategy.optimizer_step
 
@@ -73,12 +73,12 @@ class StepGate:
             replace_methods(trainer.strategy, gate.training_step, gate.optimizer_step)
         return gate
 
-    def register(self, recording: Recording) -> None:
+    def register(self, recording: BatchRecording) -> None:
         """Registers a recording, which follows each training step."""
         self._recordings.append(recording)
         recording.gate = self
 
-    def deregister(self, recording: Recording) -> None:
+    def deregister(self, recording: BatchRecording) -> None:
         """Deregisters a recording; the last one restores the strategy's methods."""
         self._recordings = [known for known in self._recordings if known is not recording]
         recording.gate = None

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum._events import Events, Values
+from lightning_accum._events import Observer, Values
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
 from lightning_accum.cells.trainer import confirm, params_of, updaters_of
@@ -103,7 +103,7 @@ class Report:
     # before a logging step. A single process may count spikes in every batch.
 
     def __init__(self, host: CellHost, logs: bool, prog_bar: bool, prefix: str) -> None:
-        self.watchers: list[Events] = []
+        self.watchers: list[Observer] = []
         self._host, self._prefix = host, prefix
         self._logs, self._prog_bar = logs, prog_bar
         self._observing = False  # whether this batch's activity is measured

@@ -13,11 +13,11 @@ from typing_extensions import Unpack
 from lightning_accum._checks import check_type, knows_arguments, names_in
 from lightning_accum._compat.lightning import skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
-from lightning_accum._events import SILENT, Events
+from lightning_accum._events import SILENT, Observer
 from lightning_accum._state import MAPPING, StateModule
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_trainer_host import CellHost
-from lightning_accum.callbacks._gate import Recording, StepGate
+from lightning_accum.callbacks._gate import BatchRecording, StepGate
 from lightning_accum.callbacks._logging import log_summary, own_state, remove_lent
 from lightning_accum.callbacks._measurements import Report
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
@@ -142,7 +142,7 @@ class CellTrainerCallback(Callback):
         known = {cell for e in learners_in(trainer) if e is not self for cell in e.host.names}
         return f"{self.name}/" if known.intersection(self.host.names) else ""
 
-    def add_watcher(self, watcher: Events) -> None:
+    def add_watcher(self, watcher: Observer) -> None:
         """Tells an observer of the measurements of this fit, too."""
         self._running.report.watchers.append(watcher)
 
@@ -362,13 +362,13 @@ class _Fit:
 
     def __init__(self, learner: CellTrainerCallback, trainer: pl.Trainer) -> None:
         host = self._host = learner.host
-        self.recording = Recording(host)
+        self.recording = BatchRecording(host)
         prefix = learner.prefix_in(trainer)
         self.report = Report(host, learner.logs, learner.prog_bar, prefix)
         self.report.counting = learner.summary and learner.logs and host.alone
         hooks = learner._before_step, self.report.after_apply
         self.appliers = appliers.Appliers(host, learner.plan.lr, learner.input_keys, *hooks)
-        self.events: Events = SILENT  # once training has started, what has a report in the end
+        self.events: Observer = SILENT  # once training has started, what has a report in the end
         self.scaled = appliers.scales_gradients(trainer)
         self.ascends = appliers.ascending(trainer, host.updaters.values())
 

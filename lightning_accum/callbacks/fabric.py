@@ -11,7 +11,7 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_factor, knows_arguments
-from lightning_accum._events import End, Events
+from lightning_accum._events import End, Observer
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
@@ -219,7 +219,7 @@ class FabricCellTrainer:
         self.host.load_state_dict(state_dict)
 
 
-def _tell(events: Events, how: End = "deleted") -> None:
+def _tell(events: Observer, how: End = "deleted") -> None:
     """Ends what observes a loop, and logs its report."""
     events.ended(how)
     if lines := events.lines():

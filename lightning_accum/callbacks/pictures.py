@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping, check_value
 from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
-from lightning_accum._events import Events, Values
+from lightning_accum._events import Observer, Values
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in
@@ -188,7 +188,7 @@ def _hyperparameters(host: CellHost, prefix: str) -> dict[str, Any]:
     return found
 
 
-class _Painter(Events):
+class _Painter(Observer):
     """Keeps the latest measurements, and draws them for one logger when they are logged."""
 
     def __init__(

@@ -22,7 +22,11 @@ from lightning_accum._checks import check_choice, quoted
 from lightning_accum._compat.lightning import batches_that_stepped
 from lightning_accum._compat.torch import version
 from lightning_accum.callbacks import _logging as logs
-from lightning_accum.functional.update_statistics import Change, change_statistics, measure_change
+from lightning_accum.functional.update_statistics import (
+    MeasuredChange,
+    change_statistics,
+    measure_change,
+)
 from lightning_accum.health.facts import first, number
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.optim import UpdateOptimizer
@@ -141,7 +145,7 @@ class _MonitoredFit:
     def __init__(self, monitor: UpdateMonitor, trainer: pl.Trainer) -> None:
         self.monitor, self.trainer = monitor, trainer
         self.logged_at: int | None = None
-        self._unlogged: dict[int, dict[str, Change]] = {}  # of each optimizer's last step
+        self._unlogged: dict[int, dict[str, MeasuredChange]] = {}  # of each optimizer's last step
         self._biases = _of_one_dimension(trainer.lightning_module)
         self._modules = _modules_of(trainer.lightning_module)
         self._ratios: dict[tuple[str, int], list[tuple[int, Tensor]]] = {}  # and their steps
@@ -207,9 +211,9 @@ class _MonitoredFit:
         pause = max(self._pauses[key], default=math.inf)
         return logs.is_logging_step(self.trainer) or logs.log_is_near(self.trainer, pause)
 
-    def _note(self, key: int, found: dict[str, Change]) -> None:
+    def _note(self, key: int, found: dict[str, MeasuredChange]) -> None:
         """Keeps the ratios of a step for the table; NaN if weights became so."""
-        groups: dict[str, list[Change]] = {}
+        groups: dict[str, list[MeasuredChange]] = {}
         for name, change in found.items():
             if name not in self._biases:
                 groups.setdefault(self._group_of(name), []).append(change)
@@ -234,7 +238,7 @@ class _MonitoredFit:
         """Logs what was measured, if this is a logging step."""
         if not self._unlogged or not logs.is_logging_step(self.trainer):
             return
-        groups: dict[tuple[str, bool], list[Change]] = {}
+        groups: dict[tuple[str, bool], list[MeasuredChange]] = {}
         last = {name: change for found in self._unlogged.values() for name, change in found.items()}
         for name, change in last.items():
             groups.setdefault((self._group_of(name), name in self._biases), []).append(change)
@@ -371,7 +375,7 @@ class Copies:
         self.params = params
         self._before = [param.detach().clone() for param in params]
 
-    def changes(self) -> Iterator[tuple[Tensor, Change]]:
+    def changes(self) -> Iterator[tuple[Tensor, MeasuredChange]]:
         """Yields each parameter, and how it changed since it was copied."""
         for before, param in zip(self._before, self.params, strict=True):
             yield param, measure_change(before, param.detach())

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._events import Events
+from lightning_accum._events import Observer
 from lightning_accum.cells.cell import Cell, CellRegistry
 from lightning_accum.cells.recorded import delays_in
 from lightning_accum.cells.single_steps import StepPlanner
@@ -30,7 +30,7 @@ from lightning_accum.engine.recording import (
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData
 from lightning_accum.engine.terms import Change, listed
-from lightning_accum.engine.vjp import Synapses, WeightVJP, kind_of_vjp, unit_dim_of
+from lightning_accum.engine.vjp import PerSynapse, WeightVJP, kind_of_vjp, unit_dim_of
 from lightning_accum.engine.window import Outline
 from lightning_accum.observe import Monitor
 from lightning_accum.updates import Updater
@@ -135,7 +135,7 @@ class CellPlan:
             vjp = self._vjps.get(param)
             if vjp is None:
                 by_synapse = delays_in(self._rule) is not None
-                kind = Synapses if by_synapse else kind_of_vjp(cell.connection, param)
+                kind = PerSynapse if by_synapse else kind_of_vjp(cell.connection, param)
                 vjp = kind(cell.connection, param, f"`{param}` of cell `{self.name}`")
                 vjp.check(*(signals[side].activity[0, :1] for side in ("post", "pre")))
                 self._vjps[param] = vjp
@@ -187,7 +187,7 @@ class CellWindow:
         self.recording = self.plan.recording(self, inputs, carry)
         self.changes = self.plan.changes(self.recording, self.targets)
 
-    def accumulate(self, events: Events) -> None:
+    def accumulate(self, events: Observer) -> None:
         """Accumulates the changes, and keeps what passes to the next window."""
         plan, recording, state = self.plan, self.recording, self.plan.state
         carried = self.changes.accumulate()

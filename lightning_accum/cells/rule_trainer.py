@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_mapping, check_type, knows_arguments, nearest
 from lightning_accum._compat.torch import compiled_from, is_traced
-from lightning_accum._events import Events
+from lightning_accum._events import Observer
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.plan import CellPlan, CellWindow, named_terms_of
 from lightning_accum.cells.recorded import (
@@ -90,7 +90,7 @@ class RuleTrainer(CellTrainer):
         # nn.Module's accepts every name, so that a checker would not find a misspelt one.
         __getattr__: None  # type: ignore[misc, assignment]
 
-    default_events: ClassVar[Callable[[RuleTrainer, str], Events] | None] = None
+    default_events: ClassVar[Callable[[RuleTrainer, str], Observer] | None] = None
     """Returns what observes a trainer that is used by hand, when it gets a cell of a name."""
 
     @knows_arguments()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import hook_count
-from lightning_accum._events import Events
+from lightning_accum._events import Observer
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.accumulate import dtype_of
@@ -127,7 +127,7 @@ class NextStep:
             and self._state.snapshots == self._snapshots
         )
 
-    def evaluate(self, cell: str, events: Events) -> None:
+    def evaluate(self, cell: str, events: Observer) -> None:
         """Accumulates the change, where nothing is pending."""
         state = self._state
         carried = state.carried if state.carried is self._after else self._take(state.carried)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lightning_accum._checks import check_taken, check_type, check_value
-from lightning_accum._events import SILENT, Events
+from lightning_accum._events import SILENT, Observer
 from lightning_accum._state import CheckedState
 from lightning_accum.cells.cell import Cell, CellRef, CellRegistry, check_name
 from lightning_accum.cells.state import CellState
@@ -65,7 +65,7 @@ class CellTrainer(CheckedState):
     def __init__(self) -> None:
         super().__init__()
         self.registry = CellRegistry(type(self).__name__)
-        self.events: Events = SILENT
+        self.events: Observer = SILENT
         self.unread: list[str] = []  # inputs that the latest call has not read
         self.hosted = False  # whether a callback or a Fabric loop calls and applies it
         self._states = nn.ModuleDict()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import is_traced
-from lightning_accum.engine.signal import Signal, Source
+from lightning_accum.engine.signal import Signal, SignalName
 from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
 from lightning_accum.engine.vjp import WeightVJP
@@ -261,7 +261,7 @@ class Side(NamedTuple):
         if isinstance(given, Tensor):
             return cls(Activity(given))
         source, weights = given.source, given.weights
-        if type(source) is Source:
+        if type(source) is SignalName:
             known, name = window.sources, source.side
             source = known[name] if name in known else window.source(name)
         if isinstance(weights, Signal):

@@ -16,7 +16,7 @@ class NeedsData(BaseException):  # not an Exception, which a rule may catch
     """Says that a rule reads numbers, so that its terms are asked for in every window."""
 
 
-class Source:
+class SignalName:
     """Names the activity that a signal is of; the activity of a window is one that has data.
 
     Args:
@@ -28,9 +28,9 @@ class Source:
     def __init__(self, side: str, dt: float = 1.0, unit_dim: int = -1) -> None:
         self.side, self.dt, self.unit_dim = side, dt, unit_dim
 
-    def ones(self) -> Source:
+    def ones(self) -> SignalName:
         """Returns the name of as many ones."""
-        return Source(f"{self.side} ones", self.dt, self.unit_dim)
+        return SignalName(f"{self.side} ones", self.dt, self.unit_dim)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -93,7 +93,7 @@ class Signal:
     def is_named(self) -> bool:
         """Whether this is a name without data."""
         factors = self.weights is None or isinstance(self.weights, Signal)
-        return type(self.source) is Source and factors
+        return type(self.source) is SignalName and factors
 
     def trace(self, tc: float, mode: TraceMode = "cumulative") -> Signal:
         """Returns the exponential trace of this side's activity.

@@ -144,7 +144,7 @@ class Outer(WeightVJP):
         return post.flatten(0, -2).T @ pre.flatten(0, -2)
 
 
-class Synapses(Outer):
+class PerSynapse(Outer):
     """Sums outer products into a matrix that has an entry for each synapse, as delays do."""
 
     def check(self, post: Tensor, pre: Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.signal import NeedsData, Signal, Source
+from lightning_accum.engine.signal import NeedsData, Signal, SignalName
 from lightning_accum.engine.state import Carried, StateKey
 from lightning_accum.engine.terms import Term
 
@@ -147,12 +147,12 @@ class Outline(Window):
     """A window without data, in which signals are names; reading anything else raises an error."""
 
     def __init__(self, name: str, dt: float, unit_dim: int, states: Sequence[str]) -> None:
-        self.sources = {each: Source(each, dt, unit_dim) for each in ("pre", "post", *states)}
+        self.sources = {each: SignalName(each, dt, unit_dim) for each in ("pre", "post", *states)}
         self.name, self.dt = name, dt
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> SignalName:
         """Returns the name of an activity."""
-        return Source(name, self.dt)
+        return SignalName(name, self.dt)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -27,7 +27,7 @@ AVERAGED = (
 NEAR = 0.01
 
 
-class Change(NamedTuple):
+class MeasuredChange(NamedTuple):
     """Measures of the change of one parameter, which can be combined over parameters."""
 
     update_norm: Tensor
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 @torch.no_grad()
-def measure_change(before: Tensor, after: Tensor) -> Change:
+def measure_change(before: Tensor, after: Tensor) -> MeasuredChange:
     """Measures the change of one parameter between a copy of it from before and itself."""
     if before.shape != after.shape:
         raise ValueError(
@@ -48,7 +48,7 @@ def measure_change(before: Tensor, after: Tensor) -> Change:
         )
     before, after = widened(before), widened(after)
     delta = after - before
-    return Change(
+    return MeasuredChange(
         update_norm=_norm(_finite(delta)),
         norm_before=_norm(_finite(before)),
         norm_after=_norm(_finite(after)),
@@ -59,7 +59,7 @@ def measure_change(before: Tensor, after: Tensor) -> Change:
 
 
 @torch.no_grad()
-def change_statistics(changes: Sequence[Change]) -> dict[str, Tensor]:
+def change_statistics(changes: Sequence[MeasuredChange]) -> dict[str, Tensor]:
     """Returns the statistics that need no parts and no limits, of all changes as one vector."""
     change = changes[0] if len(changes) == 1 else _combined(changes)
     update_norm, norm_before, norm_after, zeros, nonfinite, size = change
@@ -72,7 +72,7 @@ def change_statistics(changes: Sequence[Change]) -> dict[str, Tensor]:
     }
 
 
-def _combined(changes: Sequence[Change]) -> Change:
+def _combined(changes: Sequence[MeasuredChange]) -> MeasuredChange:
     """Returns the change of several parameters as one vector."""
     device = changes[0].update_norm.device
     parts = [
@@ -80,7 +80,7 @@ def _combined(changes: Sequence[Change]) -> Change:
         for values in zip(*(change[:-1] for change in changes), strict=True)
     ]
     norms, counts = map(_norm, parts[:3]), (part.sum() for part in parts[3:])
-    return Change._make([*norms, *counts, sum(change.size for change in changes)])
+    return MeasuredChange._make([*norms, *counts, sum(change.size for change in changes)])
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import in_dispatch_mode, is_traced
-from lightning_accum._events import SILENT, By, End, Events, Values
+from lightning_accum._events import SILENT, By, End, Observer, Values
 from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.rule import rates_in
@@ -97,7 +97,7 @@ def _guarded(event: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-class Health(Events):
+class Health(Observer):
     """Listens to a trainer and to the updaters of its cells, and warns of what is not learned."""
 
     # A window or an update costs an addition; looks at windows and updates 1, 2, 4, 8, ... do not
@@ -109,7 +109,7 @@ class Health(Events):
         trainer: CellTrainer,
         by: By = "hand",
         host: Any = None,  # a CellHost, with what has it tell of windows and updates
-        listen: Callable[[Events], None] | None = None,
+        listen: Callable[[Observer], None] | None = None,
         model: nn.Module | None = None,  # whose training by a host begins now
         hosts: Sequence[Any] = (),  # all of a fit, in the order in which they begin
         batch_size: int | None = None,  # of the loader's batches, if it is known
@@ -449,7 +449,7 @@ class Health(Events):
 
 
 # ---------------------------------------------------------------------- by hand
-def events_by_hand(trainer: CellTrainer, name: str) -> Events:
+def events_by_hand(trainer: CellTrainer, name: str) -> Observer:
     """Returns what listens to a trainer that has just got a cell; it ends with the trainer."""
     health = trainer.events
     if not isinstance(health, Health):
@@ -471,10 +471,10 @@ def _passed_on(name: str) -> Callable[..., Any]:
     return lambda self, *args: [getattr(each, name)(*args) for each in self.all]
 
 
-class Several(Events):
+class Several(Observer):
     """Passes the events of an updater that several rules share to what listens to each."""
 
-    def __init__(self, found: Sequence[Events]) -> None:
+    def __init__(self, found: Sequence[Observer]) -> None:
         self.all = found
 
     applying, applied, exported, rearranged = map(

@@ -96,7 +96,7 @@ def to_nir(
             "All neurons of a network for NIR should have the same step `dt`, which simulators have"
             f" only one of. Found {steps} ms."
         )
-    graph = _Graph(nir, solver, 2 if any(neuron.time_dim == 0 for neuron in neurons) else 1)
+    graph = _NodeGraph(nir, solver, 2 if any(neuron.time_dim == 0 for neuron in neurons) else 1)
     given = None if input_shape is None else tuple(input_shape)
     if isinstance(model, Layer):
         graph.add_layer(model, given)
@@ -116,7 +116,7 @@ def _chain(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 @dataclass
-class _Graph:
+class _NodeGraph:
     """The nodes and edges of a graph, while modules are added to it."""
 
     nir: Any
@@ -191,14 +191,14 @@ class _Graph:
             self.edges.append((name, key))
 
 
-def _linear(to: _Graph, name: str, module: nn.Linear, shape: Shape) -> Any:
+def _linear(to: _NodeGraph, name: str, module: nn.Linear, shape: Shape) -> Any:
     """Returns the node of a linear connection."""
     if module.bias is None:
         return to.nir.Linear(_array(module.weight))
     return to.nir.Affine(_array(module.weight), _array(module.bias))
 
 
-def _conv(to: _Graph, name: str, module: nn.Conv1d | nn.Conv2d, shape: Shape) -> Any:
+def _conv(to: _NodeGraph, name: str, module: nn.Conv1d | nn.Conv2d, shape: Shape) -> Any:
     """Returns the node of a convolution, which always has a bias there."""
     if module.padding_mode != "zeros" or module.groups != 1 or len({*module.kernel_size}) > 1:
         raise ValueError(
@@ -218,7 +218,7 @@ def _conv(to: _Graph, name: str, module: nn.Conv1d | nn.Conv2d, shape: Shape) ->
     return to.nir.Conv2d(shape[1:], _array(module.weight), *settings, 1, _array(bias))
 
 
-def _flatten(to: _Graph, name: str, module: nn.Flatten, shape: Shape) -> Any:
+def _flatten(to: _NodeGraph, name: str, module: nn.Flatten, shape: Shape) -> Any:
     """Returns the node of an ``nn.Flatten``, which has neither time nor batch there."""
     if module.start_dim != to.leading or module.end_dim != -1:
         raise ValueError(
@@ -229,7 +229,7 @@ def _flatten(to: _Graph, name: str, module: nn.Flatten, shape: Shape) -> Any:
     return to.nir.Flatten({"input": np.array(shape)}, start_dim=0, end_dim=-1)
 
 
-def _lif(to: _Graph, name: str, module: layers.LIF | layers.AdaptiveLIF, shape: Shape) -> Any:
+def _lif(to: _NodeGraph, name: str, module: layers.LIF | layers.AdaptiveLIF, shape: Shape) -> Any:
     """Returns the node of integrate-and-fire neurons, with potentials on a scale where R = 1."""
     for option, off in (("inhibition", None), ("refractory", 0.0)):
         value = getattr(module, option)
@@ -261,7 +261,7 @@ def _lif(to: _Graph, name: str, module: layers.LIF | layers.AdaptiveLIF, shape: 
     )
 
 
-def _integrator(to: _Graph, name: str, module: layers.LeakyIntegrator, shape: Shape) -> Any:
+def _integrator(to: _NodeGraph, name: str, module: layers.LeakyIntegrator, shape: Shape) -> Any:
     """Returns the node of a readout, whose potential is its output, and is not scaled."""
     tau, gain = _membrane(to, module)
     ones = np.ones(module.size, np.float32)
@@ -270,7 +270,7 @@ def _integrator(to: _Graph, name: str, module: layers.LeakyIntegrator, shape: Sh
 
 
 def _membrane(
-    to: _Graph, module: layers.LIF | layers.AdaptiveLIF | layers.LeakyIntegrator
+    to: _NodeGraph, module: layers.LIF | layers.AdaptiveLIF | layers.LeakyIntegrator
 ) -> tuple[np.float32 | None, float]:
     """Returns tau in seconds, ``None`` without leak, and what a current of 1 adds in a step."""
     step = module.dt / 1000

@@ -30,7 +30,7 @@ _addcmul_, _addcdiv_ = map(foreach, ("addcmul_", "addcdiv_"))
 _PIECE = 1 << 17
 
 
-class Coefficients(NamedTuple):
+class StepCoefficients(NamedTuple):
     r"""The coefficients of one step: numbers, 0-dim tensors, or elements of one tensor.
 
     .. math::
@@ -51,7 +51,7 @@ class Coefficients(NamedTuple):
 
 
 def pure_pass(
-    param: Tensor, grad: Tensor, moments: Sequence[Tensor], k: Coefficients, belief: bool
+    param: Tensor, grad: Tensor, moments: Sequence[Tensor], k: StepCoefficients, belief: bool
 ) -> list[Tensor]:
     """Computes a step on one tensor, of any layout, in the dtype of its moments."""
     mean, square, *maxima = moments
@@ -68,7 +68,7 @@ def pure_pass(
     return [k.decay * wide - change, mean, square, *maxima]
 
 
-def _listed_pass(columns: lists.Columns, k: Coefficients, belief: bool) -> None:
+def _listed_pass(columns: lists.Columns, k: StepCoefficients, belief: bool) -> None:
     """Steps many tensors of one dtype, in place, operation by operation."""
     params, grads, means, squares = columns[:4]
     if k.decay != 1:
@@ -232,7 +232,7 @@ class StepGroup:
             check_sizes(columns)
         return columns
 
-    def step_by_kernel(self, k: Coefficients, belief: bool) -> bool:
+    def step_by_kernel(self, k: StepCoefficients, belief: bool) -> bool:
         """Steps by the compiled kernel, in one pass over memory; returns whether it can."""
         if not self.found:
             return False
@@ -243,7 +243,7 @@ class StepGroup:
         self,
         group: dict[str, Any],
         grads: list[Tensor],
-        k: Coefficients,
+        k: StepCoefficients,
         belief: bool,
         rate: Number,
         step: int,

@@ -149,11 +149,11 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
 
     def _coefficients(
         self, group: Group, terms: Scales, rate: Number, step: Number
-    ) -> kernels.Coefficients:
+    ) -> kernels.StepCoefficients:
         beta1, beta2 = group["betas"]
         scales = _scales(group, rate, step, group.get("rectify", self._rectifies))
         inner = group["eps"] if self._belief else 0.0
-        return kernels.Coefficients(*terms, beta1, beta2, inner, *scales)
+        return kernels.StepCoefficients(*terms, beta1, beta2, inner, *scales)
 
     # ------------------------------------------------------------------ states
     def init_state(self, state: State, group: Group, param: Tensor) -> None:

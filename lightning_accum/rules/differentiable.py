@@ -94,7 +94,7 @@ def change_and_left(
     carried: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Returns the change of each sample, and what passes to the next window, by name."""
-    memory = _Memory(carried or {}, {})
+    memory = _Passed(carried or {}, {})
     given, pre, post = Given(inputs), signals["pre"], signals["post"]
     dtype = torch.promote_types(weight.dtype, torch.float32)
     sources = {name: Graphed(each, dt, name, memory, dtype) for name, each in signals.items()}
@@ -125,7 +125,7 @@ def is_named(rule: Rule, dt: float) -> bool:
     return False
 
 
-class _Memory:
+class _Passed:
     """What passes between windows: what the last one left, and what this one leaves."""
 
     def __init__(self, carried: Mapping[str, Tensor], left: dict[str, Tensor]) -> None:
@@ -136,7 +136,7 @@ class Graphed:
     """Activity of one side whose traces have a graph; signals of terms are of it."""
 
     def __init__(
-        self, activity: Tensor, dt: float, side: str, memory: _Memory, dtype: torch.dtype
+        self, activity: Tensor, dt: float, side: str, memory: _Passed, dtype: torch.dtype
     ) -> None:
         self.activity, self.dt, self.side, self.unit_dim = activity, dt, side, -1
         self.shape, self.device = activity.shape, activity.device
@@ -206,7 +206,7 @@ def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Ten
     return value if value.ndim == 2 else torch.cat((zeros[1:], (zeros[0] + value).unsqueeze(0)))
 
 
-def _summed(change: Change, window: Window, memory: _Memory) -> Tensor:
+def _summed(change: Change, window: Window, memory: _Passed) -> Tensor:
     """Returns the sum over time of a change, ``[B, out, in]``."""
     if isinstance(change, Modulated):
         return _modulated(change, window, memory)
@@ -239,7 +239,7 @@ def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor
     return term.rate * product
 
 
-def _modulated(change: Modulated, window: Window, memory: _Memory) -> Tensor:
+def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
     """Returns the change of terms times a reward, at once or by their eligibility."""
     reward, tc, terms = _reward(change, window), change.tc, change.terms
     if tc is None:

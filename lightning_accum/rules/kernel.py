@@ -13,7 +13,7 @@ from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.kernels import Coefficients, Kernel, changes, coefficients_of
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import has_kernel
-from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
+from lightning_accum.sparse.spike_pairs import LatestSpikes, Visit, pair_events
 
 _CHUNK_ELEMENTS = 1 << 20
 _LONGEST = 1 << 16
@@ -124,7 +124,7 @@ class SpikePairs(CustomChange):
         """Returns whether the compiled kernel has written the sums."""
         delay = None if self.delay is None else self.delay.to(up.dtype).contiguous()
         for own, other, sign in ((self.post, self.pre, 1), (self.pre, self.post, -1)):
-            latest = Latest(other.activity.contiguous(), *other.source.edges_of_age())
+            latest = LatestSpikes(other.activity.contiguous(), *other.source.edges_of_age())
             after, dt = sign > 0, sign * other.source.dt
             least = 0 if after else 1  # two spikes in one step are one pair
             visit = Visit(dt, least, self._change(other, dt, least), by_spike=after)

@@ -42,7 +42,7 @@ class Potential(NamedTuple):
         return self.surrogate.derivative(self.membrane.to(wide) - self.threshold)
 
 
-class FoldConstants(ctypes.Structure):
+class FoldNumbers(ctypes.Structure):
     """The constants of the pseudo-derivative and of the fold, as the kernel reads them."""
 
     _fields_ = (
@@ -51,9 +51,7 @@ class FoldConstants(ctypes.Structure):
     )
 
     @classmethod
-    def of(
-        cls, potential: Potential, constants: tuple[float, float, float]
-    ) -> FoldConstants | None:
+    def of(cls, potential: Potential, constants: tuple[float, float, float]) -> FoldNumbers | None:
         """Returns them; ``None`` for a pseudo-derivative that the kernel does not know."""
         form, threshold = potential.surrogate.form(), potential.threshold
         if form is None:
@@ -65,7 +63,7 @@ class FoldConstants(ctypes.Structure):
 class _Fold(ctypes.Structure):
     _fields_ = (
         *((name, Int) for name in ("steps", "size")),
-        ("constants", FoldConstants),
+        ("constants", FoldNumbers),
         *((name, At) for name in ("signal", "membrane", "limits", "unfiltered")),
         *((name, At) for name in ("filtered", "adaptation", "out")),
     )
@@ -82,7 +80,7 @@ def fold_steps(
     """Folds the learning signals of some steps, if there is a kernel for them."""
     # The plain form is `fold_eligibility`.
     dtype, shape = out.dtype, out.shape
-    known = FoldConstants.of(potential, constants)
+    known = FoldNumbers.of(potential, constants)
     if known is None or not shape or not out.numel():
         return False
     membrane, limits = potential.membrane, potential.limits
@@ -181,7 +179,7 @@ MOST_CLASSES = 32
 
 class _Folding(ctypes.Structure):
     _fields_ = (
-        ("constants", FoldConstants),
+        ("constants", FoldNumbers),
         *((name, Int) for name in ("classes", "every_step")),
         *((name, At) for name in ("errors", "feedback", "limits", "unfiltered")),
         *((name, At) for name in ("filtered", "adaptation")),
@@ -224,7 +222,7 @@ class Folding(NamedTuple):
     def for_kernel(self) -> ctypes.Structure:
         """Returns what the kernel reads; it is valid as long as this object."""
         behind = self.behind or (None, None)
-        constants = FoldConstants.of(self.potential, self.constants)
+        constants = FoldNumbers.of(self.potential, self.constants)
         sizes = len(self.feedback), self.errors.ndim == 3
         tensors = self.errors, self.feedback, self.potential.limits, self.unfiltered, *behind
         return _Folding(constants, *sizes, *arguments(*tensors))

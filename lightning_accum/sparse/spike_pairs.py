@@ -13,7 +13,7 @@ from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
 
 
-class Latest(NamedTuple):
+class LatestSpikes(NamedTuple):
     """The side of the latest spikes."""
 
     spikes: Tensor  # [T, B, ..., D]
@@ -58,7 +58,7 @@ def pair_events(
     down: Tensor,  # receives the sum of negative changes, with the sign reversed
     onto: bool,  # whether sums are added to what is there, or replace it
     events: Events,  # the visiting spikes, of a raster [T * B, E]
-    latest: Latest,  # the other side
+    latest: LatestSpikes,  # the other side
     visit: Visit,  # how differences of time make changes
     delay: Tensor | None = None,  # is subtracted from the differences of time, of the shape of up
 ) -> bool:

@@ -16,7 +16,7 @@ from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import check_choice, check_numbers, check_taken
 from lightning_accum._compat.torch import foreach, own_tensor
-from lightning_accum._events import SILENT, Events
+from lightning_accum._events import SILENT, Observer
 from lightning_accum.distributed.shards import (
     any_process,
     is_sharded,
@@ -26,7 +26,7 @@ from lightning_accum.distributed.shards import (
 )
 from lightning_accum.updates.constraints import Constraints
 from lightning_accum.updates.pending import Pending
-from lightning_accum.updates.targets import Target, parameter_of
+from lightning_accum.updates.targets import PendingTarget, parameter_of
 
 NonFinite = Literal["raise", "skip", "ignore"]
 
@@ -54,7 +54,7 @@ class NonFiniteGuard:
         return {name: int(n) - int(self._loaded.get(name, 0)) for name, n in self.counts.items()}
 
     def filtered(
-        self, label: str, targets: Sequence[Target], deltas: list[Tensor]
+        self, label: str, targets: Sequence[PendingTarget], deltas: list[Tensor]
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Applies the policy to changes, with one reduction each."""
         # It waits for the device only if the policy is `"raise"`.
@@ -102,21 +102,23 @@ _add_, _sub = foreach("add_"), foreach("sub")
 _CALL: Callable[[partial[Any]], Any] = partial.__call__
 
 
-class Change(NamedTuple):
+class CheckedChange(NamedTuple):
     """A checked change of several parameters."""
 
-    targets: list[Target]
+    targets: list[PendingTarget]
     calls: list[partial[Any]]  # functions of torch that apply it
     counts: dict[str, Tensor]  # by name, how often changes have been dropped when it is applied
 
 
-def _checked_change(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
+def _checked_change(
+    label: str, targets: list[PendingTarget], guard: NonFiniteGuard
+) -> CheckedChange:
     """Computes and checks the changes of all parameters, and changes none of them."""
     found = _product(targets[0], guard) if len(targets) == 1 else None
     return found or _sum(label, targets, guard)
 
 
-def _product(target: Target, guard: NonFiniteGuard) -> Change | None:
+def _product(target: PendingTarget, guard: NonFiniteGuard) -> CheckedChange | None:
     """Returns the change of the only parameter that changes, if it is a product that waits."""
     param, waiting = target.param, target.pending.waiting
     if waiting is None or target.sharded or target.pending.bounds or not param.is_cpu:
@@ -130,15 +132,15 @@ def _product(target: Target, guard: NonFiniteGuard) -> Change | None:
             return None
     call = partial(param.detach().addmm_, waiting.left, waiting.right, alpha=target.factor)
     new = guard.policy == "skip" and target.name not in guard.counts
-    return Change([target], [call], {target.name: torch.zeros(()).long()} if new else {})
+    return CheckedChange([target], [call], {target.name: torch.zeros(()).long()} if new else {})
 
 
 @torch.no_grad()
-def _sum(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
+def _sum(label: str, targets: list[PendingTarget], guard: NonFiniteGuard) -> CheckedChange:
     """Returns any change, as tensors that are added to the parameters."""
     deltas, counts = guard.filtered(label, targets, _deltas(targets))
     if not targets:
-        return Change(targets, [], counts)
+        return CheckedChange(targets, [], counts)
     factors, params, versions = set(), [], []
     for target in targets:
         param = target.param.detach()
@@ -152,10 +154,10 @@ def _sum(label: str, targets: list[Target], guard: NonFiniteGuard) -> Change:
     if factors:
         deltas = [d * target.factor for d, target in zip(deltas, targets, strict=True)]
         factor = 1.0
-    return Change(targets, [partial(_add_, params, deltas, alpha=factor), *versions], counts)
+    return CheckedChange(targets, [partial(_add_, params, deltas, alpha=factor), *versions], counts)
 
 
-def _deltas(targets: Sequence[Target]) -> list[Tensor]:
+def _deltas(targets: Sequence[PendingTarget]) -> list[Tensor]:
     """Returns the bounded changes, in few kernels for those without a bound."""
     # The change of a sharded parameter is that of this process's shard.
     deltas: list[Tensor] = []
@@ -218,7 +220,7 @@ class AtomicChanges:
         self._owner: Callable[[], Any] = weakref.ref(self.__dict__.pop("owner"))  # the updater
         self.module: Callable[[], nn.Module | None] = _nothing
         self.user: Callable[[], object | None] = _nothing  # who has claimed this
-        self.events: Events = SILENT  # is told of changes that are applied
+        self.events: Observer = SILENT  # is told of changes that are applied
 
     # ------------------------------------------------------------------ the module
     @property
@@ -316,7 +318,7 @@ class AtomicChanges:
 
     def _targets(
         self, names: Sequence[str], factors: Mapping[str, float], options: dict[str, Any]
-    ) -> list[Target]:
+    ) -> list[PendingTarget]:
         """Returns the named parameters for which a change is pending."""
         found = []
         for name in names:
@@ -324,12 +326,12 @@ class AtomicChanges:
             if len(pending):
                 param, factor = self.target(name), float(factors.get(name, 1.0))
                 sharded = type(param) is not nn.Parameter and is_sharded(param)
-                found.append(Target(name, param, pending, sharded, factor, options))
+                found.append(PendingTarget(name, param, pending, sharded, factor, options))
         if not found:
             assert self.parent is not None  # else it raises an error
         return found
 
-    def _apply(self, change: Change, consumed: Sequence[str]) -> None:
+    def _apply(self, change: CheckedChange, consumed: Sequence[str]) -> None:
         """Applies a checked change, and empties the accumulators that held it."""
         scale, owner = {}, self._owner()
         for target in change.targets:

@@ -19,7 +19,7 @@ from lightning_accum._checks import (
 )
 from lightning_accum.distributed.shards import is_sharded, local
 from lightning_accum.functional.dtypes import widened
-from lightning_accum.updates.targets import Target, by_output
+from lightning_accum.updates.targets import PendingTarget, by_output
 
 Constraint: TypeAlias = Callable[[Tensor], Any]  # changes a parameter in place
 
@@ -206,7 +206,7 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
         return [fn for fn, names in self.values() if not names or name in names]
 
     @torch.no_grad()
-    def run(self, targets: Iterable[Target], module: nn.Module) -> None:
+    def run(self, targets: Iterable[PendingTarget], module: nn.Module) -> None:
         """Runs every constraint on those of its parameters that have changed."""
         for fn, only in self.values():
             for name, param, *_ in targets:

@@ -16,7 +16,7 @@ from lightning_accum.updates.pending import Pending
 _TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d  # [in, out, ...]
 
 
-class Target(NamedTuple):
+class PendingTarget(NamedTuple):
     """A parameter for which a change is pending, for one call of its updater."""
 
     name: str

@@ -13,7 +13,7 @@ from torch import nn
 from lightning_accum import Cell, RuleTrainer, get_updater
 from lightning_accum.engine.products import Activity
 from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.vjp import Synapses
+from lightning_accum.engine.vjp import PerSynapse
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.rules import DelayAdjustedKernelSTDP, DelayAdjustedSTDP, KernelSTDP, kernel
 from lightning_accum.rules.kernel import SpikePairs
@@ -63,7 +63,7 @@ def test_the_compiled_kernel_equals_the_plain_form(
         return SpikePairs(KERNELS[name], Signal(post), Signal(pre), delay)
 
     fast, plain = pairs(), pairs()
-    vjp = Synapses(nn.Linear(inputs, outputs), "weight", "")
+    vjp = PerSynapse(nn.Linear(inputs, outputs), "weight", "")
     expected = plain.parts(slice(None), vjp)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "_LONGEST", longest)  # of a table

@@ -15,7 +15,7 @@ from lightning_accum.sparse.event_sums import Rows, multiply_events, outer_sum_i
 from lightning_accum.sparse.events import Events, SpikeRows
 from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
 from lightning_accum.sparse.recurrent import PairSTDP, SparseGroup, SparseWeights, can_run_recurrent
-from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
+from lightning_accum.sparse.spike_pairs import LatestSpikes, Visit, pair_events
 
 pytestmark = needs_kernel
 T, B, E, N, CLASSES = 6, 2, 4, 5, 3
@@ -37,7 +37,7 @@ def outer(total, starts, rows, values, before, last, weights):
 
 def pairs(up, down, latest, before, last, delay=None, change=None):
     visit = Visit(1.0, 0, Coefficients((1.0, 1.0)) if change is None else change, by_spike=True)
-    return pair_events(up, down, False, EVENTS, Latest(latest, before, last), visit, delay)
+    return pair_events(up, down, False, EVENTS, LatestSpikes(latest, before, last), visit, delay)
 
 
 def folding(errors, feedback, membrane, threshold, unfiltered, filtered, adaptation, of=None):

@@ -27,7 +27,7 @@ from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eprop import Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, event_matmul, outer_sum_into
 from lightning_accum.sparse.events import Events, find, first_of_each
-from lightning_accum.sparse.spike_pairs import Latest, Visit, pair_events
+from lightning_accum.sparse.spike_pairs import LatestSpikes, Visit, pair_events
 
 CPU = torch.device("cpu")
 pytestmark = needs_kernel
@@ -242,7 +242,7 @@ def test_events_outside_of_their_raster_are_refused(wrong):
         with refused:
             outer_sum_into(torch.empty(33, 4), False, events, rows)
         up, down = torch.empty(2, 4, 33)
-        latest = Latest(torch.ones(6, 1, 33).bool(), None, torch.ones(1, 33))
+        latest = LatestSpikes(torch.ones(6, 1, 33).bool(), None, torch.ones(1, 33))
         with refused:
             pair_events(up, down, False, events, latest, Visit(1.0, 0, torch.ones(9), True))
     events = Events(raster)
@@ -263,7 +263,7 @@ def test_what_is_not_a_number_of_steps_is_far_away(dtype, age):
         edges = (torch.full((2, 40), at, dtype=dtype) for at in (before, 0.0))
         sums = [torch.empty(5, 40, dtype=dtype) for _ in range(2)]
         visit = Visit(1.0, 0, table, by_spike=True)
-        latest = Latest(raster, *edges)
+        latest = LatestSpikes(raster, *edges)
         assert pair_events(*sums, False, events, latest, visit)
         return sums
 

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations, prune
 from turns import turns
 
 from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Normalize, Updater
-from lightning_accum._events import SILENT, Events
+from lightning_accum._events import SILENT, Observer
 from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.attached import attach_updater
@@ -161,7 +161,7 @@ def test_plus_equals_on_a_part_is_rejected():
     assert copied.pos[0, 0].item() == 4.0
 
 
-class Noted(Events):
+class Noted(Observer):
     def __init__(self, fc):
         self.fc, self.seen = fc, []
 
