@@ -130,15 +130,17 @@ GOOD = {
             (True, "CellTrainer.recording Monitor.recording"), ({0: 1.0}, "data"),
             ((1.0,), "StreamAccumulator.args Except.args Source.item"), ([1.0, 2.0], "items"),
             ("post", "CellTrainer.del_monitor.name"), ("Something should be.", "text"),
-            (torch.sum, "fn"), (torch.clone, "move"), (la.STDP(0.1, -0.1), "RuleTrainer.rule"),
+            (torch.sum, "fn"), (torch.clone, "move"),
+            (la.STDP(0.1, -0.1), "RuleTrainer.rule FastWeights.rule change_of.rule"),
         ]),
         *((functools.partial(torch.ones, shape), keys) for shape, keys in [
             ((1, 3), "Populations.x"), ((2,), "RewardBaseline.reward"),
             ((4, 3, 5), "SequenceConv.x"),
             ((5, 2, 3), "learn_online.inputs Competition.x DelayedLinear.x Neurons.x "
              "SurrogateLIF.x LeakyIntegrator.x ShortTermPlasticity.x "
-             "activity values spikes post pre"),
+             "activity values spikes post pre FastWeights.x"),
             ((2, 3), "PoissonEncoder.x poisson_encode.x RecurrentLinear.spikes"),
+            ((3, 3), "change_of.weight"),
             ((5, 2),
              "Accumulator.post Accumulator.pre ActorCriticError.reward ActorCriticError.value"),
             ((2, 2), "UpdateStatistics.before UpdateStatistics.after before after "
@@ -387,6 +389,8 @@ USES = [
     (la.RuleTrainer, run_trainer),
     (torch.optim.Optimizer, run_optimizer),
     ((lann.LIF, lann.AdaptiveLIF, lann.SurrogateLIF), run_neurons),
+    (la.FastWeights,
+     lambda f: f(torch.ones(*((5, 2) if f.time_dim == 0 else (2,)), f.connection.in_features))),
     (lann.PoissonEncoder, lambda encoder: encoder(torch.rand(2, 3))),
     (lann.DelayedLinear,
      lambda x: x(torch.ones(*((5, 2) if x.time_dim == 0 else (2,)), x.weight.shape[1]))),
