@@ -143,7 +143,15 @@ class FastWeights(StateModule):
                 f"Argument `x` should be [{', '.join(lead)}, {size}]. Found shape {list(x.shape)}:"
                 f" {'pass `time_dim=0` for a sequence' if x.ndim == 3 else 'give all dimensions'}."
             )
-        every = inputs if current is None else {"current": current, **inputs}
+        every, outputs = inputs, self.connection.out_features
+        if current is not None:
+            checks.check_tensors(current=current)
+            if current.shape != (*x.shape[:-1], outputs):
+                raise ValueError(
+                    f"Argument `current` should be [{', '.join(lead)}, {outputs}], as the output."
+                    f" Found shape {list(current.shape)}: give a value to each neuron."
+                )
+            every = {"current": current, **inputs}
         for name, value in every.items():
             if (
                 isinstance(value, Tensor)
