@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, final
 
 import torch
@@ -136,49 +137,44 @@ class FastWeights(StateModule):
         Raises:
             ValueError: if a shape does not fit.
         """
-        checks.check_tensors(x=x)
-        lead, size = ("B",) if self.time_dim is None else ("T", "B"), self.connection.in_features
-        if x.ndim != len(lead) + 1 or x.shape[-1] != size:
-            raise ValueError(
-                f"Argument `x` should be [{', '.join(lead)}, {size}]. Found shape {list(x.shape)}:"
-                f" {'pass `time_dim=0` for a sequence' if x.ndim == 3 else 'give all dimensions'}."
-            )
-        every, outputs = inputs, self.connection.out_features
-        if current is not None:
-            checks.check_tensors(current=current)
-            if current.shape != (*x.shape[:-1], outputs):
-                raise ValueError(
-                    f"Argument `current` should be [{', '.join(lead)}, {outputs}], as the output."
-                    f" Found shape {list(current.shape)}: give a value to each neuron."
-                )
-            every = {"current": current, **inputs}
-        for name, value in every.items():
-            if (
-                isinstance(value, Tensor)
-                and value.ndim
-                and value.shape[: len(lead)] != x.shape[:-1]
-            ):
-                raise ValueError(
-                    f"Argument `{name}` should begin with the dimensions [{', '.join(lead)}] of"
-                    f" `x`, {list(x.shape[:-1])}. Found shape {list(value.shape)}: give a value to"
-                    " each."
-                )
-        given = {k: v for k, v in every.items() if isinstance(v, Tensor) and v.ndim}
+        given = {k: v for k, v in inputs.items() if isinstance(v, Tensor) and v.ndim}
         others = {k: v for k, v in inputs.items() if k not in given}
+        if current is not None:
+            given["current"] = current
+        self._check(x, given)
         if self.time_dim is None:
             x, given = x[None], {k: v[None] for k, v in given.items()}
+        run: Callable[..., Any] = self._run
+        if self.checkpoint_every is not None and torch.is_grad_enabled():
+            run = partial(checkpoint, self._run, use_reentrant=False)
         state, found = self._before(x), []
         length = self.checkpoint_every or max(1, len(x))
         for at in range(0, len(x), length):
-            piece = x[at : at + length], {k: v[at : at + length] for k, v in given.items()}
-            if self.checkpoint_every is None or not torch.is_grad_enabled():
-                y, state = self._run(*piece, others, state)
-            else:
-                y, state = checkpoint(self._run, *piece, others, state, use_reentrant=False)
+            piece = slice(at, at + length)
+            y, state = run(x[piece], {k: v[piece] for k, v in given.items()}, others, state)
             found.append(y)
-        y = torch.cat(found) if found else self.connection(x)
-        y = self._keep(y, **state)
+        y = self._keep(torch.cat(found) if found else self.connection(x), **state)
         return y if self.time_dim == 0 else y[0]
+
+    def _check(self, x: Tensor, given: Mapping[str, Tensor]) -> None:
+        """Raises a ``ValueError`` unless the input, the current and the rule's inputs fit."""
+        checks.check_tensors(x=x)
+        dims, outputs = ["T", "B"] if self.time_dim == 0 else ["B"], self.connection.out_features
+        lasts = {"x": self.connection.in_features, "current": outputs}
+        for name, value in {"x": x, **given}.items():
+            checks.check_tensors(**{name: value})
+            lead = value.shape[: len(dims)]
+            alike = len(lead) == len(dims) and lead == x.shape[: len(dims)]
+            last = value.shape[len(dims) :] == (lasts[name],) if name in lasts else True
+            if not (alike and last):
+                should = ", ".join([*dims, *([str(lasts[name])] if name in lasts else ["..."])])
+                how = f", with those of `x`, {list(x.shape[: len(dims)])}" if name != "x" else ""
+                mend = "pass `time_dim=0` for a sequence" if x.ndim == 3 else "give all dimensions"
+                mend = "give a value to each sample and step" if name != "x" else mend
+                raise ValueError(
+                    f"Argument `{name}` should be [{should}]{how}. Found shape"
+                    f" {list(value.shape)}: {mend}."
+                )
 
     def _before(self, x: Tensor) -> dict[str, Tensor]:
         """Returns the state before the first step, in which an input ``[T, B, in]`` finds it."""

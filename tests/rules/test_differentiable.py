@@ -246,9 +246,9 @@ REFUSED = [
     (lambda: FastWeights(LINEAR, la.Hebb(1.0), checkpoint_every=0), ValueError, "checkpoint_every"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X), ValueError, r"\[B, 3\].*pass `time_dim=0`"),
     (lambda: FastWeights(LINEAR, la.MSTDP(0.1, 0.1))(X[0], reward=torch.ones(3)), ValueError,
-     r"`reward` should begin with the dimensions \[B\] of `x`, \[2\]. Found shape \[3\]"),
+     r"`reward` should be \[B, \.\.\.\], with those of `x`, \[2\]. Found shape \[3\]"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X[0], X[0]), ValueError,
-     r"`current` should be \[B, 4\], as the output. Found shape \[2, 3\]"),
+     r"`current` should be \[B, 4\], with those of `x`, \[2\]. Found shape \[2, 3\]"),
     (lambda: la.RuleTrainer(la.Hebb(torch.tensor(0.1))).register_cell("a", la.Cell(LINEAR, LINEAR)),
      TypeError, "`lr` of `Hebb` should be a number in a trainer. Found a tensor"),
 ]  # fmt: skip
