@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_tensors, check_type
+from lightning_accum._checks import check_choice, check_tensors, check_type
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
 from lightning_accum.engine.rule import Rule
@@ -20,7 +20,13 @@ from lightning_accum.engine.window import Outline, Window
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.reward_modulated import Modulated
 
-_MATRIX = SimpleNamespace(is_matrix=True)  # what a rule asks of a weight
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A weight, as a window has it: what a rule asks of it, and how its products are summed."""
+
+    summed: bool  # over samples, too
+    is_matrix = True
 
 
 def change_of(
@@ -30,6 +36,7 @@ def change_of(
     weight: Tensor,
     *,
     dt: float = 1.0,
+    batch_reduction: Literal["sum", "mean"] | None = None,
     states: Mapping[str, Tensor] | None = None,
     **inputs: Any,
 ) -> Tensor:
@@ -50,11 +57,13 @@ def change_of(
         post: postsynaptic activity, ``[T, B, out]``.
         weight: ``[out, in]``, which is constant in the window.
         dt: step, in ms.
+        batch_reduction: how the changes of samples are reduced, which takes less memory and time
+            than to reduce the result; they are not when ``None``.
         states: other signals that the rule records, ``[T, B, out]``, by name.
         **inputs: what a trainer's call takes for the rule, such as a ``reward`` or an ``error``.
 
     Returns:
-        ``[B, out, in]``.
+        ``[B, out, in]``, or ``[out, in]`` with a ``batch_reduction``.
 
     Raises:
         TypeError: if a change of the rule is not a product.
@@ -80,9 +89,11 @@ def change_of(
             f" Found {list(pre.shape)}, {list(post.shape)} and {list(weight.shape)}: give all steps"
             " of the same samples, as `x[None]` for one step."
         )
-    return change_and_left(rule, {"pre": pre, "post": post, **(states or {})}, weight, dt, inputs)[
-        0
-    ]
+    if batch_reduction is not None:
+        check_choice("batch_reduction", batch_reduction, ("sum", "mean"))
+    signals, summed = {"pre": pre, "post": post, **(states or {})}, batch_reduction is not None
+    change = change_and_left(rule, signals, weight, dt, inputs, summed=summed)[0]
+    return change / pre.shape[1] if batch_reduction == "mean" else change
 
 
 def change_and_left(
@@ -92,8 +103,9 @@ def change_and_left(
     dt: float,
     inputs: Mapping[str, Any],
     carried: Mapping[str, Tensor] | None = None,
+    summed: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the change of each sample, and what passes to the next window, by name."""
+    """Returns the change of each sample, or their sum, and what passes on to the next window."""
     memory = _Passed(carried or {}, {})
     given, pre, post = Given(inputs), signals["pre"], signals["post"]
     dtype = torch.promote_types(weight.dtype, torch.float32)
@@ -109,12 +121,13 @@ def change_and_left(
         recorded = {name: Recorded(each) for name, each in signals.items()}
         prepared = rule.prepare(Recording(recorded, dt, -1, len(pre), {}, given, True, levels))
     window = Window(
-        sources, "weight", dt, weight, given, 0, len(pre), _MATRIX, {}, {}, levels, prepared
+        sources, "weight", dt, weight, given, 0, len(pre), _Matrix(summed), {}, {}, levels, prepared
     )
     change = torch.zeros((), dtype=dtype, device=weight.device)
     for part in listed(rule.terms(window), type(rule).__name__, numbers=False):
         change = change + _summed(part, window, memory)
-    return change.expand(post.shape[1], *weight.shape[-2:]), memory.left
+    lead = () if summed else post.shape[1:2]
+    return change.expand(*lead, *weight.shape[-2:]), memory.left
 
 
 def is_named(rule: Rule, dt: float) -> bool:
@@ -230,9 +243,10 @@ def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor
     dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
     if isinstance(factor, Tensor):
         post = post * factor.unsqueeze(-1)
-    product = torch.einsum("tbo,tbi->boi", post.to(dtype), pre.to(dtype))
-    if term.transform is not None:
-        product = torch.func.vmap(term.transform)(product)
+    summed, transform = window.vjp.summed, term.transform
+    product = torch.einsum(f"tbo,tbi->{'oi' if summed else 'boi'}", post.to(dtype), pre.to(dtype))
+    if transform is not None:
+        product = transform(product) if summed else torch.func.vmap(transform)(product)
     if term.room is not None:
         up, down = (term.room.bounded(window.param, product, upper) for upper in (True, False))
         product = torch.where(torch.as_tensor(term.rate) > 0, up, down)

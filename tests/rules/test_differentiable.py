@@ -61,6 +61,11 @@ def test_the_change_is_that_of_a_naive_loop(name, mode):
     found = change_of(trainer.rule, pre, post, linear.weight, **given(name))
     torch.testing.assert_close(found, (pos - neg).sum(0), rtol=1e-12, atol=1e-12)
     assert found.any()
+    for how in ("sum", "mean"):
+        reduced = change_of(
+            trainer.rule, pre, post, linear.weight, batch_reduction=how, **given(name)
+        )
+        torch.testing.assert_close(reduced, getattr(found, how)(0), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", LEARNED)
