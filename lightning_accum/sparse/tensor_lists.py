@@ -170,7 +170,7 @@ def step_moments(
     dtype: torch.dtype, places: Places, numbers: Sequence[float], is_belief: bool
 ) -> bool:
     """Steps tensors at places that were just found, if there is a kernel; returns whether."""
-    # `numbers` are in the order of `optim._kernels.Coefficients`; all but gradients change.
+    # `numbers` are in the order of `optim._kernels.StepCoefficients`; all but gradients change.
     kernel = kernel_for(dtype)
     if kernel is None:
         return False

@@ -18,7 +18,7 @@ from lightning_accum import nn
 from lightning_accum._compat.torch import parallel_region
 from lightning_accum.engine.products import Activity
 from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.vjp import Synapses
+from lightning_accum.engine.vjp import PerSynapse
 from lightning_accum.functional import ExponentialKernel, Triangular
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.rules.kernel import SpikePairs
@@ -150,7 +150,7 @@ def everything(dtype):
     pairs = SpikePairs(
         ExponentialKernel(0.3, -0.2), Signal(Activity(y)), Signal(Activity(x)), 5 * weight.abs()
     )
-    both = pairs.summed(Synapses(torch.nn.Linear(50, 300), "weight", ""))
+    both = pairs.summed(PerSynapse(torch.nn.Linear(50, 300), "weight", ""))
     fold, onto = folding(300, 3, dtype), torch.empty(300, 5, dtype=dtype)
     of = Rows(fold.potential.membrane, "reverse", 0.5, folding=fold)
     assert outer_sum_into(onto, False, Events(spikes(T * B, 5, seed=0)), [(1.0, of)])
