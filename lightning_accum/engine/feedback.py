@@ -95,7 +95,7 @@ def learning_signal(
     post, (error, each) = recording.activity("post"), _error_in(recording, rule, feedback)
     if error.is_complex():
         raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
-    error = error.detach().to(post.device, torch.promote_types(error.dtype, torch.float32))
+    error = error.to(post.device, torch.promote_types(error.dtype, torch.float32))
     if feedback is not None:
         _check_size(feedback, error[0, :1] if each else error[:1], post.shape[2:].numel(), rule)
     return LearningSignal(error, feedback, post.shape, each)

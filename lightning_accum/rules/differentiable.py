@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_choice, check_tensors, check_type
+from lightning_accum._checks import check_choice, check_tensors, check_type, quoted
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
 from lightning_accum.engine.rule import Rule
@@ -18,7 +18,7 @@ from lightning_accum.engine.signal import NeedsData, Signal
 from lightning_accum.engine.terms import Change, Term, listed
 from lightning_accum.engine.window import Outline, Window
 from lightning_accum.functional.traces import TraceMode, decay_factor
-from lightning_accum.rules.reward_modulated import Modulated
+from lightning_accum.rules.reward_modulated import Modulated, reward_of
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,11 @@ def change_and_left(
     change = torch.zeros((), dtype=dtype, device=weight.device)
     for part in listed(rule.terms(window), type(rule).__name__, numbers=False):
         change = change + _summed(part, window, memory)
+    if given.unread:
+        raise TypeError(
+            f"The inputs of `{type(rule).__name__}` should be those that it reads. Found"
+            f" {quoted(given.unread)}, which it does not: leave it out, or mend its name."
+        )
     lead = () if summed else post.shape[1:2]
     return change.expand(*lead, *weight.shape[-2:]), memory.left
 
@@ -255,7 +260,9 @@ def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor
 
 def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
     """Returns the change of terms times a reward, at once or by their eligibility."""
-    reward, tc, terms = _reward(change, window), change.tc, change.terms
+    tc, terms, lead = change.tc, change.terms, window.post.shape[:2]
+    reward = torch.as_tensor(reward_of(window, change.reward, change.modulator))
+    reward = reward.to(window.post.source.device, window.post.dtype).expand(lead)
     if tc is None:
         return sum((_product(term, window, reward) for term in terms), torch.zeros(()))
     decay, steps = decay_factor(tc, window.dt), range(len(reward))
@@ -276,16 +283,3 @@ def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
         total = total + (to_come[0] * decay * window.dt)[:, None, None] * before
         memory.left[key] = memory.left[key] + decay ** len(reward) * before
     return total
-
-
-def _reward(change: Modulated, window: Window) -> Tensor:
-    """Returns the reward of every step and sample, ``[T, B]``."""
-    reward, name = change.reward, change.modulator
-    if name is not None or (reward is None and "reward" in window.levels):
-        reward = window.modulator(name or "reward")
-    elif reward is None:
-        reward = window.inputs.get("reward")
-    steps, batch = window.total, window.post.shape[1]
-    found = given_value("reward", reward, steps, batch)
-    of = torch.as_tensor(found, dtype=window.post.dtype, device=window.post.source.device)
-    return of.expand(steps, batch)

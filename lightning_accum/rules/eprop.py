@@ -1,6 +1,7 @@
 """Eligibility propagation: a recurrent spiking network learns from an error, forward in time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lightning_accum._checks import check_finite, check_type
 from lightning_accum.engine import Change, Window
@@ -101,6 +102,7 @@ class EProp(PotentialRule):
         """Folds the learning signals and pseudo-derivatives of a window, backwards in time."""
         dt, feedback = recording.dt, self.feedback or DirectFeedback()
         signal = learning_signal(recording, type(self).__name__, feedback)
+        signal = replace(signal, error=signal.error.detach())
         constants = FoldConstants(
             kappa=0.0 if self.tc_readout is None else decay_factor(self.tc_readout, dt),
             beta=float(self.beta or 0.0),

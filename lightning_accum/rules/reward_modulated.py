@@ -84,7 +84,8 @@ class Modulated(Change):
 
     def expand(self, window: Window) -> list[Change]:
         """Returns the terms times the reward of a window."""
-        tc, rewards = self.tc, _reward(window, self.reward, self.modulator)
+        tc, rewards = self.tc, reward_of(window, self.reward, self.modulator)
+        rewards = rewards.detach() if isinstance(rewards, Tensor) else rewards
         if tc is None and not isinstance(rewards, Tensor) and rewards:  # by 0, no trace is used
             return [replace(term, rate=term.rate * rewards) for term in self.terms]
         if not isinstance(rewards, Tensor):
@@ -162,7 +163,7 @@ class _Eligibility(CustomChange):
         return after
 
 
-def _reward(window: Window, reward: object, modulator: str | None) -> float | Tensor:
+def reward_of(window: Window, reward: object, modulator: str | None) -> float | Tensor:
     """Returns the reward as a number, or as a tensor ``[total steps, B or 1]``."""
     if modulator is not None or (reward is None and "reward" in window.levels):
         reward = window.modulator(modulator or "reward")
@@ -172,7 +173,7 @@ def _reward(window: Window, reward: object, modulator: str | None) -> float | Te
     found = given_value("reward", reward, steps, batch)
     if not isinstance(found, Tensor):
         return found
-    found = found.detach().to(_like(window))
+    found = found.to(_like(window))
     return found.expand(steps, -1 if found.ndim else 1)
 
 

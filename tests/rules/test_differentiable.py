@@ -90,6 +90,14 @@ def test_it_is_differentiable_in_all_that_it_takes(name):
     assert torch.autograd.gradcheck(change, every)
 
 
+def test_an_error_has_a_derivative():
+    def change(error):
+        pre, post, weight = spikes(IN, 1), spikes(OUT, 2), drawn(OUT, IN)
+        return change_of(la.DeltaRule(0.1, tc_readout=5.0), pre, post, weight, error=error)
+
+    assert torch.autograd.gradcheck(change, drawn(T, B, OUT).requires_grad_())
+
+
 def test_many_rules_of_one_form_are_one_call():
     pre, post, weight = spikes(IN, 1), spikes(OUT, 2), drawn(OUT, IN)
 
@@ -241,6 +249,9 @@ def test_a_state_goes_on_elsewhere_and_a_batch_of_another_size_at_rest():
 LINEAR, X = nn.Linear(IN, OUT), torch.ones(T, B, IN)
 REFUSED = [
     (lambda: change_of(3, X, X, X), TypeError, "`rule` should be a rule, such as"),
+    (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(3, 3), rewrad=1.0), TypeError,
+     "inputs of `Hebb` should be those that it reads. Found `rewrad`"),
+    (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X[0], rewrad=X[0]), TypeError, "Found `rewrad`"),
     (lambda: change_of(la.Hebb(1.0), X[0], X, X), ValueError, r"\[T, B, in\].*Found \[2, 3\]"),
     (lambda: change_of(la.KernelSTDP(lambda x: x), X, X, torch.ones(3, 3)), TypeError,
      "should be products of activity and its traces.*Found ages of spikes"),
