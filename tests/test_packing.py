@@ -81,6 +81,8 @@ def test_the_mean_of_states_is_the_state_of_the_means():
 
     mean = unpack(sum(pack(state(k)) for k in (0, 1, 2)) / 3, "it")
     assert differences(mean, state(1)) == []
+    backwards = dict(reversed(state(1).items()))
+    assert torch.equal(pack(backwards), pack(state(1)))  # in whatever order a mapping was filled
 
 
 VECTOR = pack({"v": torch.ones(3), "n": 5})

@@ -144,7 +144,7 @@ def is_named(rule: Rule, dt: float) -> bool:
 
 
 class _Passed:
-    """What passes between windows: what the last one left, and what this one leaves."""
+    """Traces and eligibility of the previous window, and those left for the next one, by name."""
 
     def __init__(self, carried: Mapping[str, Tensor], left: dict[str, Tensor]) -> None:
         self.carried, self.left = carried, left
