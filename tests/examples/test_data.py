@@ -210,7 +210,7 @@ def test_on_digits(run, tmp_path):
         assert re.search(rf"^control: {control}: 9[3-8]\.", printed, re.MULTILINE)
     assert re.search(r"speed: \d+ samples per second", printed)
     assert f"tensorboard --logdir {tmp_path}" in printed
-    assert "Local learning, by what the logging steps saw:" in printed
+    assert "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:" in printed
 
     scalars = events.Tags()["scalars"]
     for tag in (
