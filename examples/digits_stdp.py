@@ -19,7 +19,6 @@ Rates of learning and of rising thresholds are those of one image, whatever the 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 import lightning.pytorch as pl
@@ -86,7 +85,7 @@ class DiehlCook(Unlabelled):
         return self.lif(self.fc(self.encode(images)))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self.log("spikes_per_image", self(batch[0]).sum() / len(batch[0]), prog_bar=True)
+        self.log("spikes_per_image", self(batch[0]).sum() / len(batch[0]))
         self.optimizers().step()  # applies what the rule found
         self.lif.theta -= self.lif.theta.mean()  # they rise only relative to each other
         self.lr_schedulers().step()
@@ -111,7 +110,7 @@ def learn(
     pl.seed_everything(seed, verbose=False)
     model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate, weights)
     rule = learning_rule(args.lr if weights is None else 0.0, model)
-    cells, shows = {"input": CellSpec("fc", "lif")}, weights is None  # a table of one that learns
+    cells, shows = {"input": CellSpec("fc", "lif")}, weights is None and not seed  # one table
     learner = CellTrainerCallback(rule, cells, summary=shows, **OPTIONS)
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
@@ -121,7 +120,7 @@ def learn(
         callbacks=[learner, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
         log_every_n_steps=10,
         enable_model_summary=False,
-        enable_progress_bar=sys.stdout.isatty(),  # not in a file
+        enable_progress_bar=False,  # `compare` says when a network has learned
     )
     return *fit_and_read(trainer, model, data, args.batch_size), trainer
 

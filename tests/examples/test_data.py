@@ -194,6 +194,9 @@ def run(tmp_path, capsys, caplog):
         events = EventAccumulator(str(tmp_path / "logs" / "digits_stdp" / "version_0"))
         events.Reload()
         printed = capsys.readouterr()
+        shown = [line for line in printed.err.splitlines() if not line.startswith("Local")]
+        assert sum(line.startswith("seed 0: ") for line in shown) == 1
+        assert len(shown) <= 4  # no progress: a table, and a line for the network
         return printed.out + caplog.text, events
 
     yield run
