@@ -51,6 +51,12 @@ def run(code):
     return scope
 
 
+def readme_block(word):
+    """The program of the README that has this word."""
+    (code,) = [code for code in blocks("README.md") if word in code]
+    return code
+
+
 def logged(name):
     events = EventAccumulator("lightning_logs/version_0")
     events.Reload()
@@ -96,7 +102,7 @@ def test_bars_of_the_benchmarks_are_those_that_were_measured():
 @pytest.mark.parametrize("seed", range(2))
 def test_readme_code_learns_and_logs(seed, capfd):
     torch.manual_seed(seed)  # which the page leaves open
-    run(blocks("README.md")[0])
+    run(readme_block("load_digits"))
     shown = capfd.readouterr().out
     ((accuracy, counted),) = re.findall(r"(\d+)% of the (\d+) digits", shown)
     assert int(accuracy) > 80  # 10 by chance
@@ -106,10 +112,27 @@ def test_readme_code_learns_and_logs(seed, capfd):
 
 
 def test_readme_code_monitors_any_module():
-    _, code = blocks("README.md")
-    run(code)
+    run(readme_block("UpdateMonitor"))
     (only,) = logged("change_ratio/layer")
     assert only.value > 0
+
+
+def test_readme_code_learns_locally(caplog):
+    torch.manual_seed(0)
+    caplog.set_level("INFO", "lightning_accum.callbacks")
+    scope = run(readme_block("; no loss"))
+    assert scope["learner"].cell_trainer.rule.lr_post > 0
+    (table,) = [m for m in caplog.messages if m.startswith("Local learning")]
+    _, _, row, *advice = table.splitlines()
+    assert row.split()[:3] == ["input", "weight", "40"]
+    assert 1e-3 < float(row.split()[3]) < 0.1
+    assert advice == []
+
+
+def test_readme_code_accumulates_values():
+    found = run(readme_block("accumulators"))["trainer"].callback_metrics
+    assert 0 < found["loss"] < found["worst"]
+    assert all(each.value > 0 for tag in ("loss", "worst") for each in logged(tag))
 
 
 def test_readme_names_targets_and_links_that_there_are():
