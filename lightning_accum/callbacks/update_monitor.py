@@ -351,7 +351,7 @@ def _of_one_dimension(model: nn.Module) -> set[str]:
 
 
 def _modules_of(model: nn.Module) -> list[str]:
-    """Returns the paths of the modules of which each is a row: where a model divides, and blocks."""
+    """Returns the paths of a model's rows: the modules where it divides, and repeated blocks."""
     path, module = "", model
     while True:
         children = _weighted(module)
