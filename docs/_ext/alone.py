@@ -11,7 +11,7 @@ from typing import Any
 
 from docutils import nodes
 
-_SAVED = re.compile(r"\bSave this block as (\w+\.py)\b")
+_SAVED = re.compile(r"\bSave this block as\s+(\w+\.py)\b")
 
 
 def set_apart(document: nodes.document) -> None:
