@@ -1,7 +1,8 @@
 """What stands in the README and on the pages runs as a reader pastes it, and leads somewhere.
 
 `make docs` runs each block of a page in a fresh namespace and folder. So a block of a page that
-hides none can be pasted into an empty file. What it does not run is run here, or where `NOT_RUN` says.
+hides none can be pasted into an empty file. What it does not run is run here, or where `NOT_RUN`
+says.
 """
 
 import os
