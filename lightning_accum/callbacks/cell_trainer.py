@@ -305,10 +305,10 @@ class CellTrainerCallback(Callback):
         learners = [each for each in callbacks if isinstance(each, CellTrainerCallback)]
         if sum(each._key == self._key for each in learners) > 1:
             raise ValueError(
-                "Argument `name` should tell the CellTrainerCallbacks of a Trainer apart, whose"
-                f" parts of a checkpoint have it. Found two with `name = {self.name!r}`, the rule"
-                " and the cells unless you pass one: pass another to one of them, as in"
-                f" `CellTrainerCallback(..., name='second')`."
+                "Argument `name` should differ between the CellTrainerCallbacks of a Trainer, since"
+                f" a checkpoint has their states by it. Found two with `name = {self.name!r}`,"
+                " which is by default the rule and the cells: pass another to one of them, as in"
+                " `CellTrainerCallback(..., name='second')`."
             )
 
     def _watch(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
