@@ -414,6 +414,10 @@ CASES = {
     "PoissonEncoder": Case(
         lambda: lann.PoissonEncoder(5, 500.0, seed=1), lambda encoder, i: encoder(rand(i, 2, 3))
     ),
+    "PoissonEncoder, norm": Case(
+        lambda: lann.PoissonEncoder(5, 500.0, seed=1, norm=2.0),
+        lambda encoder, i: encoder(rand(i, 2, 3, 4)),
+    ),
     "UpdateStatistics": Case(metrics.UpdateStatistics, measure),
     "FiringStatistics": Case(metrics.FiringStatistics, count),
     "MaxRateClassifier": Case(lambda: metrics.MaxRateClassifier(6, 3), classify),
