@@ -42,7 +42,7 @@ def _scaled(x: Tensor, norm: float) -> Tensor:
         low, high = (float(value) for value in x.aminmax())
         if not (low >= 0 and high < math.inf):  # this form rejects NaN too
             raise ValueError(
-                "Argument `x` should hold intensities that are finite and not negative. Found values"
+                "Argument `x` should hold finite intensities of at least 0. Found values"
                 f" from `{low:g}` to `{high:g}`: subtract the lowest, and look for NaN and inf."
             )
     wide, sample = widened(x.detach()), (*range(1, x.ndim),)
