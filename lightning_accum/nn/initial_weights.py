@@ -11,7 +11,7 @@ from lightning_accum.updates.constraints import Normalize
 
 
 @torch.no_grad()
-def init_from_samples_(
+def init_from_data_(
     weight: Tensor,
     samples: Tensor,
     norm: float | None = None,
@@ -45,10 +45,10 @@ def init_from_samples_(
 
     Example:
         >>> import torch
-        >>> from lightning_accum.nn import Linear, init_from_samples_
+        >>> from lightning_accum.nn import Linear, init_from_data_
         >>> connection = Linear(2, 3, bias=False)
         >>> samples = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, 2.0], [5.0, 0.0]])
-        >>> init_from_samples_(connection.weight, samples, norm=1.0).data.sum(0)
+        >>> init_from_data_(connection.weight, samples, norm=1.0).data.sum(0)
         tensor([1.6000, 1.8000])
 
     Source:

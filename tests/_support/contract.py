@@ -430,7 +430,7 @@ CASES = {
 }  # fmt: skip
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
-EXEMPT = {"LocalLearningWarning", "show_versions", "init_from_samples_",
+EXEMPT = {"LocalLearningWarning", "show_versions", "init_from_data_",
     "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "RateFit", "Reducer",
     "Rule", "Term", "attach_updater", "change_of", "fit_rates", "get_updater", "learn_online",
     "reward_modulated", "why_step_by_step",
