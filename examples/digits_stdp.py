@@ -23,7 +23,6 @@ import sys
 from collections.abc import Sequence
 
 import lightning.pytorch as pl
-import torch
 from _data import Split
 from _demo import Unlabelled, command_line, compare, fit_and_read
 from _result import report
