@@ -50,7 +50,8 @@ def _scaled(x: Tensor, norm: float) -> Tensor:
     peak = wide.abs().amax(sample, keepdim=True)
     wide = wide / peak.where(peak != 0, 1.0)
     total = torch.linalg.vector_norm(wide, 2, sample, keepdim=True)
-    return (wide / total.where(total != 0, 1.0) * norm).clamp(max=1.0)
+    scaled: Tensor = wide / total.where(total != 0, 1.0) * norm
+    return scaled.clamp(max=1.0)
 
 
 class PoissonEncoder(CheckedState):
