@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from _data import load_mnist5k
 from callback_helpers import Net, loader
 from pages import ROOT, blocks
 from sklearn.datasets import load_digits
@@ -162,6 +163,22 @@ def test_readme_code_learns_and_logs(seed, capfd):
     assert int(counted) == len(load_digits().data) - 1300
     steps = [each.step for each in logged("updates/input/weight/update_norm")]
     assert steps == [49, 99, 149, 199]
+
+
+def test_readme_code_learns_larger_images_of_another_contrast_too(monkeypatch, capfd):
+    """It needs no other settings for MNIST's 784 pixels, in a short form here."""
+    mnist = load_mnist5k()
+    images = torch.cat((mnist.train_images[:2000], mnist.test_images)).flatten(1)
+    labels = torch.cat((mnist.train_labels[:2000], mnist.test_labels))
+    found = []
+    for scale in (1, 255):
+        data = scale * images, labels
+        monkeypatch.setattr("sklearn.datasets.load_digits", lambda return_X_y, data=data: data)
+        torch.manual_seed(0)
+        run(blocks("README.md")[0].replace("1300", "2000").replace("max_epochs=3", "max_epochs=1"))
+        found += re.findall(r"(\d+)% of the", capfd.readouterr().out)
+    assert len(found) == 2
+    assert all(int(accuracy) > 74 for accuracy in found)  # 10 by chance
 
 
 def test_readme_code_monitors_any_module():
