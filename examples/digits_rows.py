@@ -34,7 +34,7 @@ NEURONS = 100
 class Reader(pl.LightningModule):
     """Eight inputs, adaptive recurrent neurons, a leaky readout; reads new digits each epoch."""
 
-    def __init__(self, method: str, split: Split, epochs: int, scale: float = 4.0) -> None:
+    def __init__(self, method: str, split: Split, epochs: int, scale: float = 3.0) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.method, self.split, self.epochs, self.scale = method, split, epochs, scale

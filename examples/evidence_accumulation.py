@@ -69,11 +69,11 @@ class Counter(Recurrent):
         return float((y[-ANSWER:].mean(0).argmax(-1) == target).float().mean())
 
 
-def make(learner: str, neuron: str, seed: int, gain: float = 2.0) -> Counter:
+def make(learner: str, neuron: str, seed: int) -> Counter:
     """Returns a network that is to learn, of neurons ``"ALIF"``, which adapt, or ``"LIF"``."""
     pl.seed_everything(seed, verbose=False)
-    rates = {"lr": 0.01, "penalty": 0.01, "target_rate": 10.0}
-    return Counter(POPULATIONS * SIZE, NEURONS, 2, learner, **rates, gain=gain, **NEURON[neuron])
+    rates = {"lr": 0.005, "penalty": 0.01, "target_rate": 10.0}
+    return Counter(POPULATIONS * SIZE, NEURONS, 2, learner, **rates, **NEURON[neuron])
 
 
 def learn(network: Counter, batches: int, seed: int) -> list[float]:
@@ -154,8 +154,7 @@ def main() -> None:
     features = [partial(at_the_end, each.filtered) for each in networks[eprop]]
     refitted = [linear(seen_by(*each)) for each in zip(splits, features, strict=True)]
     print(f"  ALIF {REFITTED:28s} {spread(refitted)}")
-    first = [make("bptt", "ALIF", seed, gain=1.0) for seed in range(args.seeds)]
-    untrained = [partial(at_the_end, each.filtered) for each in first]
+    untrained = [partial(at_the_end, make("bptt", "ALIF", s).filtered) for s in range(args.seeds)]
     controls = {
         UNTRAINED: spread([linear_behind(*each) for each in zip(splits, untrained, strict=True)]),
         "by the last cue": spread([by_last_cue(split) for split in splits]),
