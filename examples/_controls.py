@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from _data import Split
+from _result import spread
 from sklearn.cluster import KMeans  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression, RidgeClassifier  # type: ignore[import-untyped]
 from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
@@ -35,14 +36,34 @@ def share(found: Tensor, labels: Tensor) -> float:
 
 def linear(split: Split) -> float:
     """A linear readout by logistic regression, fitted until it converges."""
-    inner = split.inner()
-    return _logistic(split, best(PENALTIES, lambda penalty: _logistic(inner, penalty)))
+    return _logistic(split, _penalty(split.inner()))
+
+
+class Readouts:
+    """Linear readouts of several kinds of features, for several seeds.
+
+    Each is fitted as `linear` is; the first seed chooses the penalty of a kind for all.
+    """
+
+    def __init__(self) -> None:
+        self.reached = dict[str, list[float]]()
+        self._penalties = dict[str, float]()
+
+    def add(self, kind: str, split: Split) -> None:
+        """Reads features, and keeps the share of test samples under the name of their kind."""
+        if kind not in self._penalties:
+            self._penalties[kind] = _penalty(split.inner())
+        self.reached.setdefault(kind, []).append(_logistic(split, self._penalties[kind]))
 
 
 def ridge(split: Split) -> float:
     """A linear readout by least squares."""
     inner = split.inner()
     return _least_squares(split, best(PENALTIES, lambda penalty: _least_squares(inner, penalty)))
+
+
+def _penalty(inner: Split) -> float:
+    return best(PENALTIES, lambda penalty: _logistic(inner, penalty))
 
 
 def _logistic(split: Split, penalty: float) -> float:
@@ -101,15 +122,41 @@ def of_each_class(split: Split, each: int, seed: int, spherical: bool = False) -
     return torch.cat([k_means(part, each, seed, spherical) for part in parts])
 
 
+def of_nearest_class(split: Split, each: int, seed: int, spherical: bool = False) -> float:
+    """The class of the nearest of some centres of each class."""
+    centres = of_each_class(split, each, seed, spherical)
+    found = _nearest(split.test_images, centres, spherical) // each
+    return share(found, split.test_labels)
+
+
+def nearest_subspace(split: Split, vectors: int) -> float:
+    """The class in the span of whose leading singular vectors most of a sample lies."""
+    train, test = (part.flatten(1) for part in split[::2])
+    lengths = []
+    for label in range(int(split.train_labels.max()) + 1):
+        _, _, basis = torch.linalg.svd(train[split.train_labels == label], full_matrices=False)
+        lengths.append((test @ basis[:vectors].T).norm(dim=1))
+    return share(torch.stack(lengths).argmax(0), split.test_labels)
+
+
 def nearest_sample(split: Split, spherical: bool = False) -> float:
     """The label of the nearest training sample."""
     found = _nearest(split.test_images, split.train_images.flatten(1), spherical)
     return share(split.train_labels[found], split.test_labels)
 
 
+def simple_methods(split: Split, seeds: int) -> dict[str, str]:
+    """What a linear readout of images and the nearest image reach; each seed is the same."""
+    found = {"linear readout of pixels": linear(split), "nearest image": nearest_sample(split)}
+    return {name: spread([value] * seeds) for name, value in found.items()}
+
+
 def _nearest(features: Tensor, centres: Tensor, spherical: bool) -> Tensor:
     """Which centre is the nearest, or has the least angle."""
-    flat = features.flatten(1)
-    if spherical:
-        return (normalize(flat) @ normalize(centres).T).argmax(1)
-    return torch.cdist(flat, centres).argmin(1)
+    found = []
+    for part in features.flatten(1).split(1000):
+        if spherical:
+            found.append((part @ normalize(centres).T).argmax(1))
+        else:
+            found.append(torch.cdist(part, centres).argmin(1))
+    return torch.cat(found)
