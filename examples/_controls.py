@@ -7,7 +7,7 @@ all of it is fitted; test samples choose nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -109,7 +109,7 @@ def k_means(features: Tensor, centres: int, seed: int, spherical: bool = False) 
 
 def by_centres(split: Split, centres: Tensor, spherical: bool = False) -> float:
     """Each centre reads the label of the most training samples that are nearest to it."""
-    seen, unseen = (_nearest(part, centres, spherical) for part in split[::2])
+    seen, unseen = (nearest(part, centres, spherical) for part in split[::2])
     classes = int(split.train_labels.max()) + 1
     votes = one_hot(seen, len(centres)).float().T @ one_hot(split.train_labels, classes).float()
     return share(votes.argmax(1)[unseen], split.test_labels)
@@ -122,11 +122,10 @@ def of_each_class(split: Split, each: int, seed: int, spherical: bool = False) -
     return torch.cat([k_means(part, each, seed, spherical) for part in parts])
 
 
-def of_nearest_class(split: Split, each: int, seed: int, spherical: bool = False) -> float:
+def by_classes(split: Split, each: int, seed: int, spherical: bool = False) -> float:
     """The class of the nearest of some centres of each class."""
     centres = of_each_class(split, each, seed, spherical)
-    found = _nearest(split.test_images, centres, spherical) // each
-    return share(found, split.test_labels)
+    return share(nearest(split.test_images, centres, spherical) // each, split.test_labels)
 
 
 def nearest_subspace(split: Split, vectors: int) -> float:
@@ -141,17 +140,22 @@ def nearest_subspace(split: Split, vectors: int) -> float:
 
 def nearest_sample(split: Split, spherical: bool = False) -> float:
     """The label of the nearest training sample."""
-    found = _nearest(split.test_images, split.train_images.flatten(1), spherical)
+    found = nearest(split.test_images, split.train_images.flatten(1), spherical)
     return share(split.train_labels[found], split.test_labels)
 
 
 def simple_methods(split: Split, seeds: int) -> dict[str, str]:
-    """What a linear readout of images and the nearest image reach; each seed is the same."""
+    """What a linear readout of images and the nearest image reach."""
     found = {"linear readout of pixels": linear(split), "nearest image": nearest_sample(split)}
+    return repeated(found, seeds)
+
+
+def repeated(found: Mapping[str, float], seeds: int) -> dict[str, str]:
+    """Values that are the same for each seed."""
     return {name: spread([value] * seeds) for name, value in found.items()}
 
 
-def _nearest(features: Tensor, centres: Tensor, spherical: bool) -> Tensor:
+def nearest(features: Tensor, centres: Tensor, spherical: bool) -> Tensor:
     """Which centre is the nearest, or has the least angle."""
     found = []
     for part in features.flatten(1).split(1000):
