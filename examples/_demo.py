@@ -127,13 +127,14 @@ def compare(
         figure.savefig(args.picture, dpi=100)
     found = spread([100 * accuracy for accuracy in accuracies])
     seen = data.map(lambda images: normalize(images.flatten(1)))
-    controls = {}
+    some = seeds if args.neurons <= 100 else seeds[:1]  # of many neurons once, for all seeds
+    controls, again = {}, len(seeds) // len(some)
     for kind in ("k-means", "spherical k-means"):
-        means = [k_means(seen.train_images, args.neurons, i, kind != "k-means") for i in seeds]
+        means = [k_means(seen.train_images, args.neurons, i, kind != "k-means") for i in some]
         nearest = [by_centres(seen, each, kind != "k-means") for each in means]
-        fixed = [100 * learn(data, i, args, each)[0] for i, each in enumerate(means)]
-        controls[f"nearest centre of {kind}"] = spread(nearest)
-        controls[f"centres of {kind} as weights"] = spread(fixed)
+        fixed = [100 * learn(data, i, args, each)[0] for i, each in zip(some, means, strict=True)]
+        controls[f"nearest centre of {kind}"] = spread(again * nearest)
+        controls[f"centres of {kind} as weights"] = spread(again * fixed)
     simple = {"linear readout of pixels": linear(seen), "nearest image": nearest_sample(seen)}
     print(f"test accuracy of {args.neurons} neurons, and of as many centres of k-means:")
     if args.short:
