@@ -22,6 +22,8 @@ from torch.nn.functional import normalize, one_hot
 
 Setting = TypeVar("Setting")
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, by sample
+UNTRAINED = "untrained, linear readout"  # what `linear_behind` is called
+SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the input of a network that does not learn
 
 
 def best(settings: Iterable[Setting], score: Callable[[Setting], float]) -> Setting:
@@ -60,6 +62,22 @@ def ridge(split: Split) -> float:
     """A linear readout by least squares."""
     inner = split.inner()
     return _least_squares(split, best(PENALTIES, lambda penalty: _least_squares(inner, penalty)))
+
+
+def seen_by(split: Split, see: Callable[[Tensor], Tensor], scale: float = 1.0) -> Split:
+    """What a network makes of samples times a scale, in their place."""
+    return split.map(lambda samples: see(scale * samples))
+
+
+def linear_behind(split: Split, see: Callable[[Tensor], Tensor]) -> float:
+    """A linear readout of a network that does not learn, at the scale of its input that suits it.
+
+    Args:
+        split: what the network gets.
+        see: returns the features of samples, those that its own readout has.
+    """
+    seen = (seen_by(split, see, scale) for scale in SCALES)
+    return linear(best(seen, lambda features: linear(features.inner())))
 
 
 def _penalty(inner: Split) -> float:

@@ -62,3 +62,19 @@ def test_centres_by_angle_are_of_length_one_and_the_best_for_their_samples(split
     plain = controls.k_means(split.train_images, 3, 0)
     assert torch.isin(torch.cdist(split.train_images, plain).argmin(1), torch.arange(3)).all()
     assert controls.by_centres(split, plain) < 100  # lengths mislead it
+
+
+def test_a_network_that_does_not_learn_gets_its_input_at_the_scale_that_suits_it(split):
+    scales = []
+
+    def see(samples, suits=4.0):
+        """Reads nothing of the samples unless they come at one scale."""
+        scales.append(float(samples.abs().max() / split.train_images.abs().max()))
+        return normalize(samples) * (abs(scales[-1] - suits) < 0.1)
+
+    train_only = split._replace(test_images=split.train_images, test_labels=split.train_labels)
+    assert controls.linear_behind(train_only, see) == 100
+    assert len(scales) == 2 * len(controls.SCALES)
+    assert controls.linear_behind(train_only, lambda x: see(x, suits=5.0)) < 60
+    spoilt = train_only._replace(test_labels=(split.train_labels + 1) % 3)
+    assert controls.linear_behind(spoilt, see) == 0  # test labels choose nothing
