@@ -196,7 +196,7 @@ def test_the_page_holds_what_was_measured_and_says_what_was_not():
     assert len({row.count("|") for row in rows}) == 1
     expected = (
         "| [MNIST-5k](../examples/conv_wta.py) | WTAHebb, then a linear readout; 128 filters of"
-        " 7 × 7 | 97.7 % ± 0.5 (6) | noise: 90.5 % ± 1.0 (6) | +7.2 ± 0.4, t(2) = 16.4,"
+        " 7 × 7 | 97.7 % ± 0.5 (6) | noise: 90.5 % ± 1.0 (6) | +7.2 ± 0.4, t(2) = 16.3,"
         " p = 0.004 | ridge: 99.0 % ± 0.0 (6) |"
     )
     assert expected in page.replace("\N{NO-BREAK SPACE}", " ")
