@@ -3,8 +3,9 @@
 Each is an example that prints lines ``result: ...``, ``control: ...`` and ``simple: ...``
 (``examples/_result.py``), and runs on five folds of its data if it has any. The values of all seeds
 are kept in ``docs/zoo.json``: a row can be measured by itself, and one that never was says so.
-Pictures go to ``docs/pictures``. Below the tables stands what ``benchmarks/local_rules.py`` printed
-last, kept in ``docs/outputs/local_rules.txt``.
+Pictures go to ``docs/pictures``, and what the first fold printed to ``docs/outputs``. Below the
+tables stands what ``benchmarks/local_rules.py`` printed last, kept in
+``docs/outputs/local_rules.txt``.
 
     python scripts/zoo.py [--only conv_wta ...] [--jobs 2] [--seconds 3600]
 """
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 
 from _run import run_script
 from bench import described
+from record import keep
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -181,7 +183,22 @@ ZOO = {
         "XOR of spike trains, from reward; margin of rates",
         "MSTDPET",
         "2 inputs, 20 hidden, 1",
+        options="--seeds 15",
+    ),
+    "cartpole": Network(
+        "cartpole",
+        "CartPole-v1, from reward; mean return, at most 500",
+        "actor and critic by one rule of your own",
+        "315 place cells, 2 and 1 neurons",
+        options="--seeds 5 --controls 5",
+    ),
+    "pattern_completion": Network(
+        "pattern_completion",
+        "patterns seen once, half erased; erased bits that are wrong",
+        "Hebb in fast weights, trained through",
+        "100 neurons, recurrent",
         options="--seeds 5",
+        sign=-1,
     ),
     "bcm_selectivity": Network(
         "bcm_selectivity",
@@ -189,6 +206,7 @@ ZOO = {
         "BCM",
         "50 inputs, 20",
         options="--seeds 5",
+        check=True,
     ),
     "oja_pca": Network(
         "oja_pca",
@@ -196,6 +214,7 @@ ZOO = {
         "Sanger",
         "64 inputs, 8",
         options="--seeds 5",
+        check=True,
     ),
 }
 SECTIONS = (
@@ -230,17 +249,22 @@ Each example prints how fast it learns, and all of its controls.
 Values = list[list[float]]  # of each seed on each fold
 
 
-def run(network: Network, fold: int, seconds: float) -> dict[str, Any] | None:
+def run(name: str, fold: int, seconds: float) -> dict[str, Any] | None:
     """What a network printed on a fold; ``None``, after a line that says so, if it failed."""
+    network = ZOO[name]
     script, *options = network.command.split()[1:]
-    more = [f"--fold={fold}"] if network.folds > 1 else []
+    options += [f"--fold={fold}"] if network.folds > 1 else []
     with tempfile.TemporaryDirectory() as folder:
-        done = run_script(ROOT / script, [*options, *more], folder, seconds)
+        done = run_script(ROOT / script, options, folder, seconds)
         for drawn in Path(folder).glob("*.png") if fold == 0 else ():
             shutil.copy(drawn, ROOT / "docs" / "pictures")
     found = parse(done.stdout) if done is not None and not done.returncode else None
-    if found is None and done is not None:
-        print(f"{network.command} {more}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    if done is None or found is None:
+        if done is not None:
+            print(f"{script} {options}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return None
+    if fold == 0 and name == network.example:
+        keep(ROOT / script, options, done.stdout)
     return found
 
 
@@ -404,9 +428,7 @@ def main() -> None:
     order = sorted(args.only, key=lambda name: ZOO[name].folds)  # what cannot be divided first
     with ThreadPoolExecutor(args.jobs) as pool:
         runs = {
-            name: [
-                pool.submit(run, ZOO[name], fold, args.seconds) for fold in range(ZOO[name].folds)
-            ]
+            name: [pool.submit(run, name, fold, args.seconds) for fold in range(ZOO[name].folds)]
             for name in order
         }
         for name, folds in runs.items():
