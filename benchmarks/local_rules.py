@@ -167,7 +167,9 @@ def report(runs: list[dict[str, dict[str, float]]]) -> None:
     for title, sign in (("ahead of", 1), ("behind", -1)):
         named = "; ".join(name for name in gains if name in clear and sign * gains[name].mean > 0)
         print(f"\nSTDP is {title} the best fixed weights: {named or 'nowhere'}.")
-    print(f"\nNo difference is clear: {'; '.join(x for x in gains if x not in clear) or 'nowhere'}.")
+    print(
+        f"\nNo difference is clear: {'; '.join(x for x in gains if x not in clear) or 'nowhere'}."
+    )
 
 
 def main() -> None:
