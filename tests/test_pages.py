@@ -106,10 +106,11 @@ def test_a_figure_with_another_digit_is_found():
         if "](http" in before + page[figure.end() :].partition("\n\n")[0]:
             continue  # published, by others
         last = figure.end() - 1
-        changed = f"{page[:last]}{(int(page[last]) + 1) % 10}{page[last + 1 :]}"
-        caught.append(check_figures.science(changed) != [])
-    assert len(caught) > 10
-    assert sum(caught) >= 0.9 * len(caught)  # some are those of another row
+        for other in set("0123456789") - {page[last]}:
+            changed = f"{page[:last]}{other}{page[last + 1 :]}"
+            caught.append(check_figures.science(changed) != [])
+    assert len(caught) > 100
+    assert sum(caught) > 0.85 * len(caught)  # the others are other figures of a section
 
 
 def test_a_row_of_the_zoo_with_another_digit_is_found(monkeypatch):
