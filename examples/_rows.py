@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from _controls import UNTRAINED, linear, linear_behind, seen_by
 from _data import Split
 from _quiet import quiet
 from _result import curves, save, spread
@@ -19,17 +20,19 @@ METHODS = ("BPTT", "e-prop", "e-prop, random feedback", "readout only")
 
 
 def compare(
-    learn: Callable[..., Any], split: Split, args: Namespace
-) -> tuple[dict[str, list[Any]], str, float, dict[str, str]]:
+    make: Callable[..., Any], learn: Callable[..., Any], split: Split, args: Namespace
+) -> tuple[dict[str, list[Any]], str, float, dict[str, str], dict[str, str]]:
     """Trains networks by each of ``METHODS``, and prints what they reach.
 
     Args:
-        learn: takes a method, the split, the number of epochs and a seed; returns the network.
+        make: takes a method, the split, the number of epochs and a seed; returns a network.
+        learn: takes the same, and returns the network when it has learned.
         split: the digits.
         args: the options of the command line.
 
     Returns:
-        The networks by method, the accuracies of e-prop, its samples per second, and its controls.
+        The networks by method, the accuracies of e-prop, its samples per second, what is reached
+        without it, and by simple methods with labels or gradients.
     """
     quiet()
     torch.set_num_threads(1)
@@ -43,8 +46,16 @@ def compare(
         print(f"  {method:24s}{' '.join(f'{run.accuracies[-1]:6.1%}' for run in runs)}", flush=True)
     samples = seeds * epochs * len(split.train_labels)
     reached = {method: [100 * run.accuracies[-1] for run in runs] for method, runs in found.items()}
-    controls = {"readout only": spread(reached["readout only"])}
-    return found, spread(reached["e-prop"]), samples / seconds["e-prop"], controls
+    fixed = [linear_behind(split, make("BPTT", split, epochs, seed).see) for seed in range(seeds)]
+    refitted = [linear(seen_by(split, network.see)) for network in found["e-prop"]]
+    print(f"  {'e-prop, readout refitted':24s}{' '.join(f'{share:5.1f}%' for share in refitted)}")
+    controls = {UNTRAINED: fixed, "readout only": reached["readout only"]}
+    simple = {
+        "BPTT": reached["BPTT"],
+        "linear, of the pixels": [linear(split)] * seeds,
+    }
+    said = [{name: spread(each) for name, each in some.items()} for some in (controls, simple)]
+    return found, spread(reached["e-prop"]), samples / seconds["e-prop"], *said
 
 
 @torch.no_grad()

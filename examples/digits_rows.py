@@ -4,7 +4,8 @@ Each of the eight rows of an image drives the network for four steps, through ei
 answer counts while the last row is shown. So the network has to keep in its spikes, potentials and
 thresholds what it has seen of the rows before. The error reaches the neurons by the readout's own
 weights or by fixed random ones; no graph is kept. The same network also learns by backpropagation
-through time and, as a control, by its readout only.
+through time. The control is the network as it is at first, its input at the scale that suits it
+best, with a linear readout that is fitted until it converges.
 
     python examples/digits_rows.py [--picture digits_rows.png] [--short]
 """
@@ -23,6 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import CellSpec, DeltaRule, EProp
 from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.functional import trace
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
 
@@ -51,6 +53,12 @@ class Reader(pl.LightningModule):
         rows = images.transpose(0, 1).repeat_interleave(STEPS, 0)
         self.spikes = self.lif(self.fc(rows))
         return self.leak(self.readout(self.spikes))
+
+    @torch.no_grad()
+    def see(self, images: Tensor) -> Tensor:
+        """Returns what the readout reads, ``[B, NEURONS]``: filtered spikes while it answers."""
+        self(images)
+        return trace(self.spikes, self.leak.decay)[-STEPS:].mean(0)
 
     def read(self, images: Tensor) -> Tensor:
         """Returns the digits that are read in images."""
@@ -103,10 +111,15 @@ def learners(method: str) -> list[CellTrainerCallback]:
     return found
 
 
+def make(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
+    """Returns a network as it is before it learns."""
+    pl.seed_everything(seed, verbose=False)
+    return Reader(method, split, epochs)
+
+
 def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
     """Trains a network by one of the methods."""
-    pl.seed_everything(seed, verbose=False)
-    network, local = Reader(method, split, epochs), learners(method)
+    network, local = make(method, split, epochs, seed), learners(method)
     trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=local, **SILENT)
     data = TensorDataset(split.train_images, split.train_labels)
     trainer.fit(network, DataLoader(data, batch_size=16, shuffle=True))
@@ -116,6 +129,6 @@ def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
 if __name__ == "__main__":
     options = arguments(__doc__, __file__, short="one seed, one epoch", fold=0)
     split = load_digits_split(options.fold)
-    found, *results = compare(learn, split, options)
+    found, *results = compare(make, learn, split, options)
     report(*results)
     draw(found, split, options.picture)
