@@ -139,7 +139,7 @@ def main() -> None:
         smooth = runs.unfold(1, 10, 10).mean(-1)
         curves(axes, range(5, blocks * BLOCK, 10), smooth, f"C{i}", name)
     axes.set(xlabel="trials", ylabel="right answers (%)")
-    axes.legend(frameon=False, fontsize=7, ncols=2)
+    axes.figure.legend(frameon=False, fontsize=7, ncols=3, loc="outside lower center")
     save(axes.figure, args.picture, 120)
 
 
