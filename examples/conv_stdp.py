@@ -122,7 +122,7 @@ def threshold_for(net: Network, seen: Split) -> float:
         net.lif.v_threshold = threshold
         return linear(some.map(net.features))
 
-    return best((1.0, 1.5, 2.0, 3.0), reached)
+    return best((1.0, 2.0, 3.0, 4.0), reached)
 
 
 def main() -> None:

@@ -87,9 +87,9 @@ def test_runs_and_draws(name, tmp_path):
 # What the last line has to show: percent right by what was learned, at least, and how much better
 # than the same network untrained.
 LEARNED = {
-    "no_optimizer": (75.0, 25.0, "85 updates by STDP, none by gradient"),
-    "manual_optimization": (65.0, 3.0, "510 steps of two optimizers"),
-    "hybrid_backprop": (80.0, 8.0, "255 steps of the readout's optimizer"),
+    "no_optimizer": (75.0, 25.0, "90 updates by STDP, none by gradient"),
+    "manual_optimization": (65.0, 3.0, "540 steps of two optimizers"),
+    "hybrid_backprop": (80.0, 8.0, "270 steps of the readout's optimizer"),
 }
 
 
