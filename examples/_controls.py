@@ -23,7 +23,7 @@ from torch.nn.functional import normalize, one_hot
 Setting = TypeVar("Setting")
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, by sample
 UNTRAINED = "untrained, linear readout"  # what `linear_behind` is called
-SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the input of a network that does not learn
+SCALES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)  # of the input of a network that does not learn
 
 
 def best(settings: Iterable[Setting], score: Callable[[Setting], float]) -> Setting:

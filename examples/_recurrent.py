@@ -46,6 +46,7 @@ class Recurrent(pl.LightningModule):
         lr: rate of Adam.
         penalty: strength of the regularization of firing rates.
         target_rate: firing rate of the penalty, in Hz.
+        gain: factor of the input's first weights.
         **neuron: options of the neurons.
     """
 
@@ -60,13 +61,14 @@ class Recurrent(pl.LightningModule):
         lr: float,
         penalty: float,
         target_rate: float,
+        gain: float = 1.0,
         **neuron: Any,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.learner, self.lr, self.penalty, self.target_rate = learner, lr, penalty, target_rate
         self.fc = nn.Linear(inputs, neurons, bias=False)
-        nn.init.normal_(self.fc.weight, std=inputs**-0.5)
+        nn.init.normal_(self.fc.weight, std=gain * inputs**-0.5)
         self.lif = SurrogateLIF(
             neurons,
             recurrent=True,

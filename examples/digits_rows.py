@@ -34,10 +34,10 @@ NEURONS = 100
 class Reader(pl.LightningModule):
     """Eight inputs, adaptive recurrent neurons, a leaky readout; reads new digits each epoch."""
 
-    def __init__(self, method: str, split: Split, epochs: int) -> None:
+    def __init__(self, method: str, split: Split, epochs: int, scale: float = 3.0) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.method, self.split, self.epochs = method, split, epochs
+        self.method, self.split, self.epochs, self.scale = method, split, epochs, scale
         self.fc = nn.Linear(ROWS, NEURONS)
         gradient = "time" if method == "BPTT" else "none"
         adaptive = {"beta": 0.1, "tc_adaptation": 30.0}
@@ -50,7 +50,7 @@ class Reader(pl.LightningModule):
         """Returns the readout at every step, ``[T, B, 10]``, of images ``[B, 8, 8]``."""
         self.lif.reset()
         self.leak.reset()
-        rows = images.transpose(0, 1).repeat_interleave(STEPS, 0)
+        rows = self.scale * images.transpose(0, 1).repeat_interleave(STEPS, 0)
         self.spikes = self.lif(self.fc(rows))
         return self.leak(self.readout(self.spikes))
 
@@ -111,15 +111,16 @@ def learners(method: str) -> list[CellTrainerCallback]:
     return found
 
 
-def make(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
-    """Returns a network as it is before it learns."""
+def untrained(split: Split, seed: int) -> Reader:
+    """Returns a network as it is before it learns, its input in the scale of the images."""
     pl.seed_everything(seed, verbose=False)
-    return Reader(method, split, epochs)
+    return Reader("readout only", split, 1, scale=1.0)
 
 
 def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
     """Trains a network by one of the methods."""
-    network, local = make(method, split, epochs, seed), learners(method)
+    pl.seed_everything(seed, verbose=False)
+    network, local = Reader(method, split, epochs), learners(method)
     trainer = pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=local, **SILENT)
     data = TensorDataset(split.train_images, split.train_labels)
     trainer.fit(network, DataLoader(data, batch_size=16, shuffle=True))
@@ -129,6 +130,6 @@ def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
 if __name__ == "__main__":
     options = arguments(__doc__, __file__, short="one seed, one epoch", fold=0)
     split = load_digits_split(options.fold)
-    found, *results = compare(make, learn, split, options)
+    found, *results = compare(untrained, learn, split, options)
     report(*results)
     draw(found, split, options.picture)

@@ -11,8 +11,8 @@ both its spikes and the eligibility. Side by side: e-prop with the readout's wei
 with fixed random feedback, and backpropagation through time by autograd, of 50 neurons that adapt
 and of 50 that do not, from the same first weights with the same optimizer. The controls are the
 adaptive network as it is at first, its input at the scale that suits it best, with a linear readout
-that is fitted to the same trials until it converges, and the answer by the last cue only. Simple
-methods are BPTT and such a readout of the inputs' traces of 500 ms.
+fitted to the same trials until it converges, and the answer by the last cue. Such a readout of the
+inputs' traces of 500 ms has no network.
 
     python examples/evidence_accumulation.py [--picture evidence_accumulation.png] [--short]
 """
@@ -141,7 +141,7 @@ def main() -> None:
     torch.set_num_threads(1)
     splits = [learned_and_unseen(batches, seed) for seed in range(args.seeds)]
     found, networks, reached, speeds = {}, {}, {}, {}
-    print(f"right answers in 1,024 new trials after {batches} batches of {BATCH}, each seed:")
+    print(f"right answers in 1,024 new trials after {batches} batches of {BATCH}:")
     for key in itertools.product(NEURON, TITLES):
         neuron, learner = key
         networks[key] = [make(learner, neuron, seed) for seed in range(args.seeds)]
@@ -159,10 +159,8 @@ def main() -> None:
         UNTRAINED: spread([linear_behind(*each) for each in zip(splits, untrained, strict=True)]),
         "by the last cue": spread([by_last_cue(split) for split in splits]),
     }
-    simple = {
-        "linear, of the inputs' traces": spread([by_traces(split) for split in splits]),
-        "BPTT": reached["ALIF", "bptt"],
-    }
+    traced = spread([by_traces(split) for split in splits])
+    simple = {"linear, of the inputs' traces": traced, "BPTT": reached["ALIF", "bptt"]}
     report(reached[eprop], speeds[eprop], controls, simple)
     draw(found, args.picture)
 

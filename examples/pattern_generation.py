@@ -8,8 +8,8 @@ is the mean squared one over the variance of the targets: 1 for a readout that s
 Side by side: e-prop with the readout's weights as feedback, e-prop with fixed random feedback, and
 backpropagation through time by autograd, from the same first weights with the same optimizer. The
 controls are the best that a readout could do, by least squares: of the network as it was at first,
-its input at the scale that suits it best, and, without a network, of traces of the input with three
-time constants, those that suit it best, which have as many weights.
+its input at the gain that suits it best; and, without a network, of traces of the input with three
+time constants, those that suit it best, which makes as many weights.
 
     python examples/pattern_generation.py [--picture pattern_generation.png] [--short]
 """
@@ -22,7 +22,6 @@ import time
 
 import lightning.pytorch as pl
 import torch
-from _controls import SCALES
 from _recurrent import LEARNERS, REFITTED, TITLES, Recurrent
 from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
@@ -33,6 +32,7 @@ from lightning_accum.functional import decay_factor, trace
 STEPS, RATE = 1000, 50.0  # of 1 ms; of the input, in Hz
 INPUTS, NEURONS, SIGNALS = 20, 60, 3
 TIME_CONSTANTS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)  # of traces of the input, in ms
+GAINS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0, 64.0, 96.0)  # of a network that does not learn
 FREQUENCIES = torch.tensor([1.0, 2.0, 3.0, 5.0])
 
 
@@ -63,10 +63,11 @@ def normalized_error(y: Tensor, target: Tensor) -> float:
     return float((y - target).square().mean() / (target - target.mean(0)).square().mean())
 
 
-def make(learner: str, seed: int) -> Generator:
+def make(learner: str, seed: int, gain: float = 8.0) -> Generator:
     """Returns a network that is to learn, by one of ``LEARNERS``."""
     pl.seed_everything(seed, verbose=False)
-    return Generator(INPUTS, NEURONS, SIGNALS, learner, lr=0.005, penalty=0.03, target_rate=20.0)
+    rates = {"lr": 0.02, "penalty": 0.03, "target_rate": 20.0}
+    return Generator(INPUTS, NEURONS, SIGNALS, learner, **rates, gain=gain)
 
 
 def final(errors: list[float]) -> float:
@@ -82,10 +83,10 @@ def best_readout(features: Tensor, target: Tensor) -> float:
     return normalized_error((features.squeeze(1).double() @ found.solution), wanted)
 
 
-def untrained(seed: int, scale: float = 1.0) -> float:
-    """Returns the least error of any readout of the network as it is at first."""
+def untrained(seed: int, gain: float = 1.0) -> float:
+    """Returns the least error of any readout of a network as it is at first."""
     raster, target = task(seed)
-    return best_readout(make("symmetric", seed).filtered(scale * raster), target)
+    return best_readout(make("symmetric", seed, gain).filtered(raster), target)
 
 
 def by_traces(seed: int) -> float:
@@ -136,10 +137,9 @@ def main() -> None:
         print(f"  {TITLES[learner]:28s} " + " ".join(f"{final(run):.3f}" for run in runs))
     print(f"  {REFITTED:28s} " + " ".join(f"{least:.3f}" for least in refitted))
     seeds = range(args.seeds)
-    fixed = [min(untrained(seed, scale) for scale in SCALES) for seed in seeds]
+    fixed = [min(untrained(seed, gain) for gain in GAINS) for seed in seeds]
     controls = {
         "untrained, best readout": fixed,
-        "untrained, best readout, input as it is": [untrained(seed) for seed in seeds],
         "traces of the input, best readout": [by_traces(seed) for seed in seeds],
     }
     reached = {

@@ -4,13 +4,12 @@ Real speech: JapaneseVowels (Kudo et al. 1999, doi:10.1016/S0167-8655(99)00077-X
 coefficients of 7 to 29 frames. Each frame drives the network for four steps, and the answer is the
 mean of the readout. The error reaches the neurons by the readout's own weights; no graph is kept.
 The control is the network as it is at first, its input at the scale that suits it best, with a
-linear readout that is fitted until it converges. What knows little or nothing of time are linear
-readouts of an utterance's mean frame, and of the means of its thirds.
+linear readout fitted until it converges. Linear readouts of an utterance's mean frame, and of the
+means of its thirds, have no network.
 
     python examples/speech.py [--seeds 5] [--fold 0] [--picture speech.png] [--short]
 
-All 640 utterances are in five folds, of which one is to test on. The files come with aeon, which is
-not imported: `pip install --no-deps aeon`.
+One of five folds of all 640 utterances is to test on. Its files: `pip install --no-deps aeon`.
 """
 
 from __future__ import annotations
@@ -100,8 +99,7 @@ def shown(frames: Tensor, speakers: Tensor) -> tuple[Tensor, Tensor]:
 def make(learner: str, seed: int) -> Listener:
     """Returns a network that is to learn, by one of ``LEARNERS``."""
     pl.seed_everything(seed, verbose=False)
-    rates = {"lr": 0.005, "penalty": 0.01, "target_rate": 20.0}
-    return Listener(CHANNELS, NEURONS, SPEAKERS, learner, **rates)
+    return Listener(CHANNELS, NEURONS, SPEAKERS, learner, lr=0.005, penalty=0.01, target_rate=20.0)
 
 
 def learn(learner: str, data: Split, epochs: int, seed: int) -> Listener:
