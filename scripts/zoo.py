@@ -158,7 +158,7 @@ ZOO = {
     ),
     "evidence_accumulation": Network(
         "evidence_accumulation",
-        "which side had more cues, 256 new trials",
+        "which side had more cues, 1,024 new trials",
         "e-prop",
         "50 neurons",
         options="--seeds 5",
