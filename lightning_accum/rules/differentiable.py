@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_choice, check_tensors, check_type, quoted
+from lightning_accum._compat.torch import values_under_vmap
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData, Signal
-from lightning_accum.engine.terms import Change, Term, listed
+from lightning_accum.engine.terms import Term, listed
 from lightning_accum.engine.window import Outline, Window
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.reward_modulated import Modulated, reward_of
@@ -49,7 +52,11 @@ def change_of(
     window of a ``Linear``, ``pos - neg``. It is differentiable in activity, weight, inputs and in
     the rule's rates and time constants, which may be tensors here: scalars, or a rate for each
     synapse, ``[out, in]``. It works under :mod:`torch.func`, unless the rule reads numbers in
-    Python.
+    Python. A ``vmap`` over rates and time constants multiplies signals for a few time constants,
+    of which each rule takes its shares: with a ``batch_reduction``, a hundred STDPs of 100 to 50
+    neurons (50 steps, 8 samples, one thread) took 8 times as long as one, and 13 times without.
+    Without, the result soon limits: 45 times with 300 to 100 neurons, where it takes 96 MB. Rules
+    that multiply two traces, such as triplets, share less: 33 times.
 
     Args:
         rule: whose terms are products, at once or modulated by a reward.
@@ -123,9 +130,15 @@ def change_and_left(
     window = Window(
         sources, "weight", dt, weight, given, 0, len(pre), _Matrix(summed), {}, {}, levels, prepared
     )
-    change = torch.zeros((), dtype=dtype, device=weight.device)
-    for part in listed(rule.terms(window), type(rule).__name__, numbers=False):
-        change = change + _summed(part, window, memory)
+    parts = listed(rule.terms(window), type(rule).__name__, numbers=False)
+    terms, share = [each for each in parts if isinstance(each, Term)], carried is None
+    zero = torch.zeros((), dtype=dtype, device=weight.device)
+    change = _total(terms, window, share=share) if terms else zero
+    for part in parts:
+        if isinstance(part, Modulated):
+            change = change + _modulated(part, window, memory, share)
+        elif not isinstance(part, Term):
+            raise _not_products(f"`{type(part).__name__}`")
     if given.unread:
         raise TypeError(
             f"The inputs of `{type(rule).__name__}` should be those that it reads. Found"
@@ -180,14 +193,14 @@ class Graphed:
         """Returns the trace of numbers, and its value before the first step."""
         of = f"{len(self._memory.left)}" if isinstance(decay, Tensor) else repr(decay)
         key = f"{self.side} {what}{mode} trace {of}"
-        last = first = self._memory.carried.get(key, torch.zeros_like(numbers[0]))
+        last = first = self._memory.carried.get(key, numbers.new_zeros(numbers.shape[1:]))
         values = []
         for now in numbers.unbind(0):
             kept = last if mode == "cumulative" else torch.where(now != 0, 0.0, last)
             last = now + decay * kept
             values.append(last)
         self._memory.left[key] = last
-        return torch.stack(values), first
+        return torch.stack(values) if values else numbers, first
 
     def ones(self) -> Graphed:
         """Returns ones of this shape."""
@@ -224,15 +237,6 @@ def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Ten
     return value if value.ndim == 2 else torch.cat((zeros[1:], (zeros[0] + value).unsqueeze(0)))
 
 
-def _summed(change: Change, window: Window, memory: _Passed) -> Tensor:
-    """Returns the sum over time of a change, ``[B, out, in]``."""
-    if isinstance(change, Modulated):
-        return _modulated(change, window, memory)
-    if not isinstance(change, Term):
-        raise _not_products(f"`{type(change).__name__}`")
-    return _product(change, window)
-
-
 def _not_products(found: str) -> TypeError:
     return TypeError(
         "The changes of a rule should be products of activity and its traces to be differentiated."
@@ -240,13 +244,108 @@ def _not_products(found: str) -> TypeError:
     )
 
 
-def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor:
-    """Returns the product of a term, whose steps and samples a factor multiplies."""
+def _total(
+    terms: Sequence[Term], window: Window, factor: Tensor | None = None, share: bool = False
+) -> Tensor:
+    """Returns the sum of rates times products, whose steps and samples a factor multiplies."""
+    totals: list[Tensor] = []
+    rates, products = [], []
+    for term in terms:
+        shares, each = (_shared if share else _alone)(term, window, factor)
+        rate = torch.as_tensor(term.rate, dtype=each.dtype, device=each.device)
+        if rate.ndim:  # of each synapse
+            totals.append(rate * _mixed(shares, each))
+        else:
+            rates.append(rate * shares)
+            products.append(each)
+    if products:
+        totals.append(_mixed(torch.cat(rates), torch.cat(products)))
+    return reduce(torch.add, totals)
+
+
+def _mixed(shares: Tensor, products: Tensor) -> Tensor:
+    """Returns a weighted sum of products ``[k, ...]``, in one multiplication for all rules."""
+    return (shares @ products.flatten(1)).view(products.shape[1:])
+
+
+def _alone(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the product of a term, ``[1, ...]``, and its share of the change, ``[1]``."""
+    product = _product(term, window, factor).unsqueeze(0)
+    return torch.ones(1, dtype=product.dtype, device=product.device), product
+
+
+def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns products ``[k, ...]`` and their shares ``[k]`` of the change by a term.
+
+    If :func:`torch.func.vmap` maps over the time constant of one trace, the traces of all rules
+    are, to rounding, sums of a few traces. These are multiplied, and a rule has its shares.
+    """
+    sides: dict[str, Any] = {"post": term.post, "pre": term.pre}
+    for name, trace in sides.items():
+        every = values_under_vmap(trace.decay) if isinstance(trace, Signal) else None
+        others = (values_under_vmap(each) for each in _read(term, factor, trace))
+        if every is None or any(each is not None for each in others):
+            continue
+        few, shares = _few(trace.decay, every, len(window.post.activity), trace.dtype)
+        if not 0 < 2 * len(few) < every.numel():
+            continue
+
+        def product(decay: Any, side: str = name, trace: Any = trace) -> Tensor:
+            signal: Any = Signal(trace.source, decay, trace.mode, trace.weights, trace.shifted)
+            return _product(replace(term, **{side: signal}), window, factor)
+
+        products = torch.func.vmap(product)(few.to(trace.dtype))
+        return shares.to(products.dtype), products
+    return _alone(term, window, factor)
+
+
+def _read(term: Term, factor: Tensor | None, apart: object) -> Iterator[object]:
+    """Yields all that a product is computed of, apart from the decay of one signal."""
+    yield factor
+    sides: list[Any] = [term.post, term.pre]
+    for side in sides:  # which grow
+        if isinstance(side, Signal):
+            yield from (side.activity, None if side is apart else side.decay)
+            sides.append(side.weights)
+        else:
+            yield side
+
+
+def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    r"""Returns a few decays, and shares of their traces in the trace of a decay among many.
+
+    .. math:: a^s = \sum_k c_k(a) \, a_k^s, \qquad 0 \le s < T
+
+    The shares are a function of the decay, whose derivative they have too, as the few are chosen
+    for a range of decays: from many within it, the one that differs most from those chosen before.
+    """
+    lags = torch.arange(steps, dtype=torch.float64, device=every.device)
+    speeds = -every.detach().double().log()
+    low, high = (speeds.min() / 1.5).log(), (speeds.max() * 1.5).log()
+    places = 0.5 - 0.5 * torch.linspace(0, math.pi, 96, dtype=torch.float64).cos().to(lags.device)
+    many = torch.exp(-torch.exp(low + (high - low) * places))
+    chosen: list[int] = []
+    kernels = rest = many.unsqueeze(1) ** lags
+    axes = kernels[:0]
+    least = (1e-15 if dtype == torch.float64 else 1e-9) * kernels.norm(dim=1).max()
+    while len(chosen) < steps and (size := rest.norm(dim=1)).max() > least:
+        chosen.append(int(size.argmax()))
+        axis = rest[chosen[-1]] / size.max()
+        axis = axis - (axis @ axes.T) @ axes  # of rounding
+        axes = torch.cat((axes, (axis / axis.norm()).unsqueeze(0)))
+        rest = rest - torch.outer(rest @ axes[-1], axes[-1])
+    own, square = (decay.double() ** lags) @ axes.T, (kernels[chosen] @ axes.T).tril()
+    shares = torch.linalg.solve_triangular(square, own.unsqueeze(0), upper=False, left=False)
+    return many[chosen], shares.squeeze(0)
+
+
+def _product(term: Term, window: Window, factor: Tensor | None = None) -> Tensor:
+    """Returns the product of a term without its rate."""
     post, pre = (
         each.values() if isinstance(each, Signal) else each for each in (term.post, term.pre)
     )
     dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
-    if isinstance(factor, Tensor):
+    if factor is not None:
         post = post * factor.unsqueeze(-1)
     summed, transform = window.vjp.summed, term.transform
     product = torch.einsum(f"tbo,tbi->{'oi' if summed else 'boi'}", post.to(dtype), pre.to(dtype))
@@ -255,16 +354,16 @@ def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor
     if term.room is not None:
         up, down = (term.room.bounded(window.param, product, upper) for upper in (True, False))
         product = torch.where(torch.as_tensor(term.rate) > 0, up, down)
-    return term.rate * product
+    return product
 
 
-def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
+def _modulated(change: Modulated, window: Window, memory: _Passed, share: bool) -> Tensor:
     """Returns the change of terms times a reward, at once or by their eligibility."""
     tc, terms, lead = change.tc, change.terms, window.post.shape[:2]
     reward = torch.as_tensor(reward_of(window, change.reward, change.modulator))
     reward = reward.to(window.post.source.device, window.post.dtype).expand(lead)
     if tc is None:
-        return sum((_product(term, window, reward) for term in terms), torch.zeros(()))
+        return _total(terms, window, reward, share)
     decay, steps = decay_factor(tc, window.dt), range(len(reward))
     key = f"eligibility {len(memory.left)}"
     before = memory.carried.get(key)
@@ -272,13 +371,12 @@ def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
     to_come = list(reward.unbind(0))
     for t in reversed(steps[:-1]):
         to_come[t] = to_come[t] + decay * to_come[t + 1]
+    total = _total(terms, window, torch.stack(to_come) * (window.dt / tc), share)
+    if share:  # nothing passes on
+        return total
     ago = torch.arange(len(reward) - 1, -1, -1, dtype=reward.dtype, device=reward.device)
     left = (decay**ago).unsqueeze(-1).expand_as(reward) / tc
-    total = sum(
-        (_product(term, window, torch.stack(to_come) * (window.dt / tc)) for term in terms),
-        torch.zeros(()),
-    )
-    memory.left[key] = sum((_product(term, window, left) for term in terms), torch.zeros(()))
+    memory.left[key] = _total(terms, window, left)
     if before is not None:
         total = total + (to_come[0] * decay * window.dt)[:, None, None] * before
         memory.left[key] = memory.left[key] + decay ** len(reward) * before
