@@ -18,7 +18,7 @@ from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData, Signal
-from lightning_accum.engine.terms import Term, listed
+from lightning_accum.engine.terms import Change, Term, listed
 from lightning_accum.engine.window import Outline, Window
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.reward_modulated import Modulated, reward_of
@@ -29,6 +29,7 @@ class _Matrix:
     """A weight, as a window has it: what a rule asks of it, and how its products are summed."""
 
     summed: bool  # over samples, too
+    alone: bool  # so that nothing passes on, and rules may share products
     is_matrix = True
 
 
@@ -100,7 +101,7 @@ def change_of(
         check_choice("batch_reduction", batch_reduction, ("sum", "mean"))
     signals, summed = {"pre": pre, "post": post, **(states or {})}, batch_reduction is not None
     change = change_and_left(rule, signals, weight, dt, inputs, summed=summed)[0]
-    return change / pre.shape[1] if batch_reduction == "mean" else change
+    return change / max(1, pre.shape[1]) if batch_reduction == "mean" else change
 
 
 def change_and_left(
@@ -111,9 +112,13 @@ def change_and_left(
     inputs: Mapping[str, Any],
     carried: Mapping[str, Tensor] | None = None,
     summed: bool = False,
+    factors: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the change of each sample, or their sum, and what passes on to the next window."""
-    memory = _Passed(carried or {}, {})
+    """Returns the change of each sample, or their sum, and what passes on to the next window.
+
+    It may be the factors of one step, ``[B, terms, out + in]``, or a :class:`NeedsData` is raised.
+    """
+    memory, matrix = _Passed(carried or {}, {}), _Matrix(summed, carried is None)
     given, pre, post = Given(inputs), signals["pre"], signals["post"]
     dtype = torch.promote_types(weight.dtype, torch.float32)
     sources = {name: Graphed(each, dt, name, memory, dtype) for name, each in signals.items()}
@@ -127,25 +132,26 @@ def change_and_left(
     if type(rule).prepare is not Rule.prepare:
         recorded = {name: Recorded(each) for name, each in signals.items()}
         prepared = rule.prepare(Recording(recorded, dt, -1, len(pre), {}, given, True, levels))
-    window = Window(
-        sources, "weight", dt, weight, given, 0, len(pre), _Matrix(summed), {}, {}, levels, prepared
+    window = (_Unweighted if factors else Window)(
+        sources, "weight", dt, weight, given, 0, len(pre), matrix, {}, {}, levels, prepared
     )
     parts = listed(rule.terms(window), type(rule).__name__, numbers=False)
-    terms, share = [each for each in parts if isinstance(each, Term)], carried is None
-    zero = torch.zeros((), dtype=dtype, device=weight.device)
-    change = _total(terms, window, share=share) if terms else zero
-    for part in parts:
-        if isinstance(part, Modulated):
-            change = change + _modulated(part, window, memory, share)
-        elif not isinstance(part, Term):
-            raise _not_products(f"`{type(part).__name__}`")
+    change = _factors(parts) if factors else _changed(parts, window, memory)
     if given.unread:
         raise TypeError(
             f"The inputs of `{type(rule).__name__}` should be those that it reads. Found"
             f" {quoted(given.unread)}, which it does not: leave it out, or mend its name."
         )
-    lead = () if summed else post.shape[1:2]
-    return change.expand(*lead, *weight.shape[-2:]), memory.left
+    return change, memory.left
+
+
+class _Unweighted(Window):
+    """A window whose weight is not known."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "param":
+            raise NeedsData
+        return super().__getattribute__(name)
 
 
 def is_named(rule: Rule, dt: float) -> bool:
@@ -237,6 +243,33 @@ def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Ten
     return value if value.ndim == 2 else torch.cat((zeros[1:], (zeros[0] + value).unsqueeze(0)))
 
 
+def _changed(parts: Sequence[Change], window: Window, memory: _Passed) -> Tensor:
+    """Returns the sum of changes, ``[B, out, in]``, or ``[out, in]`` if it is over samples too."""
+    terms, weight = [each for each in parts if isinstance(each, Term)], window.param
+    zero = weight.new_zeros((), dtype=torch.promote_types(weight.dtype, torch.float32))
+    change = _total(terms, window) if terms else zero
+    for part in parts:
+        if isinstance(part, Modulated):
+            change = change + _modulated(part, window, memory)
+        elif not isinstance(part, Term):
+            raise _not_products(f"`{type(part).__name__}`")
+    lead = () if window.vjp.summed else window.post.shape[1:2]
+    return change.expand(*lead, *weight.shape[-2:])
+
+
+def _factors(parts: Sequence[Change]) -> Tensor:
+    """Returns the factors of changes in one step, ``[B, terms, out + in]``."""
+    found = []
+    for part in parts:
+        if not isinstance(part, Term) or part.transform or part.room:
+            raise NeedsData
+        if isinstance(part.rate, Tensor) and part.rate.ndim:
+            raise NeedsData
+        post, pre = _sides(part)
+        found.append(torch.cat((part.rate * post[0], pre[0]), -1))
+    return torch.stack(found, 1)
+
+
 def _not_products(found: str) -> TypeError:
     return TypeError(
         "The changes of a rule should be products of activity and its traces to be differentiated."
@@ -244,14 +277,12 @@ def _not_products(found: str) -> TypeError:
     )
 
 
-def _total(
-    terms: Sequence[Term], window: Window, factor: Tensor | None = None, share: bool = False
-) -> Tensor:
+def _total(terms: Sequence[Term], window: Window, factor: Tensor | None = None) -> Tensor:
     """Returns the sum of rates times products, whose steps and samples a factor multiplies."""
     totals: list[Tensor] = []
     rates, products = [], []
     for term in terms:
-        shares, each = (_shared if share else _alone)(term, window, factor)
+        shares, each = _shared(term, window, factor)
         rate = torch.as_tensor(term.rate, dtype=each.dtype, device=each.device)
         if rate.ndim:  # of each synapse
             totals.append(rate * _mixed(shares, each))
@@ -268,12 +299,6 @@ def _mixed(shares: Tensor, products: Tensor) -> Tensor:
     return (shares @ products.flatten(1)).view(products.shape[1:])
 
 
-def _alone(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the product of a term, ``[1, ...]``, and its share of the change, ``[1]``."""
-    product = _product(term, window, factor).unsqueeze(0)
-    return torch.ones(1, dtype=product.dtype, device=product.device), product
-
-
 def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, Tensor]:
     """Returns products ``[k, ...]`` and their shares ``[k]`` of the change by a term.
 
@@ -281,7 +306,7 @@ def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, 
     are, to rounding, sums of a few traces. These are multiplied, and a rule has its shares.
     """
     sides: dict[str, Any] = {"post": term.post, "pre": term.pre}
-    for name, trace in sides.items():
+    for name, trace in sides.items() if window.vjp.alone else ():
         every = values_under_vmap(trace.decay) if isinstance(trace, Signal) else None
         others = (values_under_vmap(each) for each in _read(term, factor, trace))
         if every is None or any(each is not None for each in others):
@@ -296,7 +321,8 @@ def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, 
 
         products = torch.func.vmap(product)(few.to(trace.dtype))
         return shares.to(products.dtype), products
-    return _alone(term, window, factor)
+    only = _product(term, window, factor).unsqueeze(0)
+    return torch.ones(1, dtype=only.dtype, device=only.device), only
 
 
 def _read(term: Term, factor: Tensor | None, apart: object) -> Iterator[object]:
@@ -339,11 +365,15 @@ def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[
     return many[chosen], shares.squeeze(0)
 
 
+def _sides(term: Term) -> tuple[Tensor, ...]:
+    """Returns the values of both sides of a term."""
+    sides = (term.post, term.pre)
+    return tuple(each.values() if isinstance(each, Signal) else each for each in sides)
+
+
 def _product(term: Term, window: Window, factor: Tensor | None = None) -> Tensor:
     """Returns the product of a term without its rate."""
-    post, pre = (
-        each.values() if isinstance(each, Signal) else each for each in (term.post, term.pre)
-    )
+    post, pre = _sides(term)
     dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
     if factor is not None:
         post = post * factor.unsqueeze(-1)
@@ -357,13 +387,13 @@ def _product(term: Term, window: Window, factor: Tensor | None = None) -> Tensor
     return product
 
 
-def _modulated(change: Modulated, window: Window, memory: _Passed, share: bool) -> Tensor:
+def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
     """Returns the change of terms times a reward, at once or by their eligibility."""
     tc, terms, lead = change.tc, change.terms, window.post.shape[:2]
     reward = torch.as_tensor(reward_of(window, change.reward, change.modulator))
     reward = reward.to(window.post.source.device, window.post.dtype).expand(lead)
     if tc is None:
-        return _total(terms, window, reward, share)
+        return _total(terms, window, reward)
     decay, steps = decay_factor(tc, window.dt), range(len(reward))
     key = f"eligibility {len(memory.left)}"
     before = memory.carried.get(key)
@@ -371,8 +401,8 @@ def _modulated(change: Modulated, window: Window, memory: _Passed, share: bool) 
     to_come = list(reward.unbind(0))
     for t in reversed(steps[:-1]):
         to_come[t] = to_come[t] + decay * to_come[t + 1]
-    total = _total(terms, window, torch.stack(to_come) * (window.dt / tc), share)
-    if share:  # nothing passes on
+    total = _total(terms, window, torch.stack(to_come) * (window.dt / tc))
+    if window.vjp.alone:
         return total
     ago = torch.arange(len(reward) - 1, -1, -1, dtype=reward.dtype, device=reward.device)
     left = (decay**ago).unsqueeze(-1).expand_as(reward) / tc

@@ -261,6 +261,44 @@ def test_they_are_differentiable_in_all_parameters_step_by_step_and_in_pieces(ru
         torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-12)
 
 
+KEPT = {
+    "Hebb": lambda: la.Hebb(parameter()),
+    "STDP": lambda: la.STDP(parameter(), -0.3, parameter(), trace_mode="nearest"),
+    "TripletSTDP": lambda: la.TripletSTDP(0.1, 0.2, -0.1, parameter()),
+    "Delta": lambda: Delta(parameter()),
+    "Stored": lambda: Stored(parameter()),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_factors_are_kept_where_they_are_fewer_numbers(name):
+    size, share, x = 24, parameter(), drawn(9, B, 24, seed=1) - 0.5
+    inputs = {"Delta": {"target": x}, "Stored": {"value": x}}.get(name, {})
+    decay, rule, slow = parameter(), KEPT[name](), nn.Linear(size, size).double()
+    found = []
+    for alpha in (share, share * torch.ones(size, size).double()):
+        fast = FastWeights(slow, rule, nn.Tanh(), alpha=alpha, decay=decay, time_dim=0)
+        saved = {}
+
+        def keep(tensor, saved=saved):
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+            return tensor
+
+        y = [fast(x[:3], **{k: v[:3] for k, v in inputs.items()})]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            y.append(fast(x[3:], **{k: v[3:] for k, v in inputs.items()}))
+        learned = [share, decay, *slow.parameters(), *rule_parameters(rule)]
+        grads = torch.autograd.grad(torch.cat(y).square().sum(), learned)
+        found.append((torch.cat(y), *fast.get_extra_state().values(), *grads))
+        found.append(sum(each.nbytes() for each in saved.values()))
+    torch.testing.assert_close(found[0], found[2], rtol=1e-12, atol=1e-12)
+    assert found[1] < found[3] / 2
+
+
+def rule_parameters(rule):
+    return [value for value in vars(rule).values() if isinstance(value, nn.Parameter)]
+
+
 def test_linear_attention_is_the_rule_that_stores_pairs():
     keys, values, queries = drawn(T, B, IN), drawn(T, B, OUT, seed=1), drawn(T, B, IN, seed=2)
     fast = FastWeights(nn.Linear(IN, OUT, bias=False).double(), Stored(), time_dim=None)
