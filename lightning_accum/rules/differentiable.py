@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,11 +53,7 @@ def change_of(
     window of a ``Linear``, ``pos - neg``. It is differentiable in activity, weight, inputs and in
     the rule's rates and time constants, which may be tensors here: scalars, or a rate for each
     synapse, ``[out, in]``. It works under :mod:`torch.func`, unless the rule reads numbers in
-    Python. A ``vmap`` over rates and time constants multiplies signals for a few time constants,
-    of which each rule takes its shares: with a ``batch_reduction``, a hundred STDPs of 100 to 50
-    neurons (50 steps, 8 samples, one thread) took 8 times as long as one, and 13 times without.
-    Without, the result soon limits: 45 times with 300 to 100 neurons, where it takes 96 MB. Rules
-    that multiply two traces, such as triplets, share less: 33 times.
+    Python. Rules under ``vmap`` share products, unless these are of two traces.
 
     Args:
         rule: whose terms are products, at once or modulated by a reward.
@@ -95,7 +91,8 @@ def change_of(
         raise ValueError(
             "Arguments `pre`, `post` and `weight` should be [T, B, in], [T, B, out] and [out, in]."
             f" Found {list(pre.shape)}, {list(post.shape)} and {list(weight.shape)}: give all steps"
-            " of the same samples, as `x[None]` for one step."
+            " of the same samples, as `x[None]` for one step; for a convolution, `unfold` its"
+            " input, and give places as samples."
         )
     if batch_reduction is not None:
         check_choice("batch_reduction", batch_reduction, ("sum", "mean"))
@@ -114,10 +111,7 @@ def change_and_left(
     summed: bool = False,
     factors: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the change of each sample, or their sum, and what passes on to the next window.
-
-    It may be the factors of one step, ``[B, terms, out + in]``, or a :class:`NeedsData` is raised.
-    """
+    """Returns the change of each sample, or their sum or factors, and what passes on."""
     memory, matrix = _Passed(carried or {}, {}), _Matrix(summed, carried is None)
     given, pre, post = Given(inputs), signals["pre"], signals["post"]
     dtype = torch.promote_types(weight.dtype, torch.float32)
@@ -162,11 +156,11 @@ def is_named(rule: Rule, dt: float) -> bool:
     return False
 
 
-class _Passed:
+class _Passed(NamedTuple):
     """Traces and eligibility of the previous window, and those left for the next one, by name."""
 
-    def __init__(self, carried: Mapping[str, Tensor], left: dict[str, Tensor]) -> None:
-        self.carried, self.left = carried, left
+    carried: Mapping[str, Tensor]
+    left: dict[str, Tensor]
 
 
 class Graphed:
@@ -245,9 +239,9 @@ def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Ten
 
 def _changed(parts: Sequence[Change], window: Window, memory: _Passed) -> Tensor:
     """Returns the sum of changes, ``[B, out, in]``, or ``[out, in]`` if it is over samples too."""
-    terms, weight = [each for each in parts if isinstance(each, Term)], window.param
-    zero = weight.new_zeros((), dtype=torch.promote_types(weight.dtype, torch.float32))
-    change = _total(terms, window) if terms else zero
+    weight, dtype = window.param, torch.promote_types(window.param.dtype, torch.float32)
+    terms = [each for each in parts if isinstance(each, Term)]
+    change = _total(terms, window) if terms else weight.new_zeros((), dtype=dtype)
     for part in parts:
         if isinstance(part, Modulated):
             change = change + _modulated(part, window, memory)
@@ -261,12 +255,11 @@ def _factors(parts: Sequence[Change]) -> Tensor:
     """Returns the factors of changes in one step, ``[B, terms, out + in]``."""
     found = []
     for part in parts:
-        if not isinstance(part, Term) or part.transform or part.room:
+        each = getattr(part.rate, "ndim", 0)  # synapse has its own rate
+        if not isinstance(part, Term) or part.transform or part.room or each:
             raise NeedsData
-        if isinstance(part.rate, Tensor) and part.rate.ndim:
-            raise NeedsData
-        post, pre = _sides(part)
-        found.append(torch.cat((part.rate * post[0], pre[0]), -1))
+        post, pre = _values(part.post)[0], _values(part.pre)[0]
+        found.append(torch.cat((part.rate * post, pre), -1))
     return torch.stack(found, 1)
 
 
@@ -300,16 +293,17 @@ def _mixed(shares: Tensor, products: Tensor) -> Tensor:
 
 
 def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns products ``[k, ...]`` and their shares ``[k]`` of the change by a term.
+    """Returns shares ``[k]`` of products ``[k, ...]``, whose sum is the product of a term.
 
-    If :func:`torch.func.vmap` maps over the time constant of one trace, the traces of all rules
-    are, to rounding, sums of a few traces. These are multiplied, and a rule has its shares.
+    If ``vmap`` maps over the time constant of only one trace, all rules share a few products.
     """
     sides: dict[str, Any] = {"post": term.post, "pre": term.pre}
     for name, trace in sides.items() if window.vjp.alone else ():
         every = values_under_vmap(trace.decay) if isinstance(trace, Signal) else None
-        others = (values_under_vmap(each) for each in _read(term, factor, trace))
-        if every is None or any(each is not None for each in others):
+        if every is None:
+            continue
+        others = (factor, trace.activity, trace.weights, sides["pre" if name == "post" else "post"])
+        if any(values_under_vmap(_values(each)) is not None for each in others):
             continue
         few, shares = _few(trace.decay, every, len(window.post.activity), trace.dtype)
         if not 0 < 2 * len(few) < every.numel():
@@ -325,25 +319,13 @@ def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, 
     return torch.ones(1, dtype=only.dtype, device=only.device), only
 
 
-def _read(term: Term, factor: Tensor | None, apart: object) -> Iterator[object]:
-    """Yields all that a product is computed of, apart from the decay of one signal."""
-    yield factor
-    sides: list[Any] = [term.post, term.pre]
-    for side in sides:  # which grow
-        if isinstance(side, Signal):
-            yield from (side.activity, None if side is apart else side.decay)
-            sides.append(side.weights)
-        else:
-            yield side
-
-
 def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    r"""Returns a few decays, and shares of their traces in the trace of a decay among many.
+    r"""Returns a few decays, and the shares of their traces in that of a decay :math:`a`.
 
     .. math:: a^s = \sum_k c_k(a) \, a_k^s, \qquad 0 \le s < T
 
-    The shares are a function of the decay, whose derivative they have too, as the few are chosen
-    for a range of decays: from many within it, the one that differs most from those chosen before.
+    The few are chosen for a range of decays, so that shares have exact derivatives by :math:`a`:
+    from many within it, always the one whose trace differs most from those chosen before.
     """
     lags = torch.arange(steps, dtype=torch.float64, device=every.device)
     speeds = -every.detach().double().log()
@@ -365,15 +347,14 @@ def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[
     return many[chosen], shares.squeeze(0)
 
 
-def _sides(term: Term) -> tuple[Tensor, ...]:
-    """Returns the values of both sides of a term."""
-    sides = (term.post, term.pre)
-    return tuple(each.values() if isinstance(each, Signal) else each for each in sides)
+def _values(side: Any) -> Any:
+    """Returns the values of a signal; anything else itself."""
+    return side.values() if isinstance(side, Signal) else side
 
 
 def _product(term: Term, window: Window, factor: Tensor | None = None) -> Tensor:
     """Returns the product of a term without its rate."""
-    post, pre = _sides(term)
+    post, pre = _values(term.post), _values(term.pre)
     dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
     if factor is not None:
         post = post * factor.unsqueeze(-1)

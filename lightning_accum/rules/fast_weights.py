@@ -35,10 +35,10 @@ class FastWeights(StateModule):
 
     The fast weights and the rule's traces are kept from call to call until :meth:`reset`; a batch
     of another size starts at zero. Their graph is kept too, until :meth:`reset`, :meth:`detach` or
-    a backward pass, which frees it. They take ``B * out * in`` numbers, and training keeps some of
-    each step: seven times as many with Hebb's rule. With ``checkpoint_every`` it keeps those of
-    some steps. For products of activity and traces, with :math:`\alpha`, :math:`\lambda` and rates
-    that are numbers, it keeps the factors instead, in up to about as many steps as neurons.
+    a backward pass, which frees it. They take ``B * out * in`` numbers, and training keeps those of
+    each step, unless ``checkpoint_every`` is given, or factors are fewer numbers: in no more steps
+    than neurons, if the rule does not read the weight, and :math:`\alpha`, :math:`\lambda` and all
+    rates count for all synapses.
 
     Args:
         connection: the slow weights; its parameters are trained as usual.
@@ -202,23 +202,24 @@ class FastWeights(StateModule):
         if self._learned:
             rule = dataclasses.replace(rule, **{k: getattr(self, k) for k in self._learned})
 
-        # what a rule reads of a sample, or averages over samples, belongs to that sample
-        by_sample, slow = not is_named(rule, self.dt), self.connection.weight
-        kept = {name: value for name, value in state.items() if name != "fast"}
+        def ask(signals: Any, weight: Tensor, own: Any, carried: Any, factors: bool) -> Any:
+            given = {**others, **own}
+            return change_and_left(rule, signals, weight, self.dt, given, carried, factors=factors)
+
+        def run(kind: type[_Dense], factors: bool) -> tuple[Tensor, dict[str, Tensor]]:
+            fast, asked = kind(self, state.get("fast"), steps), partial(ask, factors=factors)
+            kept = {name: value for name, value in state.items() if name != "fast"}
+            # what a rule reads of a sample, or averages over samples, belongs to that sample
+            changed = asked if is_named(rule, self.dt) else _by_sample(asked)
+            return self._stepped(fast, changed, steps, given, kept)
+
+        slow = self.connection.weight
         few = all(torch.as_tensor(each).ndim == 0 for each in (self.alpha, self.decay))
         few = few and len(steps) * sum(slow.shape) <= 2 * slow.numel()
-        few = few and not torch.compiler.is_compiling()  # for each number of factors
-        for factors in (True, False) if few else (False,):
-            fast = (_Factors if factors else _Dense)(self, state.get("fast"), steps)
-
-            def ask(signals: Any, weight: Tensor, own: Any, carried: Any, f: bool = factors) -> Any:
-                given = {**others, **own}
-                return change_and_left(rule, signals, weight, self.dt, given, carried, factors=f)
-
-            with suppress(NeedsData):  # of factors, if the rule reads the weight
-                changed = _by_sample(ask) if by_sample else ask
-                return self._stepped(fast, changed, steps, given, kept)
-        raise AssertionError
+        if few and not torch.compiler.is_compiling():  # which would be for each number of factors
+            with suppress(NeedsData):  # of a rule that reads the weight
+                return run(_Factors, True)
+        return run(_Dense, False)
 
     def _stepped(
         self, fast: _Dense, changed: Callable[..., Any], steps: Tensor, given: Any, carried: Any
@@ -245,6 +246,7 @@ class _Dense:
         zero = slow.new_zeros((), dtype=torch.promote_types(slow.dtype, torch.float32))
         self.slow = self.weight = slow.expand(steps.shape[1], *slow.shape)
         self.fast = zero.expand(self.slow.shape) if before is None else before
+        self.at_rest, self.factors = before is None, list[Tensor]()
 
     def transmit(self, x: Tensor) -> Tensor:
         """Returns what the fast weights add to the output of an input."""
@@ -263,10 +265,6 @@ class _Dense:
 
 class _Factors(_Dense):
     """Fast weights before some steps, and the factors of the change in each since."""
-
-    def __init__(self, module: FastWeights, before: Tensor | None, steps: Tensor) -> None:
-        super().__init__(module, before, steps)
-        self.at_rest, self.factors = before is None, list[Tensor]()
 
     def transmit(self, x: Tensor) -> Tensor:
         """Returns what the fast weights add to the output of an input."""

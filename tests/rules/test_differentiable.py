@@ -173,6 +173,8 @@ def test_samples_and_rules_are_mapped_over_together():
     none = change_of(la.STDP(0.1, -0.1), activity[0, :0], activity[0, :0], weight)
     assert not torch.func.vmap(change, (None, 0))(activity[0, :0], times).any()
     assert none.shape == (8, IN, IN)
+    nobody = activity[0, :, :0]
+    assert not change_of(la.Hebb(1.0), nobody, nobody, weight, batch_reduction="mean").any()
 
 
 def test_synapses_have_rates_of_their_own():
@@ -299,6 +301,13 @@ def rule_parameters(rule):
     return [value for value in vars(rule).values() if isinstance(value, nn.Parameter)]
 
 
+@pytest.mark.parametrize("alpha", [1.0, torch.ones(OUT, IN).double()])
+def test_a_current_is_added_before_the_activation(alpha):
+    fast, x, current = recurrent(la.Hebb(0.0), alpha=alpha), drawn(1, B, IN), drawn(1, B, OUT)
+    expected = torch.tanh(fast.connection(x) + current)
+    torch.testing.assert_close(fast(x, current), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_linear_attention_is_the_rule_that_stores_pairs():
     keys, values, queries = drawn(T, B, IN), drawn(T, B, OUT, seed=1), drawn(T, B, IN, seed=2)
     fast = FastWeights(nn.Linear(IN, OUT, bias=False).double(), Stored(), time_dim=None)
@@ -349,6 +358,8 @@ REFUSED = [
      "inputs of `Hebb` should be those that it reads. Found `rewrad`"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X[0], rewrad=X[0]), TypeError, "Found `rewrad`"),
     (lambda: change_of(la.Hebb(1.0), X[0], X, X), ValueError, r"\[T, B, in\].*Found \[2, 3\]"),
+    (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(4, 3, 3, 3)), ValueError,
+     "for a convolution, `unfold` its input, and give places as samples"),
     (lambda: change_of(la.KernelSTDP(lambda x: x), X, X, torch.ones(3, 3)), TypeError,
      "should be products of activity and its traces.*Found ages of spikes"),
     (lambda: FastWeights(nn.Conv1d(1, 1, 1), la.Hebb(1.0)), TypeError, "`connection` should be a"),
