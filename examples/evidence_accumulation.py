@@ -11,8 +11,8 @@ both its spikes and the eligibility. Side by side: e-prop with the readout's wei
 with fixed random feedback, and backpropagation through time by autograd, of 50 neurons that adapt
 and of 50 that do not, from the same first weights with the same optimizer. The controls are the
 adaptive network as it is at first, its input at the scale that suits it best, with a linear readout
-fitted to the same trials until it converges; such a readout of the inputs' traces of 500 ms, with
-no network; and the answer by the last cue.
+fitted to the same trials until it converges; such a readout of the inputs' traces of 500 ms,
+without a network; and the answer by the last cue.
 
     python examples/evidence_accumulation.py [--picture evidence_accumulation.png] [--short]
 """

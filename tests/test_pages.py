@@ -211,7 +211,11 @@ def test_readme_code_learns_larger_images_of_another_contrast_too(monkeypatch, c
         data = scale * images, labels
         monkeypatch.setattr("sklearn.datasets.load_digits", lambda return_X_y, data=data: data)
         torch.manual_seed(0)
-        run(readme_block("load_digits").replace("1300", "2000").replace("max_epochs=3", "max_epochs=1"))
+        run(
+            readme_block("load_digits")
+            .replace("1300", "2000")
+            .replace("max_epochs=3", "max_epochs=1")
+        )
         found += re.findall(r"(\d+)% of the", capfd.readouterr().out)
     assert len(found) == 2
     assert all(int(accuracy) > 74 for accuracy in found)  # 10 by chance

@@ -123,10 +123,6 @@ class CellTrainerCallback(Callback):
         return self.host.trainer
 
     @property
-    def _key(self) -> str:
-        return f"{type(self).__qualname__}[{self.name}]"
-
-    @property
     def _running(self) -> _Fit:
         if self._fit is None:
             raise RuntimeError(
@@ -139,8 +135,9 @@ class CellTrainerCallback(Callback):
     @property
     def state_key(self) -> str:
         """The key of this callback's state in a checkpoint."""
-        self._check_name(attempt(compared_by_key, otherwise=[]))
-        return self._key
+        if self._fit is None:  # a Trainer asks for it at each call of a hook, too
+            self._check_name(attempt(compared_by_key, otherwise=[]))
+        return f"{type(self).__qualname__}[{self.name}]"
 
     def prefix_in(self, trainer: pl.Trainer) -> str:
         """Returns the prefix of cell names in logs; empty if no other callback has such a name."""
@@ -302,8 +299,8 @@ class CellTrainerCallback(Callback):
 
     def _check_name(self, callbacks: Sequence[Any]) -> None:
         """Raises an error if another callback would have the same part of a checkpoint."""
-        learners = [each for each in callbacks if isinstance(each, CellTrainerCallback)]
-        if sum(each._key == self._key for each in learners) > 1:
+        keys = [(type(each), each.name) for each in callbacks if hasattr(each, "cell_trainer")]
+        if keys.count((type(self), self.name)) > 1:
             raise ValueError(
                 "Argument `name` should differ between the CellTrainerCallbacks of a Trainer, since"
                 f" a checkpoint has their states by it. Found two with `name = {self.name!r}`,"
