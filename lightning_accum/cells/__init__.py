@@ -1,7 +1,8 @@
 """Cells, layers that hold them, and the trainers that watch and update them."""
 
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.layer import Layer, Populations, Serial
+from lightning_accum.cells.layer import Layer, Serial
+from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.trainer import CellTrainer
 

@@ -14,8 +14,9 @@ from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import hook_count, is_traced
-from lightning_accum.cells.layer import Ends, Populations, Serial
+from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.plan import named_terms_of
+from lightning_accum.cells.populations import Ends, Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import recorded_steps

@@ -1,6 +1,6 @@
 """The kernel's loop over the steps of a recurrent network that learns by pair STDP.
 
-The plain form is :class:`lightning_accum.cells.layer.Populations` and its rule, step by step.
+The plain form is :class:`lightning_accum.cells.populations.Populations` and its rule, step by step.
 """
 
 from __future__ import annotations

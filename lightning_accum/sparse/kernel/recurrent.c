@@ -1,7 +1,7 @@
 /* Simulates populations of integrate-and-fire neurons that are connected by sparse weights with
    delays, and learns by pair STDP after each step.
 
-   sparse/recurrent.py checks every argument; the plain form is Populations in cells/layer.py, step by step.
+   sparse/recurrent.py checks every argument; the plain form is Populations in cells/populations.py, step by step.
 
    Weights are rows of presynaptic neurons, and a row is visited only when a spike arrives there. It
    then takes up the postsynaptic spikes since its last visit. As the presynaptic trace only decays
