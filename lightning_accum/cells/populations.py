@@ -1,15 +1,19 @@
 """Populations of spiking neurons, and connections among them; in one process or in several."""
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from numbers import Integral
 from typing import Any, TypeAlias, final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
 from lightning_accum._state import StateModule, check_that
 from lightning_accum.cells.cell import Cell
+from lightning_accum.distributed.neuron_shares import SpikeExchange, of_all
+from lightning_accum.distributed.world import processes
 
 _LONGEST_DELAY = 1 << 16  # steps
 
@@ -32,15 +36,27 @@ class Populations(StateModule):
     :func:`~lightning_accum.rules.learn_online` runs a sequence, in one compiled loop for
     :class:`~lightning_accum.nn.SparseLinear` connections.
 
+    With ``split=True``, the processes of torch's default group divide the neurons of every
+    population, and each has all synapses onto its own. They exchange spikes once in the shortest
+    delay. Input and output are those of the own neurons; see :func:`own_neurons
+    <lightning_accum.distributed.neuron_shares.own_neurons>` for which these are.
+
     Args:
         neurons: the populations by name, such as :class:`~lightning_accum.nn.LIF`, which take a
             step a call.
         connections: by the names of their source and their target, the modules that transmit
             spikes ``[B, in]``.
         delay: delays :math:`d` in steps, at least 1; one for all, or by source and target.
+        split: whether ``neurons`` and ``connections`` are this process's share of the network, the
+            connections with ``targets``. Every process has to make the network.
+
+    Attributes:
+        sizes: the number of own neurons of each population.
+        totals: the number of neurons of each population in all processes.
+        own: which of them are the own.
 
     Raises:
-        ValueError: if names, sizes or delays do not fit.
+        ValueError: if names, sizes or delays do not fit, or something cannot be split.
 
     Example:
         >>> import torch
@@ -64,18 +80,76 @@ class Populations(StateModule):
         neurons: Mapping[str, nn.Module],
         connections: Mapping[Ends, nn.Module],
         delay: int | Mapping[Ends, int] = 1,
+        split: bool = False,
     ) -> None:
         super().__init__()
         checks.check_mapping("neurons", neurons)
         checks.check_mapping("connections", connections)
-        self.sizes = {name: _size_of(name, neuron) for name, neuron in neurons.items()}
+        self.sizes = {name: _size_of(name, neuron, split) for name, neuron in neurons.items()}
         checks.check_value(bool(self.sizes), "neurons", neurons, "named populations, at least one")
-        for ends, connection in connections.items():
-            _check_connection(ends, connection, self.sizes)
         self.delays = _delays_of(delay, list(connections))
+        self.exchange = SpikeExchange() if split else None
+        self.processes = processes() if split else 1
+        seeds = {ends: getattr(each, "seed", None) for ends, each in connections.items()}
+        self.own, self.totals = self._shares(seeds)
+        for ends, connection in connections.items():
+            _check_connection(ends, connection, self.sizes, self.totals, self.own if split else {})
         self.neurons = nn.ModuleDict(neurons)
         self.connections = nn.ModuleDict({f"{s}_to_{t}": c for (s, t), c in connections.items()})
         self.reset()
+
+    def _shares(self, seeds: Mapping[Ends, Any]) -> tuple[dict[str, range], dict[str, int]]:
+        """Returns which neurons are the own, and how many all processes have, by population."""
+        each = {ends: f"delay {d}, seed {seeds[ends]}" for ends, d in self.delays.items()}
+        settings: dict[Any, Any] = {**dict.fromkeys(self.sizes), **each}
+        every = of_all((self.sizes, settings)) if self.exchange else [(self.sizes, settings)]
+        for rank, (_, other) in enumerate(every):
+            if list(other.items()) != list(settings.items()):
+                raise ValueError(
+                    "Populations should have the same names, delays and seeds in all processes."
+                    f" Found {dict(settings.items() - other.items())} here, and in process {rank}"
+                    f" {dict(other.items() - settings.items())}: make them by the same program."
+                )
+        before = every[: dist.get_rank()] if len(every) > 1 else []
+        own, totals = {}, {}
+        for name, size in self.sizes.items():
+            first = sum(sizes[name] for sizes, _ in before)
+            own[name] = range(first, first + size)
+            totals[name] = sum(sizes[name] for sizes, _ in every)
+        return own, totals
+
+    @property
+    def columns(self) -> Tensor:
+        """Where the own neurons are among those of all processes, side by side."""
+        firsts = accumulate(self.totals.values(), initial=0)
+        own = zip(firsts, self.own.values(), strict=False)
+        return torch.cat([torch.arange(first + r.start, first + r.stop) for first, r in own])
+
+    def check_processes(self) -> None:
+        """Raises a ``RuntimeError`` unless as many processes run the network as have made it."""
+        if self.exchange and processes() != self.processes:
+            raise RuntimeError(
+                "A split network should run in as many processes as have made it,"
+                f" {self.processes}. Found {processes()}: make it in each of these processes."
+            )
+
+    def all_agree(self, ready: bool, steps: int) -> bool:
+        """Returns whether all processes that divide the network are ready for as many steps.
+
+        Every process has to call it.
+
+        Raises:
+            ValueError: if their numbers of steps differ.
+        """
+        self.check_processes()
+        found = of_all((ready, steps)) if self.exchange else [(ready, steps)]
+        if len({each for _, each in found}) > 1:
+            raise ValueError(
+                "Processes that divide a network should run as many steps. Found"
+                f" {[each for _, each in found]} steps in the processes: give them inputs of one"
+                " length."
+            )
+        return all(each for each, _ in found)
 
     def cell(self, source: str, target: str) -> Cell:
         """Returns the cell of the connection between two populations.
@@ -102,8 +176,11 @@ class Populations(StateModule):
                 reset()
 
     def past(self, batch: int, device: torch.device) -> Tensor:
-        """Returns the last spikes, booleans ``[longest delay, B, N]``; of another batch, none."""
-        past, shape = self._state["past"], (self.longest, batch, sum(self.sizes.values()))
+        """Returns the last spikes of all processes, booleans ``[longest delay, B, neurons]``.
+
+        Of another batch there are none.
+        """
+        past, shape = self._state["past"], (self.longest, batch, sum(self.totals.values()))
         if past is None or past.shape != shape:
             return torch.zeros(shape, dtype=torch.bool, device=device)
         return past.to(device)
@@ -136,20 +213,26 @@ class Populations(StateModule):
                 f"Argument `x` should be one step, [B, {sum(sizes)}], of the populations"
                 f" {self.sizes}. Found shape {list(x.shape)}."
             )
+        self.check_processes()
         past = self.past(len(x), x.device)
         currents = dict(zip(self.sizes, x.split(sizes, 1), strict=True))
         for (source, target), delay in self.delays.items():
-            arriving = past[-delay].split(sizes, 1)[list(self.sizes).index(source)]
+            sent_then = past[-delay].split(list(self.totals.values()), 1)
+            arriving = sent_then[list(self.sizes).index(source)]
             sent = self.connections[f"{source}_to_{target}"](arriving)
             currents[target] = currents[target] + sent
         spikes = torch.cat([self.neurons[name](now) for name, now in currents.items()], 1)
-        self.set_past(torch.cat((past, (spikes != 0).unsqueeze(0))))
+        now = spikes != 0
+        if self.exchange:
+            now = torch.zeros_like(past[0]).index_copy_(1, self.columns.to(x.device), now)
+            self.exchange.fill(now)
+        self.set_past(torch.cat((past, now.unsqueeze(0))))
         return spikes
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if these are not the past spikes of such a network."""
         super().check_extra_state(state)
-        past, ends = state["past"], (self.longest, sum(self.sizes.values()))
+        past, ends = state["past"], (self.longest, sum(self.totals.values()))
         if past is not None:
             fits = past.dtype == torch.bool and past.ndim == 3 and past.shape[::2] == ends
             should = "booleans of shape [{}, B, {}] as `past`".format(*ends)
@@ -164,8 +247,12 @@ class Populations(StateModule):
         return ", ".join(f"{s}→{t}: {delay} steps" for (s, t), delay in self.delays.items())
 
 
-def _size_of(name: str, neuron: object) -> int:
+def _size_of(name: str, neuron: object, split: bool) -> int:
     """Returns the number of neurons of a population, after a check."""
+    for what in ("inhibition", "recurrent") if split else ():
+        value, should = getattr(neuron, what, None), "None if processes divide the neurons"
+        how = "it needs all neurons of a population in one process: connect them by synapses"
+        checks.check_value(value is None, f"neurons[{name!r}].{what}", value, should, how)
     size: Any = getattr(neuron, "size", None)
     gradient = getattr(neuron, "gradient", "none")
     should = "'none' or 'step', as no gradient passes through past spikes, which are booleans"
@@ -180,8 +267,14 @@ def _size_of(name: str, neuron: object) -> int:
     return int(size[0])
 
 
-def _check_connection(ends: Any, connection: object, sizes: Mapping[str, int]) -> None:
-    """Raises an error unless a module connects two populations."""
+def _check_connection(
+    ends: Any,
+    connection: object,
+    sizes: Mapping[str, int],
+    totals: Mapping[str, int],
+    own: Mapping[str, range],
+) -> None:
+    """Raises an error unless a module connects two populations, or its share if they are split."""
     named = isinstance(ends, tuple) and len(ends) == 2 and all(end in sizes for end in ends)
     if not named or not isinstance(connection, nn.Module):
         raise ValueError(
@@ -190,13 +283,25 @@ def _check_connection(ends: Any, connection: object, sizes: Mapping[str, int]) -
             f" `{ends!r}`."
         )
     shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
-    expected = tuple(sizes[end] for end in ends)
+    targets = getattr(connection, "targets", None)
+    if own and not isinstance(targets, range):
+        raise ValueError(
+            "Connections of populations that processes divide should have `targets`, as"
+            f" `SparseLinear(..., seed=0, targets=own_neurons({totals[ends[1]]}))`. Found a"
+            f" `{type(connection).__name__}` without for {ends}: connect them by synapses."
+        )
+    expected = totals[ends[0]], sizes[ends[1]]
     if shapes != expected:
         raise ValueError(
             f"Argument `connections` should have `in_features` and `out_features` {expected} for"
             f" {ends}, the sizes of the populations. Found {shapes} in a"
             f" `{type(connection).__name__}`"
             f"{': give it attributes of these names.' if None in shapes else '.'}"
+        )
+    if own and targets != own[ends[1]]:
+        raise ValueError(
+            f"The connection of {ends} should lead to the neurons of this process,"
+            f" {own[ends[1]]}. Found `targets = {targets}`: give it those of `own_neurons`."
         )
 
 
