@@ -26,10 +26,9 @@ def hashed(seed: int, *places: Tensor) -> Tensor:
 def uniform(seed: int, *places: Tensor, dtype: torch.dtype) -> Tensor:
     """Returns a number from 0 to below 1 for each place, of which every bit is random."""
     bits = {torch.float64: 53, torch.float32: 24}.get(dtype, 8)
-    numbers: Tensor = (hashed(seed, *places) >> (62 - bits)).to(dtype) * 2.0**-bits
-    return numbers
+    return (hashed(seed, *places) >> (62 - bits)).to(dtype) / (1 << bits)
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
     """Shifts to the right as unsigned integers are."""
-    return (x >> bits) & (2 ** (64 - bits) - 1)
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

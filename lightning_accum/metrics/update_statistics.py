@@ -8,10 +8,11 @@ from torch import Tensor
 
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
+from lightning_accum.distributed.world import processes, summed
 from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
 from lightning_accum.plot.panels import Panel, draw_panels
 from lightning_accum.sparse.events import count_spikes
-from lightning_accum.sparse.update_statistics import fast_statistics
+from lightning_accum.sparse.update_statistics import change_sums, fast_statistics, statistics_of
 
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (
@@ -60,6 +61,9 @@ class UpdateStatistics(AdditiveMetric):
     all of them.
 
     Args:
+        split: whether processes divide the parameter, as that of a connection of
+            ``Populations(..., split=True)``. An update is then measured as one, of all shares;
+            every process has to call ``update``.
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Example:
@@ -76,8 +80,9 @@ class UpdateStatistics(AdditiveMetric):
     totals: Tensor
     updates: Tensor
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, split: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.split = split
         self.add_sum("totals", torch.zeros(len(_NAMES)))
         self.add_sum("updates", torch.zeros((), dtype=torch.long))
 
@@ -96,6 +101,10 @@ class UpdateStatistics(AdditiveMetric):
             ValueError: if ``before`` and ``after`` differ in shape, or share their memory.
         """
         found = fast_statistics(before, after, pos, neg, lower, upper)
+        if self.split and processes() > 1:
+            own = [*change_sums(before, after, pos, neg, lower, upper), before.numel()]
+            *sums, size = summed(torch.tensor(own, dtype=torch.float64)).tolist()
+            found = statistics_of(sums, size)
         if before.data_ptr() == after.data_ptr() != 0:  # 0 without memory
             raise ValueError(
                 "Argument `before` should be a copy of the parameter, made before the update. Found"

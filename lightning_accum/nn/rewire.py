@@ -166,19 +166,16 @@ def _smallest(connection: SparseLinear, size: Tensor, share: float) -> Tensor:
 def _noise(connection: SparseLinear, generator: torch.Generator) -> Tensor:
     """Returns normal noise for each synapse, drawn for each output by itself if it has a seed."""
 
-    def normal(count: int) -> Tensor:
-        kind = connection.weight.dtype
-        return torch.randn(count, generator=generator, dtype=kind, device="cpu")
+    def normal(count: int, of: torch.Generator) -> Tensor:
+        return torch.randn(count, generator=of, dtype=connection.weight.dtype, device="cpu")
 
     if connection.targets is None:
-        return normal(len(connection.weight))
-    first = int(torch.randint(2**62, (), generator=generator, device="cpu"))
+        return normal(len(connection.weight), generator)
+    first, own = int(torch.randint(2**62, (), generator=generator)), torch.Generator("cpu")
     seeds = hashed(first, torch.tensor(connection.targets, device="cpu")).tolist()
-    parts = [normal(0)]
-    for seed, count in zip(seeds, connection.starts_of_outputs.diff().tolist(), strict=True):
-        generator.manual_seed(seed)
-        parts.append(normal(count))
-    return connection.by_output.by_place(torch.cat(parts).to(connection.weight.device))
+    each = zip(seeds, connection.starts_of_outputs.diff().tolist(), strict=True)
+    noise = torch.cat([normal(count, own.manual_seed(seed)) for seed, count in each])
+    return connection.by_output.by_place(noise.to(connection.weight.device))
 
 
 def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> None:

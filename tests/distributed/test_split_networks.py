@@ -11,9 +11,14 @@ from turns import turns
 from values import differences
 
 import lightning_accum as la
+import lightning_accum.nn.sparse_linear as sparse_linear
 from lightning_accum.distributed.neuron_shares import own_neurons
-from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SparseLinear, WinnerTakeAll
+from lightning_accum.functional.update_statistics import update_statistics
+from lightning_accum.metrics import UpdateStatistics
+from lightning_accum.nn import LIF, AdaptiveLIF, Linear, Rewire, SparseLinear, WinnerTakeAll
 from lightning_accum.rules import learn_online, why_step_by_step
+from lightning_accum.sparse import update_statistics as sums
+from lightning_accum.sparse.update_statistics import change_sums, statistics_of
 
 RANKS = 1, 2, 4
 SIZES = {"E": 21, "I": 6}
@@ -44,11 +49,11 @@ def make(dtype, **changes):
     made = la.Populations(neurons, connections, delays, split=True)
     made.to(dtype).requires_grad_(False)
     for (s, _), each in connections.items():
-        each.weight.copy_((0.1 + 0.2 * each.draw(seed=9)) * (1 if s == "E" else -1))
-    trainer = la.RuleTrainer(la.STDP(0.02, -0.021, tc_post=9.0, tc_pre=9.0))
+        each.weight.copy_((0.1 + 0.15 * each.draw(seed=9)) * (1 if s == "E" else -1))
+    trainer = la.RuleTrainer(la.STDP(0.02, -0.02, tc_post=9.0, tc_pre=9.0))
     for target in SIZES:
         cell = made.cell("E", target)
-        trainer.register_cell(target, cell).cell.updater.register_constraint(la.Clamp(0.05, 0.3))
+        trainer.register_cell(target, cell).cell.updater.register_constraint(la.Clamp(0.08, 0.25))
     return made, trainer
 
 
@@ -110,6 +115,26 @@ def step_by_step():
     return of_network(made, trainer, spikes)
 
 
+def rewired():
+    """Synapses after pruning and after Deep R, and statistics of what has changed."""
+    made, trainer = make(torch.float64)
+    pruned, deep = made.cell("E", "E").connection, made.cell("I", "E").connection
+    of_share, of_sign = Rewire(share=0.3, start=0.2, seed=4), Rewire(sign=None, noise=0.2, seed=5)
+    deep.weight.abs_().mul_(of_sign.signs(deep))
+    learn_online(trainer, made, drive(made, 0))
+    counts = [[of_share(pruned), of_sign(deep)] for _ in range(2)]
+    before, statistics = pruned.weight.detach().clone(), UpdateStatistics(split=True)
+    learn_online(trainer, made, drive(made, 1))
+    both = dict(zip(("pos", "neg"), (before / 2, before / 3), strict=True))
+    statistics.update(before, pruned.weight.detach(), **both, lower=0.08, upper=0.25)
+    return {
+        "counts": torch.tensor(counts).sum(0), "statistics": statistics.compute(),
+        **{name: {"keys": keys_of(each), "weight": each.weight.detach().clone(),
+                  "each": torch.bincount(each.outputs, minlength=each.out_features)}
+           for name, each in (("pruned", pruned), ("deep", deep))},
+    }  # fmt: skip
+
+
 def raised(make_it):
     try:
         make_it()
@@ -153,7 +178,7 @@ def main(rank, ranks, folder):
         place = (folder / f"of {ranks}").as_uri()
         dist.init_process_group("gloo", init_method=place, rank=rank, world_size=ranks)
     found = {name: run(dtype) for name, dtype in DTYPES.items()}
-    found["step by step"] = step_by_step()
+    found |= {"step by step": step_by_step(), "rewired": rewired()}
     if ranks == 2:
         found |= {"errors": errors(rank, ranks), "one cannot": one_cannot(rank)}
     return found
@@ -166,8 +191,8 @@ def test_processes_have_the_spikes_and_weights_of_one(found, dtype):
     assert all(not differences(alone, other) for other in others)
     weights = alone["E_to_E"][1]
     assert alone["spikes"].double().mean() > 0.01
-    assert ((weights > 0.05) & (weights < 0.3)).any()
-    assert (weights > 0.299).any()
+    assert ((weights > 0.081) & (weights < 0.249)).any()
+    assert weights.max() > 0.2499
 
 
 def test_steps_by_themselves_are_those_of_one_process(found):
@@ -181,6 +206,45 @@ def test_no_process_has_the_synapses_of_others(found):
         counts = [[len(each["float64"][name]["keys"]) for each in all_] for all_ in found.values()]
         assert len({sum(each) for each in counts}) == 1
         assert max(counts[2]) <= -(-SIZES["E"] // 4) * counts[0][0] / SIZES["E"]
+
+
+@pytest.mark.parametrize("name", ["pruned", "deep"])
+def test_synapses_are_replaced_by_target_in_any_number_of_processes(found, name):
+    every = []
+    for shares in found.values():
+        each = [share["rewired"][name] for share in shares]
+        keys, weight = (torch.cat([one[key] for one in each]) for key in ("keys", "weight"))
+        every.append((keys.sort()[0], weight[keys.argsort()], torch.cat([o["each"] for o in each])))
+    assert not any(differences(every[0], other) for other in every[1:])
+    counts = [sum(each["rewired"]["counts"] for each in all_) for all_ in found.values()]
+    assert len({tuple(each.tolist()) for each in counts}) == 1
+    assert min(counts[0]) >= 20
+    outputs, inputs = every[0][0] % SIZES["E"], every[0][0] // SIZES["E"]
+    assert len(every[0][0].unique()) == len(outputs)
+    assert inputs.max() < SIZES["E" if name == "pruned" else "I"]
+    assert every[0][2].unique().numel() == 1
+
+
+def test_statistics_of_updates_are_of_all_shares(found):
+    first, *others = (each["rewired"]["statistics"] for all_ in found.values() for each in all_)
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=1e-6, atol=0.0)
+    assert first["update_norm"] > 0
+    assert first["at_upper"] > 0
+
+
+@turns("kernel", [True, False])
+def test_sums_of_shares_give_the_statistics_of_the_whole(kernel, monkeypatch):
+    if not kernel:
+        monkeypatch.setattr(sums, "_kernel_for", lambda *args: None)
+    w = torch.linspace(-1, 1, 40, dtype=torch.float64)
+    given = w, (w * 1.5).clamp(-1, 1), w.abs(), w.square()
+    given[1][3] = torch.inf
+    parts = zip(*(each.split([7, 33]) for each in given), strict=True)
+    total = [sum(each) for each in zip(*(change_sums(*p, -1.0, 1.0) for p in parts), strict=True)]
+    expected = update_statistics(*given, -1.0, 1.0)
+    for name, value in statistics_of(total, len(w)).items():
+        assert value == pytest.approx(float(expected[name]), rel=1e-12)
 
 
 @turns("name, message", [
@@ -197,6 +261,15 @@ def test_what_cannot_be_split_is_told_to_every_process(found, name, message):
 
 def test_all_go_step_by_step_if_one_has_to(found):
     assert [len(each["one cannot"]["spikes"]) for each in found[2]] == [20, 20]
+
+
+def test_memory_is_that_of_all_processes_of_a_machine(monkeypatch):
+    monkeypatch.setattr(sparse_linear, "_free_memory", lambda: 1e5)
+    SparseLinear(40, 40, 0.5, seed=0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(MemoryError, match="free for each of 4 processes"):
+        SparseLinear(40, 40, 0.5, seed=0)
+    SparseLinear(40, 40, 0.5, seed=0, targets=range(10))
 
 
 def test_a_share_of_explicit_synapses_has_those_of_its_targets():
