@@ -1,0 +1,154 @@
+"""Checkpoints of networks that processes divide: each writes its share, and any number resumes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lightning_accum._packing import EXTRA, pack, unpack
+from lightning_accum.cells.populations import Ends, Populations
+from lightning_accum.cells.rule_trainer import RuleTrainer
+from lightning_accum.distributed.world import processes
+from lightning_accum.engine.state import StateKey
+
+Found = TypeVar("Found")
+State: TypeAlias = dict[str, Any]
+Share: TypeAlias = tuple[dict[str, tuple[int, int]], State]  # own neurons by population, the state
+Move: TypeAlias = Callable[[Sequence[Tensor]], Tensor]  # from the values of all shares to the own
+
+
+def save_share(module: nn.Module, folder: str | Path) -> None:
+    """Writes this process's share of a network and its trainers into a folder.
+
+    Every process has to call it; the folder should be one that all of them see.
+
+    Args:
+        module: contains one split :class:`~lightning_accum.Populations`, and the trainers.
+        folder: is made if it does not exist.
+    """
+    rank, count = (dist.get_rank() if processes() > 1 else 0), processes()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    torch.save(share_of(module), Path(folder) / f"{rank} of {count}.pt")
+    if count > 1:
+        dist.barrier()
+
+
+def load_shares(module: nn.Module, folder: str | Path) -> None:
+    """Loads what :func:`save_share` wrote in any number of processes.
+
+    Args:
+        module: made by the same program.
+        folder: that was written.
+
+    Raises:
+        FileNotFoundError: if a share is missing.
+    """
+    files = sorted(Path(folder).glob("* of *.pt"), key=lambda file: int(file.name.split()[0]))
+    counts = {int(file.stem.split()[2]) for file in files}
+    if counts != {len(files)}:
+        raise FileNotFoundError(
+            f"Folder `{folder}` should have the shares of all processes of one run, as"
+            f" `0 of 2.pt`. Found {[file.name for file in files]}."
+        )
+    shares = [torch.load(file, mmap=True, weights_only=True) for file in files]
+    module.load_state_dict(own_state(module, shares))
+
+
+def share_of(module: nn.Module) -> Share:
+    """Returns which neurons this process has, and the state of its share."""
+    ((_, network),) = _all_of(module, Populations)
+    own = {name: (each.start, each.stop) for name, each in network.own.items()}
+    return own, module.state_dict()
+
+
+def own_state(module: nn.Module, shares: Sequence[Share]) -> State:
+    """Returns the state of this process's share, from the shares of any number of processes.
+
+    Those of another number hold what a network has between sequences: no recorded steps.
+    """
+    ((prefix, network),) = _all_of(module, Populations)
+    mine = {name: (each.start, each.stop) for name, each in network.own.items()}
+    states, found = [state for _, state in shares], dict(shares[0][1])
+    for of, state in shares:
+        if of == mine:
+            return state
+    for name, own in network.own.items():
+        for key in [key for key in found if key.startswith(f"{prefix}neurons.{name}.")]:
+            values = [state[key] for state in states]
+            found[key] = _cut_state(values, own) if key.endswith(EXTRA) else _cut(values, own)
+    movers = {}
+    for ends in network.delays:
+        at = prefix + "connections.{}_to_{}.".format(*ends)
+        index, movers[network.cell(*ends).connection] = _moved_synapses(network, ends, at, shares)
+        found |= index
+    for at, trainer in _all_of(module, RuleTrainer):
+        for name, (cell, _) in trainer.named_cells:
+            ends = next(ends for ends in network.delays if network.cell(*ends) == cell)
+            key = f"{at}_states.{name}.{EXTRA}"
+            each = [unpack(state[key], f"cell `{name}`") for state in states]
+            carried = {
+                text: _carried(
+                    text,
+                    [one["carried"][text] for one in each],
+                    network.own[ends[1]],
+                    movers[cell.connection],
+                )
+                for text in each[0]["carried"]
+            }
+            found[key] = pack({**each[0], "carried": carried})
+    return found
+
+
+def _carried(text: str, values: Sequence[Tensor], own: range, move: Move) -> Tensor:
+    """Returns what a trainer carries for the own neurons, or for their synapses."""
+    kind = StateKey.parse(text).kind
+    if kind.startswith("pre "):  # of the neurons of all processes
+        return values[0]
+    return move(values) if kind.startswith("weight ") else _cut(values, own)
+
+
+def _moved_synapses(
+    network: Populations, ends: Ends, at: str, shares: Sequence[Share]
+) -> tuple[State, Move]:
+    """Returns the own synapses of a connection, and what moves values of synapses to them."""
+    (source, target), parts, places = ends, [], []
+    own, total = network.own[target], network.totals[target]
+    for of, state in shares:
+        outputs = state[f"{at}outputs"].long() + of[target][0]
+        places.append(((outputs >= own.start) & (outputs < own.stop)).nonzero().flatten())
+        inputs = torch.searchsorted(state[f"{at}starts"], places[-1], right=True) - 1
+        parts.append(inputs * total + outputs[places[-1]])
+    keys, order = torch.cat(parts).sort()
+
+    def move(values: Sequence[Tensor]) -> Tensor:
+        some = [each[..., place] for each, place in zip(values, places, strict=True)]
+        return torch.cat(some, -1)[..., order]
+
+    firsts = torch.arange(network.totals[source] + 1) * total
+    index = {
+        f"{at}starts": torch.searchsorted(keys, firsts),
+        f"{at}outputs": (keys % total - own.start).int(),
+        f"{at}weight": move([state[f"{at}weight"] for _, state in shares]),
+    }
+    return index, move
+
+
+def _cut(values: Sequence[Tensor], own: range) -> Tensor:
+    """Returns the values of own neurons, from those of the neurons of all shares."""
+    return torch.cat([*values], -1)[..., own.start : own.stop].clone()
+
+
+def _cut_state(vectors: Sequence[Tensor], own: range) -> Any:
+    """Returns the state of own neurons, from those of the neurons of all shares."""
+    states = [unpack(vector, "neurons") for vector in vectors]
+    each = {key: [state[key] for state in states] for key in states[0]}
+    return pack({k: None if values[0] is None else _cut(values, own) for k, values in each.items()})
+
+
+def _all_of(module: nn.Module, kind: type[Found]) -> list[tuple[str, Found]]:
+    """Returns the modules of a class with the beginnings of their names in a state dict."""
+    every = module.named_modules()
+    return [(f"{name}." if name else "", each) for name, each in every if isinstance(each, kind)]
