@@ -11,29 +11,28 @@ from torch import Tensor, nn
 from lightning_accum._packing import EXTRA, pack, unpack
 from lightning_accum.cells.populations import Ends, Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
+from lightning_accum.distributed.neuron_shares import of_all
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.state import StateKey
 
 Found = TypeVar("Found")
 State: TypeAlias = dict[str, Any]
-Share: TypeAlias = tuple[dict[str, tuple[int, int]], State]  # own neurons by population, the state
+Ranges: TypeAlias = dict[str, tuple[int, int]]  # of own neurons, by population
+Share: TypeAlias = tuple[Ranges, State]
 Move: TypeAlias = Callable[[Sequence[Tensor]], Tensor]  # from the values of all shares to the own
 
 
 def save_share(module: nn.Module, folder: str | Path) -> None:
     """Writes this process's share of a network and its trainers into a folder.
 
-    Every process has to call it; the folder should be one that all of them see.
+    Every process has to call it, between sequences; all have to see the folder.
 
     Args:
-        module: contains one split :class:`~lightning_accum.Populations`, and the trainers.
+        module: contains one :class:`~lightning_accum.Populations` with ``split=True``, and the
+            trainers of its cells.
         folder: is made if it does not exist.
     """
-    rank, count = (dist.get_rank() if processes() > 1 else 0), processes()
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    torch.save(share_of(module), Path(folder) / f"{rank} of {count}.pt")
-    if count > 1:
-        dist.barrier()
+    write_share(folder, share_of(module), torch.save)
 
 
 def load_shares(module: nn.Module, folder: str | Path) -> None:
@@ -46,22 +45,54 @@ def load_shares(module: nn.Module, folder: str | Path) -> None:
     Raises:
         FileNotFoundError: if a share is missing.
     """
-    files = sorted(Path(folder).glob("* of *.pt"), key=lambda file: int(file.name.split()[0]))
-    counts = {int(file.stem.split()[2]) for file in files}
-    if counts != {len(files)}:
+    shares = [torch.load(file, mmap=True, weights_only=True) for file in files_of(folder)]
+    module.load_state_dict(own_state(module, shares))
+
+
+def write_share(folder: str | Path, share: Any, save: Callable[[Any, Path], object]) -> None:
+    """Writes the file of this process; the files of before stay until all have written theirs."""
+    rank, count = dist.get_rank() if processes() > 1 else 0, processes()
+    file = Path(folder) / f"{rank} of {count}.pt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(share, part := file.with_suffix(".part"))
+    of_all(None)  # waits
+    part.replace(file)
+    for old in file.parent.glob("* of *.pt") if rank == 0 else ():
+        if not old.stem.endswith(f" of {count}"):
+            old.unlink()
+    of_all(None)
+
+
+def files_of(folder: str | Path) -> list[Path]:
+    """Returns the files of all shares by rank, or raises a ``FileNotFoundError``."""
+    files = sorted(Path(folder).glob("* of *.pt"), key=lambda file: int(file.stem.split()[0]))
+    if {file.stem.split()[2] for file in files} != {str(len(files))}:
         raise FileNotFoundError(
             f"Folder `{folder}` should have the shares of all processes of one run, as"
             f" `0 of 2.pt`. Found {[file.name for file in files]}."
         )
-    shares = [torch.load(file, mmap=True, weights_only=True) for file in files]
-    module.load_state_dict(own_state(module, shares))
+    return files
+
+
+def splits(module: nn.Module) -> list[str]:
+    """Returns the parameters and buffers of which each process has a share, by name."""
+    names = (
+        [at + name for name, _ in (*network.named_parameters(), *network.named_buffers())]
+        for at, network in _all_of(module, Populations)
+        if network.exchange
+    )
+    return [name for each in names for name in each]
 
 
 def share_of(module: nn.Module) -> Share:
     """Returns which neurons this process has, and the state of its share."""
+    return own_ranges(module), module.state_dict()
+
+
+def own_ranges(module: nn.Module) -> Ranges:
+    """Returns which neurons this process has, by population."""
     ((_, network),) = _all_of(module, Populations)
-    own = {name: (each.start, each.stop) for name, each in network.own.items()}
-    return own, module.state_dict()
+    return {name: (each.start, each.stop) for name, each in network.own.items()}
 
 
 def own_state(module: nn.Module, shares: Sequence[Share]) -> State:
@@ -70,7 +101,7 @@ def own_state(module: nn.Module, shares: Sequence[Share]) -> State:
     Those of another number hold what a network has between sequences: no recorded steps.
     """
     ((prefix, network),) = _all_of(module, Populations)
-    mine = {name: (each.start, each.stop) for name, each in network.own.items()}
+    mine = own_ranges(module)
     states, found = [state for _, state in shares], dict(shares[0][1])
     for of, state in shares:
         if of == mine:
