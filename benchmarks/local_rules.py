@@ -116,7 +116,7 @@ def harder(images: Tensor) -> dict[str, Tensor]:
 def accuracies(split: int, seed: int, size: int) -> dict[str, dict[str, float]]:
     """Test accuracies in percent, by condition and by reader."""
     pl.seed_everything(seed, verbose=False)
-    raw, data = (load("mnist5k", blur=blur, seed=split).first(size) for blur in (0, 1))
+    raw, data = (load("mnist5k", blur=blur, fold=split).first(size) for blur in (0, 1))
     images, labels = data.train_images, data.train_labels
     order = torch.randperm(len(labels))
     of_each = torch.stack([order[labels[order] == digit][:10] for digit in range(10)])

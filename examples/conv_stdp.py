@@ -92,10 +92,10 @@ class Network(Local):
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 60 images", split=0)
+    args = arguments(__doc__, __file__, short="one seed, 60 images", fold=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k(args.split).first(60 if args.short else 5000)
+    data = load_mnist5k(args.fold).first(60 if args.short else 5000)
     train, test = spots(data.train_images), spots(data.test_images)
     learned, copied, seconds = [], [], 0.0
     for seed in range(args.seeds):

@@ -73,10 +73,10 @@ def shifted(images: Tensor) -> Tensor:
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", filters=128, split=0)
+    args = arguments(__doc__, __file__, short="one seed, 100 images", filters=128, fold=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k(args.split)
+    data = load_mnist5k(args.fold)
     data = data.first(100) if args.short else data
     train, test = data.train_images[:, None], data.test_images[:, None]
     more = shifted(train)

@@ -114,8 +114,8 @@ def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__, __file__, short="one seed, one epoch", split=0)
-    split = load_digits_split(options.split)
+    options = arguments(__doc__, __file__, short="one seed, one epoch", fold=0)
+    split = load_digits_split(options.fold)
     found, *results = compare(learn, split, options)
     report(*results)
     draw(found, split, options.picture)

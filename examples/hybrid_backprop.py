@@ -66,7 +66,7 @@ def run(
 ) -> tuple[float, dict[str, Tensor], Hybrid]:
     """Test accuracy, metrics of the last update and the network, with STDP at a rate ``lr``."""
     pl.seed_everything(seed, verbose=False)
-    data, model = load_digits_split(args.split), Hybrid(args.neurons)
+    data, model = load_digits_split(args.fold), Hybrid(args.neurons)
     if centres:
         found = KMeans(args.neurons, n_init=3, random_state=seed).fit(data.train_images.flatten(1))
         model.fc.weight.copy_(torch.as_tensor(found.cluster_centers_))

@@ -84,10 +84,10 @@ class Decision(Local):
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", seeds=5, split=0)
+    args = arguments(__doc__, __file__, short="one seed, 100 images", seeds=5, fold=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k(args.split)
+    data = load_mnist5k(args.fold)
     data = data.first(100) if args.short else data
     seen = spots(data.train_images), spots(data.test_images)
     found, seconds = {True: list[float](), False: list[float]()}, 0.0

@@ -136,10 +136,10 @@ def without_learning(data: Split, train: Tensor, test: Tensor, seed: int) -> dic
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", split=0)
+    args = arguments(__doc__, __file__, short="one seed, 100 images", fold=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k(args.split)
+    data = load_mnist5k(args.fold)
     data = data.first(100) if args.short else data
     learned, linear, seconds = list[float](), list[float](), 0.0
     controls = dict[str, list[float]]()

@@ -75,10 +75,10 @@ class Layer(Local):
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", split=0)
+    args = arguments(__doc__, __file__, short="one seed, 100 images", fold=0)
     quiet()
     torch.set_num_threads(1)
-    data = load_mnist5k(args.split)
+    data = load_mnist5k(args.fold)
     data = data.first(100) if args.short else data
     images = data.train_images[:, None], data.test_images[:, None]
     pixels = linear_accuracy(data, *(part.flatten(1) for part in images))

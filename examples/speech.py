@@ -6,7 +6,7 @@ mean of the readout. The error reaches the neurons by the readout's own weights;
 Controls are the same network, of which only the readout learns, and a linear readout of an
 utterance's mean frame, which knows nothing of time.
 
-    python examples/speech.py [--seeds 5] [--split 0] [--picture speech.png] [--short]
+    python examples/speech.py [--seeds 5] [--fold 0] [--picture speech.png] [--short]
 
 Split 0 is the published one, 270 utterances to train and 370 to test; others mix them first. The
 files come with aeon, which is not imported: `pip install --no-deps aeon`.
@@ -117,10 +117,10 @@ def learn(learner: str, data: Utterances, epochs: int, seed: int) -> Listener:
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, one epoch", split=0)
+    args = arguments(__doc__, __file__, short="one seed, one epoch", fold=0)
     epochs = 1 if args.short else EPOCHS
     torch.set_num_threads(1)
-    train, test = load(args.split)
+    train, test = load(args.fold)
     x, target = shown(test)
     reached, histories, speeds = {}, {}, {}
     for learner in LEARNERS:

@@ -41,8 +41,8 @@ def integrate(
     """Integrates currents ``[T, B, N]`` into spikes; returns the state, changed in place."""
     # This is done where there is no kernel, and by code that torch compiles if `compile`.
     r, (v, hold, theta) = constants, state
-    if r.rest:
-        current = current + (1 - r.decay) * r.rest
+    if r.drive:
+        current = current + r.drive
     threshold = theta.to(v) + r.threshold
     moving = v, hold, threshold
     adapts = r.adapts and len(v)  # no samples have no mean

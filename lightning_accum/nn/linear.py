@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_accum._checks import check_finite, check_tensors, check_value
-from lightning_accum._compat.torch import is_traced
 from lightning_accum._state import StateModule
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn._arguments import check_sizes, check_times, steps_of
-from lightning_accum.sparse.event_sums import EventProduct
+from lightning_accum.sparse.event_sums import EventProduct, event_matmul
 from lightning_accum.sparse.events import Events, events_pay
 from lightning_accum.updates import Updatable
 
@@ -59,27 +58,16 @@ class Linear(Updatable, nn.Linear):
         """
         if not isinstance(x, Tensor):
             check_tensors(x=x)
-        if x.dtype == torch.bool and _supports_events(x, self.weight):
+        if x.dtype == torch.bool and x.shape[-1:] == self.weight.shape[1:]:
             raster = x.reshape(-1, self.in_features)
-            if events_pay(raster):
-                shape = torch.Size((*x.shape[:-1], self.out_features))
-                product = EventProduct(Events(raster), self.weight, self.bias, shape)
-                return product if later else product.values()
+            if events_pay(raster, self.weight):
+                shape, events = torch.Size((*x.shape[:-1], self.out_features)), Events(raster)
+                if later:
+                    return EventProduct(events, self.weight, self.bias, shape)
+                return event_matmul(events, self.weight.t(), self.bias).view(shape)
         if not x.is_floating_point() and not x.is_complex():
             x = as_numbers(x, self.weight.dtype)
         return F.linear(x, self.weight, self.bias)
-
-
-def _supports_events(x: Tensor, weight: Tensor) -> bool:
-    """Returns whether a sum over events may replace the product, as nothing else changes it."""
-    return (
-        x.is_cpu
-        and type(weight) in (Tensor, nn.Parameter)
-        and weight.dtype in (torch.float32, torch.float64)
-        and x.shape[-1:] == weight.shape[1:]
-        and not is_traced()
-        and not torch.is_autocast_enabled("cpu")
-    )
 
 
 @final

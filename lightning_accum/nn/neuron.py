@@ -99,8 +99,9 @@ class Neurons(StateModule, ABC):
 
     def _constants(self, decay_theta: float = 1.0, theta_plus: float = 0.0) -> SpikingNeurons:
         """Returns the constants of the equations, for the fast loops."""
-        rest, threshold = self.v_rest - self.v_reset, self.v_threshold - self.v_reset
-        return SpikingNeurons(self.decay, rest, threshold, self._period, decay_theta, theta_plus)
+        drive = (1 - self.decay) * (self.v_rest - self.v_reset)
+        numbers = self.decay, drive, self.v_threshold - self.v_reset, decay_theta, theta_plus
+        return SpikingNeurons(*numbers, self._period)
 
     # ------------------------------------------------------------------ the state
     @property
@@ -183,30 +184,24 @@ class Neurons(StateModule, ABC):
         self, x: Tensor | EventProduct, constants: SpikingNeurons, settings: tuple[object, ...]
     ) -> Tensor:
         """Takes any call, and prepares steps that may follow a single one."""
-        current = self._currents(x)
+        lead, current = 1 if self.time_dim is None else 2, x
+        if isinstance(x, EventProduct) and (lead == 1 or x.shape[2:] != self.size):
+            x = x.values()
+        if not isinstance(x, EventProduct):
+            if not isinstance(x, Tensor) or x.shape[lead:] != self.size:
+                arguments.steps_of(x, self.size, self.time_dim)
+            # Half precision would lose small currents in the sum over time.
+            current = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+            current = current.reshape(*(1, *x.shape[:lead])[-2:], math.prod(self.size))
         spike_dtype = self.spike_dtype or (x.dtype if x.dtype.is_floating_point else current.dtype)
         spikes, state = self._run(current, constants, spike_dtype)
         self._state = {"voltage": state.v, "hold": state.hold}
         if self.time_dim == 0:
             return spikes.view(x.shape)
         if self.inhibition is None and not state.theta.ndim and not is_traced():
-            numbers, period = constants.numbers, constants.period
-            self._steps.begin(state.v, state.hold, numbers, period, spike_dtype, settings)
+            self._steps.begin(state.v, state.hold, constants, spike_dtype, settings)
         # An index takes a third of a view's time, which counts in a single step.
         return spikes[0] if len(x.shape) == 2 else spikes.view(x.shape)
-
-    def _currents(self, x: Tensor | EventProduct) -> Tensor | EventProduct:
-        """Returns an input as currents ``[T, B, N]``, in float32 or wider, after a check."""
-        lead = 1 if self.time_dim is None else 2
-        if isinstance(x, EventProduct):
-            if lead == 2 and x.shape[2:] == self.size:
-                return x
-            x = x.values()
-        if not isinstance(x, Tensor) or x.shape[lead:] != self.size:
-            arguments.steps_of(x, self.size, self.time_dim)
-        # Half precision would lose small currents in the sum over time.
-        current = x.detach().to(torch.promote_types(x.dtype, torch.float32))
-        return current.reshape(*(1, *x.shape[:lead])[-2:], math.prod(self.size))
 
     def _run(
         self, current: Tensor | EventProduct, constants: SpikingNeurons, spike_dtype: torch.dtype
@@ -216,10 +211,9 @@ class Neurons(StateModule, ABC):
         whole = source is current and len(source) > 0
         state = self._load(source[0] if whole else source.new_empty(current.shape[1:]))
         out = torch.empty(current.shape, dtype=spike_dtype, device=state.v.device)
-        period, theta = constants.period, state.theta if state.theta.ndim else None
-        moving = state.v, state.hold if period else None, theta
-        done = self.inhibition is None
-        if not (done and integrate_neurons(current, out, *moving, constants.numbers, period)):
+        hold, theta = state.hold if constants.period else None, state.theta
+        moving = state.v, hold, theta if theta.ndim else None
+        if self.inhibition is not None or not integrate_neurons(current, out, *moving, constants):
             current = current.values() if isinstance(current, EventProduct) else current
             if is_traced():
                 return self._integrate(current, state, spike_dtype)

@@ -286,8 +286,8 @@ class WindowRecorder(Reducer):
         if buffer.is_held:
             self.window()  # raises if it has changed
         first = buffer.length == 0
-        if first and self._may_hold(sequence):
-            buffer.hold(values)
+        if first and self.holds and not self.spikes and not sequence.is_inference() and len(values):
+            buffer.hold(values)  # itself, instead of a copy
             return
         buffer.prepare(sequence, sequence.shape[1:], self.spikes)
         again = buffer.extend(values)
@@ -295,10 +295,6 @@ class WindowRecorder(Reducer):
             check.look_later(values, buffer.steps[buffer.length - len(sequence) :])
         if first and again and check.checks and sequence.dtype is not torch.bool:
             buffer.expect_spikes(sequence.dtype, whole=True)
-
-    def _may_hold(self, sequence: Tensor) -> bool:
-        """Returns whether the first sequence of a window may be held itself, instead of a copy."""
-        return self.holds and not self.spikes and len(sequence) > 0 and not sequence.is_inference()
 
     def _check_shape(self, observation: Tensor, shape: torch.Size) -> None:
         """Raises a ``ValueError`` if the batch is missing, or the shape changes in the window."""

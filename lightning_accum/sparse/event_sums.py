@@ -111,11 +111,11 @@ def multiply_events(
 ) -> Tensor | None:
     """Returns ``[K, D]``, the sums of those columns of ``table`` that a row's events select."""
     # If there are neurons, they take the sums as their currents, and none are returned.
-    tensors = [table] if bias is None else [table, bias]
+    tensors = (table,) if bias is None else (table, bias)
     grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])
-    fits = fits and library.are_places(starts, columns)
-    if grads or not (fits and all(map(library.is_plain, tensors))):
+    fits = fits and library.are_places(starts, columns) and library.is_plain(*tensors)
+    if grads or not fits:
         return None
     kernel = library.kernel_for(table.dtype)
     if kernel is None:
@@ -126,10 +126,9 @@ def multiply_events(
     threads = library.threads_among(pieces, len(columns) * outputs // 8)
     index = starts, columns, len(columns), rows, inputs, outputs
     to = out, None if neurons is None else ctypes.byref(neurons)
-    with Scratch() as scratch:
-        memory = library.work_memory(scratch, threads * inputs * library.COLUMN_BYTES)
-        values = arguments(*index, table, bias, *to, memory, threads)
-        library.check_done(kernel.multiply_events(*values))
+    memory = library.work_memory(threads * inputs * library.COLUMN_BYTES)
+    values = arguments(*index, table, bias, *to, memory, threads)
+    library.check_done(kernel.multiply_events(*values))
     return out
 
 
@@ -177,7 +176,7 @@ def outer_sum_into(
         lines = (steps + 1) * batch
         if any(folding is not None for folding in foldings):
             lines += 2 * batch + MOST_CLASSES
-        memory = library.work_memory(scratch, threads * lines * library.COLUMN_BYTES)
+        memory = library.work_memory(threads * lines * library.COLUMN_BYTES)
         index = starts, rows, shares, len(rows), steps, batch, len(starts), outputs
         to = found, len(found), total, onto, by_event, memory, threads
         library.check_done(kernel.outer_events(*arguments(*index, *to)))

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_accum._checks import check_matrix
 from lightning_accum._compat.torch import is_traced
@@ -112,10 +112,13 @@ def density(raster: Tensor) -> float:
     return sample.count_nonzero().item() / sample.numel()
 
 
-def events_pay(raster: Tensor) -> bool:
-    """Returns whether a product of a raster with a matrix takes less time by events than dense."""
+def events_pay(raster: Tensor, weight: Tensor) -> bool:
+    """Returns whether a product of a raster with weights takes less time by events than dense."""
     # Elsewhere than on the CPU, counting events would wait for the device.
-    if raster.dtype != torch.bool or not raster.is_cpu or not library.library(torch.float32):
+    if raster.dtype != torch.bool or not raster.is_cpu or torch.is_autocast_enabled("cpu"):
+        return False
+    # A subclass of a tensor computes the product in its own way.
+    if type(weight) not in (Tensor, nn.Parameter) or library.kernel_for(weight.dtype) is None:
         return False
     return len(raster) >= _FEWEST_ROWS and density(raster) <= _MOST_SPIKES
 

@@ -36,7 +36,7 @@ _INTEGERS = ("count_ones", "find_events", "record_step", "scatter_spikes")
 Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 COLUMN_BYTES = 128  # bytes of the columns of a sum that a thread works on at a time
 _MOST_THREADS = 64
-_SMALL = 1 << 15  # bytes of work memory that a thread keeps
+_SMALL = 1 << 15  # bytes of work memory that a call gets at least
 _EMPTY = ctypes.create_string_buffer(64)
 _NOWHERE = ctypes.addressof(_EMPTY)
 _SHARE = 1 << 15  # elements from which another thread is worth a call
@@ -152,8 +152,7 @@ class _Memory(threading.local):
 
     def __init__(self) -> None:
         self.blocks: list[Tensor] = []
-        self.small = ctypes.create_string_buffer(_SMALL + 64)
-        self.start = At(-(-ctypes.addressof(self.small) // 64) * 64)
+        self.work = torch.empty(0, dtype=torch.uint8)
 
 
 _memory = _Memory()
@@ -213,28 +212,33 @@ def kernel_for(dtype: torch.dtype) -> Kernel | None:
 _TYPES, _STRIDED = frozenset((Tensor, torch.nn.Parameter)), torch.strided
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Returns whether C reads the memory of a tensor as torch does."""
-    plain = type(tensor) in _TYPES and tensor.layout is _STRIDED and tensor.is_cpu
-    return plain and tensor.is_contiguous() and not tensor.is_neg()
+def is_plain(*tensors: Tensor) -> bool:
+    """Returns whether C reads the memory of tensors as torch does."""
+    for each in tensors:
+        plain = type(each) in _TYPES and each.layout is _STRIDED and each.is_cpu
+        if not plain or not each.is_contiguous() or each.is_neg():
+            return False
+    return True
 
 
 def are_places(*tensors: Tensor) -> bool:
     """Returns whether each tensor is a list of places, rows or columns."""
     for each in tensors:
-        if each.dtype != torch.int32 or each.ndim != 1 or not is_plain(each):
+        if each.dtype != torch.int32 or each.ndim != 1:
             return False
-    return True
+    return is_plain(*tensors)
 
 
 def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]) -> bool:
     """Returns whether C reads tensors as torch does, each of this dtype and of its shape."""
+    given = []
     for each, shape in tensors:
         if each is None:
             continue
-        if not is_plain(each) or each.dtype is not dtype or each.shape != tuple(shape):
+        if each.dtype is not dtype or each.shape != tuple(shape):
             return False
-    return True
+        given.append(each)
+    return is_plain(*given)
 
 
 def threads_among(pieces: int, elements: int) -> int:
@@ -242,12 +246,13 @@ def threads_among(pieces: int, elements: int) -> int:
     return max(1, min(pieces, _MOST_THREADS, torch.get_num_threads(), 1 + elements // _SHARE))
 
 
-def work_memory(scratch: Scratch, size: int) -> ctypes.c_void_p:
-    """Returns work memory that begins with a cache line, until the next call in this thread."""
-    if size <= _SMALL:
-        return _memory.start
-    lent = scratch.empty((size + 64,), torch.uint8, torch.device("cpu"))
-    return At(-(-lent.data_ptr() // 64) * 64)
+def work_memory(size: int) -> ctypes.c_void_p:
+    """Returns bytes that begin with a cache line, for one call of C in this thread."""
+    work, least = _memory.work, max(size, _SMALL) + 64
+    if not least <= len(work) <= max(least, _KEPT):
+        with torch.inference_mode(False):
+            work = _memory.work = torch.empty(least, dtype=torch.uint8, device="cpu")
+    return At(-(-work.data_ptr() // 64) * 64)
 
 
 def arguments(*values: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
 
 _NEURONS = 1024  # neurons of which a thread keeps three values
 _WORK = 3 * _NEURONS  # values
@@ -28,9 +28,27 @@ _WORK = 3 * _NEURONS  # values
 class _Neurons(ctypes.Structure):
     _fields_ = (
         *((name, Int) for name in ("steps", "batch", "size", "is_bytes", "period")),
-        *((name, Real) for name in ("decay", "rest", "threshold", "decay_theta", "rise")),
+        *((name, Real) for name in ("decay", "drive", "threshold", "decay_theta", "rise")),
         *((name, At) for name in ("current", "v", "hold", "theta", "out")),
     )
+
+
+class SpikingNeurons(NamedTuple):
+    """The constants of integrate-and-fire neurons; potentials are relative to reset."""
+
+    # The first five are those of `_Neurons`, in its order.
+    decay: float  # factor by which the distance of a membrane potential to rest shrinks in a step
+    drive: float  # what the resting potential adds to every current
+    threshold: float  # threshold without its adaptation
+    decay_theta: float = 1.0  # factor by which the rise of the threshold shrinks in a step
+    theta_plus: float = 0.0  # rise of the threshold if all samples of the batch spike
+    period: int = 0  # refractory period, in steps
+    losers: int | None = None  # steps for which a spike silences all other neurons
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the threshold changes."""
+        return self.theta_plus != 0.0 or self.decay_theta != 1.0
 
 
 class NeuronState(NamedTuple):
@@ -47,10 +65,7 @@ def integrate_neurons(
     v: Tensor,  # [B, N] potential above reset, changed in place
     hold: Tensor | None,  # [B, N] steps for which a neuron is held at reset, changed in place
     theta: Tensor | None,  # [N] rise of the threshold, changed in place; None if it does not adapt
-    # decay of the potential, what is added to every current, threshold above reset, decay of theta,
-    # and its rise if all samples spike
-    constants: tuple[float, float, float, float, float],
-    period: int,  # refractory steps
+    constants: SpikingNeurons,
 ) -> bool:
     """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
@@ -64,17 +79,16 @@ def integrate_neurons(
     fits = fits and library.is_plain(out) and library.are_values(dtype, *values)
     if not fits or not state.numel():
         return False
-    sizes = (*current.shape, out.dtype == torch.bool, period)
+    sizes = (*current.shape, out.dtype == torch.bool, constants.period)
     columns = state.numel() if theta is None else state[1]
     threads = library.threads_among(-(-columns // _NEURONS), out.numel())
-    neurons = _Neurons(*sizes, *constants, *arguments(currents, v, hold, theta, out))
+    neurons = _Neurons(*sizes, *constants[:5], *arguments(currents, v, hold, theta, out))
     if product is not None:
         rows, inputs = product.events.shape
         same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
         return same and product.run(neurons)
-    with Scratch() as scratch:
-        memory = library.work_memory(scratch, threads * _WORK * dtype.itemsize)
-        kernel.integrate(ctypes.byref(neurons), memory, threads)
+    memory = library.work_memory(threads * _WORK * dtype.itemsize)
+    kernel.integrate(ctypes.byref(neurons), memory, threads)
     return True
 
 
@@ -91,8 +105,7 @@ class NeuronSteps:
         self,
         v: Tensor,  # [B, N] potential above reset after the step
         hold: Tensor,  # [B, N] steps for which a neuron is held at reset, likewise
-        constants: tuple[float, float, float, float, float],  # as those of integrate_neurons
-        period: int,  # refractory steps
+        constants: SpikingNeurons,
         spike_dtype: torch.dtype,  # the dtype of the spikes
         settings: object,  # what has to be equal in the next steps
     ) -> None:
@@ -104,9 +117,9 @@ class NeuronSteps:
         if kernel is None or not fits or not elements or library.threads_among(2, elements) > 1:
             return
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
-        self._settings, self._holds = settings, period > 0
-        sizes = (1, *v.shape, spike_dtype == torch.bool, period)
-        self._neurons = _Neurons(*sizes, *constants, *arguments(None, None, None, None, None))
+        self._settings, self._holds = settings, constants.period > 0
+        sizes = (1, *v.shape, spike_dtype == torch.bool, constants.period)
+        self._neurons = _Neurons(*sizes, *constants[:5], *arguments(*5 * [None]))
         with torch.inference_mode(False):
             self._memory = torch.empty(_WORK, dtype=dtype, device="cpu")
         self._arguments = ctypes.byref(self._neurons), *arguments(self._memory), 1
@@ -182,10 +195,9 @@ def integrate_surrogate_neurons(
     places = arguments(current, weights, *state, membrane, limits, raster)
     sizes = (steps, batch, size, raster.dtype == torch.bool)
     neurons = _Surrogate(*sizes, *constants, *places)
-    with Scratch() as scratch:
-        row = -(-size * (dtype.itemsize + 4) // 64) * 64
-        memory = library.work_memory(scratch, 0 if weights is None else threads * row)
-        kernel.integrate_surrogate(ctypes.byref(neurons), memory, threads)
+    row = -(-size * (dtype.itemsize + 4) // 64) * 64
+    memory = library.work_memory(0 if weights is None else threads * row)
+    kernel.integrate_surrogate(ctypes.byref(neurons), memory, threads)
     return True
 
 
@@ -223,29 +235,6 @@ class LoopTerms(NamedTuple):
     reward: float | None = None  # factor of the reward; None if there is none
     tc_eligibility: float | None = None  # time constant of what waits for it, in ms
     eligibility: float = 1.0  # factor by which that shrinks in a step
-
-
-class SpikingNeurons(NamedTuple):
-    """The constants of integrate-and-fire neurons; potentials are relative to reset."""
-
-    decay: float  # factor by which the distance of a membrane potential to rest shrinks in a step
-    rest: float  # resting potential
-    threshold: float  # threshold without its adaptation
-    period: int  # refractory period, in steps
-    decay_theta: float = 1.0  # factor by which the rise of the threshold shrinks in a step
-    theta_plus: float = 0.0  # rise of the threshold if all samples of the batch spike
-    losers: int | None = None  # steps for which a spike silences all other neurons
-
-    @property
-    def adapts(self) -> bool:
-        """Whether the threshold changes."""
-        return self.theta_plus != 0.0 or self.decay_theta != 1.0
-
-    @property
-    def numbers(self) -> tuple[float, float, float, float, float]:
-        """The constants as :func:`integrate_neurons` takes them."""
-        added = (1 - self.decay) * self.rest
-        return self.decay, added, self.threshold, self.decay_theta, self.theta_plus
 
 
 class OnlineState(NamedTuple):
@@ -292,9 +281,8 @@ def run_online(
     values = own["pre"].numel() + 3 * size + 2 * (len(pre) * most + len(post) * batch)
     places = 3 * most + (3 + batch) * inputs + steps + 1
     room = values * dtype.itemsize + 4 * places + 16 * 64
-    with Scratch() as scratch:
-        memory = library.work_memory(scratch, threads * room)
-        kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
+    memory = library.work_memory(threads * room)
+    kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     after = state._replace(
         **{name: own[name] for name in ("v", "theta")},
         hold=own["hold"].clamp_(min=0),
@@ -406,9 +394,8 @@ def _set_constants(
     task: _Online, neurons: SpikingNeurons, rule: LoopTerms, limits: tuple[float, float] | None
 ) -> None:
     """Sets the numbers of the loop in C."""
-    for name in ("decay", "threshold", "period", "decay_theta", "theta_plus"):
+    for name in ("decay", "drive", "threshold", "period", "decay_theta", "theta_plus"):
         setattr(task, name, getattr(neurons, name))
-    task.drive = (1 - neurons.decay) * neurons.rest
     task.low, task.high = limits or (0.0, 0.0)
     rooms = rule.rise, rule.fall
     task.rise, task.fall = (_Room(*room or ()) for room in rooms)

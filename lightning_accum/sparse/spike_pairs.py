@@ -82,7 +82,7 @@ def pair_events(
     index = starts, rows, len(rows), len(starts), steps, batch, width, spikes, *edges[::-1]
     with Scratch() as scratch:
         bits = scratch.empty((pieces, steps * batch), torch.int32, up.device)
-        memory = library.work_memory(scratch, threads * (steps + 1) * batch * library.COLUMN_BYTES)
+        memory = library.work_memory(threads * (steps + 1) * batch * library.COLUMN_BYTES)
         how = float(visit.dt), visit.least, ctypes.byref(made), visit.by_spike, onto
         values = arguments(*index, bits, delay, *how, up, down, memory, threads)
         library.check_done(kernel.pair_events(*values))

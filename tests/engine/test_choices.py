@@ -82,7 +82,7 @@ def test_terms_are_visited_on_the_side_that_has_spikes():
     ("rows", "share", "pays"), [(32, 0.02, False), (512, 0.02, True), (512, 0.6, False)]
 )
 def test_a_product_of_few_rows_or_of_many_spikes_is_dense(rows, share, pays):
-    assert events_pay(spikes(rows, 784, density=share)) == pays
+    assert events_pay(spikes(rows, 784, density=share), torch.ones(9, 784)) == pays
 
 
 @pytest.mark.parametrize("sizes", [(16, 20), (20, 16)])

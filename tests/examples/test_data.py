@@ -113,27 +113,33 @@ def test_a_broken_gzip_file_is_named(folder, damage):
 def test_digits_split(size):
     pytest.importorskip("sklearn")
     split = data.load_digits_split(size=size)
-    assert split.train_images.shape == (1347, size, size)
-    assert split.test_images.shape == (450, size, size)
-    assert (split.train_labels.shape, split.test_labels.shape) == ((1347,), (450,))
+    assert split.train_images.shape == (1437, size, size)
+    assert split.test_images.shape == (360, size, size)
+    assert (split.train_labels.shape, split.test_labels.shape) == ((1437,), (360,))
     for images in (split.train_images, split.test_images):
         assert images.dtype == torch.float32
         assert images.min() == 0.0
         assert 0.9 < images.max() <= 1.0
-    # Stratified: of each digit, a quarter is tested, to less than one sample.
+    # Stratified: of each digit, a fifth is tested, to less than one sample.
     test, train = (torch.bincount(t) for t in (split.test_labels, split.train_labels))
-    assert ((test - (test + train) / 4).abs() < 1).all()
+    assert ((test - (test + train) / 5).abs() < 1).all()
 
 
-def test_digits_split_has_every_sample_once_and_with_its_label_and_is_reproducible():
+def test_five_folds_test_each_sample_once_with_its_label_and_train_on_the_others():
     digits = pytest.importorskip("sklearn.datasets").load_digits()
-    split, again, other = (data.load_digits_split(seed=seed, test_share=0.4) for seed in (1, 1, 2))
-    images = torch.cat([split.train_images, split.test_images]).flatten(1)
-    labels = torch.cat([split.train_labels, split.test_labels])
-    found = sorted(zip((images * 16).tolist(), labels.tolist(), strict=True))
-    assert found == sorted(zip(digits.data.tolist(), digits.target.tolist(), strict=True))
-    assert all(torch.equal(a, b) for a, b in zip(split, again, strict=True))
-    assert not torch.equal(split.train_labels, other.train_labels)
+    given = sorted(zip(digits.data.tolist(), digits.target.tolist(), strict=True))
+    folds = [data.load_digits_split(fold) for fold in range(5)]
+
+    def samples(images, labels):
+        return list(zip((images.flatten(1) * 16).tolist(), labels.tolist(), strict=True))
+
+    assert sorted(s for fold in folds for s in samples(*fold[2:])) == given
+    for fold in folds:
+        assert sorted(samples(*fold[:2]) + samples(*fold[2:])) == given
+        inner = fold.inner()
+        assert sorted(samples(*inner[:2]) + samples(*inner[2:])) == sorted(samples(*fold[:2]))
+    again = data.load_digits_split(0)
+    assert all(torch.equal(a, b) for a, b in zip(folds[0], again, strict=True))
 
 
 def test_enlarged_digits_are_the_same_digits():
@@ -148,9 +154,9 @@ def test_enlarged_digits_are_the_same_digits():
 def test_digits_split_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="`size = 16`"):
         data.load_digits_split(size=16)
-    for share in (0.0, 1.0):
-        with pytest.raises(ValueError, match=f"`test_share = {share}`"):
-            data.load_digits_split(test_share=share)
+    for fold in (-1, 5):
+        with pytest.raises(ValueError, match=f"`fold = {fold}`"):
+            data.load_digits_split(fold)
 
 
 def test_mnist5k_is_split_with_every_digit_alike():

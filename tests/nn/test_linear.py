@@ -31,7 +31,7 @@ def test_takes_spikes(dtype):
 def test_spikes_cost_by_the_spike_and_say_the_same(shape, p, bias):
     connection = Linear(shape[-1], 200, bias=bias).double()
     spikes = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < p
-    by_events = events_pay(spikes.reshape(-1, shape[-1]))
+    by_events = events_pay(spikes.reshape(-1, shape[-1]), connection.weight)
     assert by_events == (len(shape) == 3 and has_kernel(spikes.device, torch.float64))
     outs, grads = [], []
     for x in (spikes, spikes.double()):

@@ -22,7 +22,7 @@ T, B, E, N, CLASSES = 6, 2, 4, 5, 3
 PAIR = PairSTDP(0.1, -0.1, 0.9, 0.9, False, False)
 EVENTS = Events(torch.ones(T * B, E, dtype=torch.bool))
 FOLD = (0.9, 0.3, 0.8)
-NEURONS = (0.9, 0.0, 1.0, 0.95, 0.1)
+NEURONS = SpikingNeurons(0.9, 0.0, 1.0, 0.95, 0.1, period=1)
 
 
 def empty(*shape, dtype=torch.float64):
@@ -59,7 +59,7 @@ def surrogate(current, weights, v, adaptation, spiked, membrane, limits, raster)
 
 
 def recurrent(inputs, past, v, hold, theta, outputs, starts, weight, pre, post, delay=2):
-    group = SparseGroup(SpikingNeurons(0.9, 0.0, 1.0, 0), NeuronState(v, hold, theta), N)
+    group = SparseGroup(SpikingNeurons(0.9, 0.0, 1.0), NeuronState(v, hold, theta), N)
     own = 0, 0, delay, starts, outputs, weight, PAIR, pre, post
     return can_run_recurrent(inputs, past, [group], [SparseWeights(*own)])
 
@@ -92,7 +92,7 @@ CALLS = {
         {"values": [torch.ones(N).double()], "total": [empty(E, N).T]},
     ),
     "integrate_neurons": (
-        lambda **given: neurons.integrate_neurons(**given, constants=NEURONS, period=1),
+        lambda **given: neurons.integrate_neurons(**given, constants=NEURONS),
         {**of_steps("current", "out"), **of_samples("v", "hold"), "theta": numbers(N)},
         {"out": [empty(T - 1, B, N)]},
     ),

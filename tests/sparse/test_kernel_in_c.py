@@ -56,18 +56,18 @@ def test_neurons_take_currents_that_are_not_written(
     shape = torch.Size([steps, batch, outputs])
     weight = numbers(outputs, inputs, dtype=dtype, seed=seed)
     product = event_sums.EventProduct(Events(raster), weight, weight[:, 0].clone(), shape)
-    constants = (0.9, 0.05, 0.8, 0.95, rise or 0.0)
+    constants = neurons.SpikingNeurons(0.9, 0.05, 0.8, 0.95, rise or 0.0, period)
     found = []
     for current in (product, product.values()):
         out, v, hold = (torch.zeros(size, dtype=dtype) for size in (shape, shape[1:], shape[1:]))
         theta = None if rise is None else torch.zeros(outputs, dtype=dtype)
         state = v, hold if period else None, theta
-        done = neurons.integrate_neurons(current, out, *state, constants, period)
+        done = neurons.integrate_neurons(current, out, *state, constants)
         assert done == (out.numel() > 0)
         found.append([out, *(each for each in state if each is not None)])
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
-    assert not neurons.integrate_neurons(product, out[:-1], *state, constants, period)
+    assert not neurons.integrate_neurons(product, out[:-1], *state, constants)
 
 
 @REALS

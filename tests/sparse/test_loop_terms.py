@@ -13,7 +13,7 @@ from lightning_accum.sparse.neurons import LoopTerm, LoopTerms, LoopTrace, Onlin
 from lightning_accum.sparse.recurrent import pairs_of
 
 pytestmark = needs_kernel
-NEURONS = neurons.SpikingNeurons(0.9, 0.1, 1.03, 2, 0.95, 0.07)
+NEURONS = neurons.SpikingNeurons(0.9, 0.01, 1.03, 0.95, 0.07, 2)
 TRACES = st.builds(
     LoopTrace, st.sampled_from([0.0, 0.4, 0.9, 1.0]), st.booleans(), st.sampled_from([0, 0, 1])
 )
@@ -52,7 +52,7 @@ def start(rule, batch, inputs, size, dtype=torch.float64):
 def plain(raster, weight, bias, rule, state, limits, reward):
     """Simulates and learns step by step, each sample and term by itself."""
     weight, (v, hold, theta, pre, post, eligible) = weight.clone(), state
-    decay, rest, threshold, period, decay_theta, theta_plus = NEURONS[:6]
+    decay, drive, threshold, decay_theta, theta_plus, period, _ = NEURONS
     pos, neg = eligible or 2 * [torch.zeros(len(v), *weight.shape, dtype=weight.dtype)]
     out = []
 
@@ -62,7 +62,7 @@ def plain(raster, weight, bias, rule, state, limits, reward):
         return torch.ones_like(value) if trace.one else value
 
     for t, x in enumerate(raster.double()):
-        current = x @ weight.T + (0 if bias is None else bias) + (1 - decay) * rest
+        current = x @ weight.T + (0 if bias is None else bias) + drive
         v = torch.where(hold > 0, 0.0, current + decay * v)
         s = (v >= threshold + theta).double()
         v, hold = v * (1 - s), torch.maximum(hold - 1, period * s)

@@ -62,6 +62,21 @@ def test_threads_share_nothing_and_modes_mix():
     assert len(module._memory.blocks) == 1
 
 
+def test_work_memory_begins_with_a_cache_line_and_stays_unless_it_is_much(monkeypatch):
+    monkeypatch.setattr(module, "_KEPT", 1 << 17)
+    small = module.work_memory(1).value
+    assert small % 64 == 0
+    assert module.work_memory(1000).value == small
+    for size in (1 << 16, 1 << 18):
+        place = module.work_memory(size).value
+        work = module._memory.work
+        assert place % 64 == 0
+        assert work.data_ptr() <= place
+        assert place + size <= work.data_ptr() + len(work)
+    module.work_memory(1)
+    assert len(module._memory.work) < 1 << 17
+
+
 def test_other_devices_see_to_themselves():
     with Scratch() as scratch:
         assert scratch.empty((3,), torch.float32, torch.device("meta")).is_meta
