@@ -1,8 +1,8 @@
 """Populations of spiking neurons, and connections among them; in one process or in several."""
 
 from collections.abc import Callable, Mapping
-from itertools import accumulate
-from numbers import Integral
+from itertools import accumulate, chain
+from numbers import Real
 from typing import Any, TypeAlias, final
 
 import torch
@@ -17,7 +17,8 @@ from lightning_accum.distributed.world import processes
 
 _LONGEST_DELAY = 1 << 16  # steps
 
-Ends: TypeAlias = tuple[str, str]  # the names of the source and of the target of a connection
+# The names of the source and of the target of a connection, and its steps if synapses have others.
+Ends: TypeAlias = tuple[Any, ...]
 
 
 @final
@@ -33,6 +34,9 @@ class Populations(StateModule):
     to call until :meth:`reset`, as booleans, through which no gradient passes; a batch of another
     size begins with none.
 
+    If synapses have delays of their own, those of each delay become a connection by themselves,
+    with a cell, so that delays take no memory: ``(source, target, steps)`` in ``delays``.
+
     :func:`~lightning_accum.rules.learn_online` runs a sequence, in one compiled loop for
     :class:`~lightning_accum.nn.SparseLinear` connections.
 
@@ -46,11 +50,14 @@ class Populations(StateModule):
             step a call.
         connections: by the names of their source and their target, the modules that transmit
             spikes ``[B, in]``.
-        delay: delays :math:`d` in steps, at least 1; one for all, or by source and target.
+        delay: delays :math:`d` in ms, multiples of the neurons' ``dt``, of at least one step. One
+            for all, or by source and target: a number, or ``[synapses]`` for those of a
+            :class:`~lightning_accum.nn.SparseLinear`.
         split: whether ``neurons`` and ``connections`` are this process's share of the network, the
             connections with ``targets``. Every process has to make the network.
 
     Attributes:
+        delays: the steps of each connection, by the names of its source and its target.
         sizes: the number of own neurons of each population.
         totals: the number of neurons of each population in all processes.
         own: which of them are the own.
@@ -79,7 +86,7 @@ class Populations(StateModule):
         self,
         neurons: Mapping[str, nn.Module],
         connections: Mapping[Ends, nn.Module],
-        delay: int | Mapping[Ends, int] = 1,
+        delay: float | Mapping[tuple[str, str], float | Tensor] = 1.0,
         split: bool = False,
     ) -> None:
         super().__init__()
@@ -87,7 +94,8 @@ class Populations(StateModule):
         checks.check_mapping("connections", connections)
         self.sizes = {name: _size_of(name, neuron, split) for name, neuron in neurons.items()}
         checks.check_value(bool(self.sizes), "neurons", neurons, "named populations, at least one")
-        self.delays = _delays_of(delay, list(connections))
+        steps = _delays_of(delay, connections, _step_of(neurons))
+        connections, self.delays = _by_delay(connections, steps, split)
         self.exchange = SpikeExchange() if split else None
         self.processes = processes() if split else 1
         seeds = {ends: getattr(each, "seed", None) for ends, each in connections.items()}
@@ -95,7 +103,8 @@ class Populations(StateModule):
         for ends, connection in connections.items():
             _check_connection(ends, connection, self.sizes, self.totals, self.own if split else {})
         self.neurons = nn.ModuleDict(neurons)
-        self.connections = nn.ModuleDict({f"{s}_to_{t}": c for (s, t), c in connections.items()})
+        named = {name_of(ends): each for ends, each in connections.items()}
+        self.connections = nn.ModuleDict(named)
         self.reset()
 
     def _shares(self, seeds: Mapping[Ends, Any]) -> tuple[dict[str, range], dict[str, int]]:
@@ -151,22 +160,24 @@ class Populations(StateModule):
             )
         return all(each for each, _ in found)
 
-    def cell(self, source: str, target: str) -> Cell:
+    def cell(self, source: str, target: str, steps: int | None = None) -> Cell:
         """Returns the cell of the connection between two populations.
 
         Args:
             source: name of the population whose spikes are presynaptic.
             target: name of the population whose spikes are postsynaptic.
+            steps: the delay, if synapses have delays of their own.
 
         Raises:
             AttributeError: if there is no such connection.
         """
-        if (source, target) not in self.delays:
+        ends = (source, target) if steps is None else (source, target, steps)
+        if ends not in self.delays:
             raise AttributeError(
                 "Arguments `source` and `target` should name the ends of a connection, one of"
-                f" {list(self.delays)}. Found {(source, target)}."
+                f" {list(self.delays)}. Found {ends}."
             )
-        return Cell(self.connections[f"{source}_to_{target}"], self.neurons[target])
+        return Cell(self.connections[name_of(ends)], self.neurons[target])
 
     def reset(self) -> None:
         """Forgets the spikes that are on their way, and resets neurons and connections."""
@@ -216,10 +227,11 @@ class Populations(StateModule):
         self.check_processes()
         past = self.past(len(x), x.device)
         currents = dict(zip(self.sizes, x.split(sizes, 1), strict=True))
-        for (source, target), delay in self.delays.items():
+        for ends, delay in self.delays.items():
+            source, target, *_ = ends
             sent_then = past[-delay].split(list(self.totals.values()), 1)
             arriving = sent_then[list(self.sizes).index(source)]
-            sent = self.connections[f"{source}_to_{target}"](arriving)
+            sent = self.connections[name_of(ends)](arriving)
             currents[target] = currents[target] + sent
         spikes = torch.cat([self.neurons[name](now) for name, now in currents.items()], 1)
         now = spikes != 0
@@ -244,7 +256,13 @@ class Populations(StateModule):
 
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
-        return ", ".join(f"{s}→{t}: {delay} steps" for (s, t), delay in self.delays.items())
+        return ", ".join(f"{s}→{t}: {delay} steps" for (s, t, *_), delay in self.delays.items())
+
+
+def name_of(ends: Ends) -> str:
+    """Returns the name of a connection as a module."""
+    source, target, *steps = ends
+    return f"{source}_to_{target}" + "".join(f"_after_{each}" for each in steps)
 
 
 def _size_of(name: str, neuron: object, split: bool) -> int:
@@ -275,7 +293,7 @@ def _check_connection(
     own: Mapping[str, range],
 ) -> None:
     """Raises an error unless a module connects two populations, or its share if they are split."""
-    named = isinstance(ends, tuple) and len(ends) == 2 and all(end in sizes for end in ends)
+    named = isinstance(ends, tuple) and len(ends) > 1 and all(end in sizes for end in ends[:2])
     if not named or not isinstance(connection, nn.Module):
         raise ValueError(
             "Argument `connections` should hold modules by pairs of populations, of"
@@ -305,18 +323,59 @@ def _check_connection(
         )
 
 
-def _delays_of(delay: int | Mapping[Ends, int], ends: list[Ends]) -> dict[Ends, int]:
-    """Returns the delay of each connection, after a check."""
-    found = delay if isinstance(delay, Mapping) else dict.fromkeys(ends, delay)
-    if found.keys() != {*ends}:
+def _step_of(neurons: Mapping[str, nn.Module]) -> float:
+    """Returns the step of all neurons in ms, after a check."""
+    each = {name: float(neuron.dt) for name, neuron in neurons.items() if hasattr(neuron, "dt")}  # type: ignore[arg-type]
+    should = "neurons with the same `dt`, as all take their steps together"
+    checks.check_value(len({*each.values()}) <= 1, "neurons", each, should)
+    return next(iter(each.values()), 1.0)
+
+
+def _delays_of(
+    delay: Any, connections: Mapping[Ends, nn.Module], dt: float
+) -> dict[Ends, int | Tensor]:
+    """Returns the steps of each connection, or of each of its synapses, after a check."""
+    found = delay if isinstance(delay, Mapping) else dict.fromkeys(connections, delay)
+    if found.keys() != {*connections}:
         raise ValueError(
-            f"Argument `delay` should be a number of steps, or one for each of {ends}. Found"
-            f" {list(found)}."
+            f"Argument `delay` should be a number of ms, or one for each of {list(connections)}."
+            f" Found {list(found)}."
         )
-    should = f"from 1 to {_LONGEST_DELAY} steps, as spikes of a step arrive in a later one"
-    for pair, each in found.items():
-        name = f"delay[{pair}]" if isinstance(delay, Mapping) else "delay"
-        whole = isinstance(each, Integral) and not isinstance(each, bool)
-        how = "" if whole else "pass a whole number of steps, not ms"
-        checks.check_value(whole and 1 <= each <= _LONGEST_DELAY, name, each, should, how)
-    return {each: found[each] for each in ends}
+    steps: dict[Ends, int | Tensor] = {}
+    for ends, connection in connections.items():
+        name, each = f"delay[{ends}]" if isinstance(delay, Mapping) else "delay", found[ends]
+        real = isinstance(each, Real) and not isinstance(each, bool)
+        if not real:
+            shape = getattr(getattr(connection, "outputs", None), "shape", None)
+            should = f"a number of ms, or one for each synapse of the connection, {shape}"
+            fits = isinstance(each, Tensor) and each.shape == shape and not each.is_complex()
+            checks.check_value(fits, name, each, should)
+        exact = torch.as_tensor(each, dtype=torch.float64, device="cpu").flatten() / dt
+        whole = exact.round()
+        good = (exact - whole).abs() <= 1e-4
+        good &= (whole >= 1) & (whole <= _LONGEST_DELAY)
+        for place in (~good).nonzero()[:1].flatten().tolist():
+            entry, value = (name, each) if real else (f"{name}[{place}]", float(each[place]))
+            should = f"a multiple of `dt = {dt:g}` ms, from 1 to {_LONGEST_DELAY} steps, as spikes"
+            should += " of a step arrive in a later one"
+            near = f"the next is {max(1.0, float(whole[place])) * dt:g} ms"
+            checks.check_value(False, entry, value, should, near)
+        steps[ends] = int(whole) if real else whole.int()
+    return steps
+
+
+def _by_delay(
+    connections: Mapping[Ends, Any], steps: Mapping[Ends, int | Tensor], split: bool
+) -> tuple[dict[Ends, Any], dict[Ends, int]]:
+    """Returns connections with one delay each, and their delays."""
+    found: dict[Ends, Any] = {}
+    delays: dict[Ends, int] = {}
+    for ends, delay in steps.items():
+        if isinstance(delay, int):
+            found[ends], delays[ends] = connections[ends], delay
+            continue
+        own = delay.unique().tolist()
+        for each in sorted({*chain(*of_all(own))} if split else own):
+            key = (*ends, each)
+            found[key], delays[key] = connections[ends].part(delay == each), each
+    return found, delays

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lightning_accum._packing import EXTRA, pack, unpack
-from lightning_accum.cells.populations import Ends, Populations
+from lightning_accum.cells.populations import Ends, Populations, name_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.distributed.neuron_shares import of_all
 from lightning_accum.distributed.world import processes
@@ -112,7 +112,7 @@ def own_state(module: nn.Module, shares: Sequence[Share]) -> State:
             found[key] = _cut_state(values, own) if key.endswith(EXTRA) else _cut(values, own)
     movers = {}
     for ends in network.delays:
-        at = prefix + "connections.{}_to_{}.".format(*ends)
+        at = f"{prefix}connections.{name_of(ends)}."
         index, movers[network.cell(*ends).connection] = _moved_synapses(network, ends, at, shares)
         found |= index
     for at, trainer in _all_of(module, RuleTrainer):
@@ -145,7 +145,7 @@ def _moved_synapses(
     network: Populations, ends: Ends, at: str, shares: Sequence[Share]
 ) -> tuple[State, Move]:
     """Returns the own synapses of a connection, and what moves values of synapses to them."""
-    (source, target), parts, places = ends, [], []
+    (source, target, *_), parts, places = ends, [], []
     own, total = network.own[target], network.totals[target]
     for of, state in shares:
         outputs = state[f"{at}outputs"].long() + of[target][0]

@@ -184,6 +184,19 @@ class SparseLinear(Updatable, CheckedState):
             made.bias.copy_(bias)
         return made
 
+    @torch.no_grad()
+    def part(self, chosen: Tensor) -> Self:
+        """Returns a connection with copies of some synapses, those where ``chosen`` is true."""
+        check_value(self.bias is None, "bias", self.bias, "None in a connection that is divided")
+        chosen = chosen.to(self.outputs.device)
+        ends = torch.stack((self._numbered(self.outputs.long()), _owners(self.starts).long()))
+        sizes = self.in_features, self.total
+        made = type(self)(*sizes, indices=ends[:, chosen], bias=False, targets=self.targets)
+        made.seed = self.seed
+        made.to(self.weight)
+        made.weight.copy_(self.weight[chosen]).requires_grad_(self.weight.requires_grad)
+        return made
+
     def reset_parameters(self) -> None:
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
         bound = self.starts_of_outputs.diff().clamp(min=1).to(self.weight).rsqrt()

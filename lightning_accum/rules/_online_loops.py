@@ -375,7 +375,7 @@ def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurr
     connection, names = layer.cell(*ends).connection, list(layer.sizes)
     assert isinstance(connection, SparseLinear)
     weight = connection.weight.detach()
-    source, target = map(names.index, ends)
+    source, target = map(names.index, ends[:2])
     index = connection.starts, connection.outputs
     found = recurrent.SparseWeights(source, target, layer.delays[ends], *index, weight)
     if learner is None:
