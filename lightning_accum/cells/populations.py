@@ -134,6 +134,15 @@ class Populations(StateModule):
         own = zip(firsts, self.own.values(), strict=False)
         return torch.cat([torch.arange(first + r.start, first + r.stop) for first, r in own])
 
+    def gather(self, values: Tensor) -> Tensor:
+        """Returns values of all neurons, ``[..., neurons]``, such as spikes, from those of the own.
+
+        Every process has to call it.
+        """
+        each = of_all((self.columns, values.cpu())) if self.exchange else [(self.columns, values)]
+        order = torch.cat([columns for columns, _ in each]).argsort()
+        return torch.cat([own for _, own in each], -1)[..., order].to(values.device)
+
     def check_processes(self) -> None:
         """Raises a ``RuntimeError`` unless as many processes run the network as have made it."""
         if self.exchange and processes() != self.processes:

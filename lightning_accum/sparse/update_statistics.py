@@ -2,17 +2,12 @@
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.functional.update_statistics import (
-    NEAR,
-    lost_change,
-    measure_change,
-    update_statistics,
-)
+from lightning_accum.functional.update_statistics import NEAR, lost_change, update_statistics
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import arguments
 
@@ -33,17 +28,6 @@ def _arguments(
     return arguments(*tensors, tensors[0].numel(), *ends)
 
 
-def _sums(
-    kernel: ctypes.CDLL,
-    tensors: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
-    limits: tuple[float | None, float | None],
-) -> list[float]:
-    """Returns what the kernel sums over the elements."""
-    found = (ctypes.c_double * 11)()
-    kernel.change_sums(*_arguments(tensors, limits), found)
-    return list(found)
-
-
 def fast_statistics(
     before: Tensor,
     after: Tensor,
@@ -60,15 +44,12 @@ def fast_statistics(
     if kernel is None:
         plain = update_statistics(before, after, pos, neg, lower, upper)
         return {name: value.float() for name, value in plain.items()}
-    return statistics_of(_sums(kernel, (before, after, pos, neg), (lower, upper)), before.numel())
-
-
-def statistics_of(sums: Sequence[float], size: int) -> dict[str, float]:
-    """Returns the statistics of an update of ``size`` elements by its :func:`change_sums`."""
+    found = (ctypes.c_double * 11)()
+    kernel.change_sums(*_arguments((before, after, pos, neg), (lower, upper)), found)
     # Norms of the finite values, sums of the sizes in both parts, and counts.
-    moved, was, now, up, down = map(math.sqrt, sums[:5])
-    raised, lowered, zeros, nonfinite, at_lower, at_upper = sums[5:]
-    size, both = max(size, 1), raised + lowered
+    moved, was, now, up, down = map(math.sqrt, found[:5])
+    raised, lowered, zeros, nonfinite, at_lower, at_upper = found[5:]
+    size, both = max(before.numel(), 1), raised + lowered
     return {
         "update_norm": moved,
         "weight_norm": now,
@@ -82,31 +63,6 @@ def statistics_of(sums: Sequence[float], size: int) -> dict[str, float]:
         "zero_share": zeros / size,
         "nonfinite": nonfinite,
     }
-
-
-def change_sums(
-    before: Tensor,
-    after: Tensor,
-    pos: Tensor | None = None,
-    neg: Tensor | None = None,
-    lower: float | None = None,
-    upper: float | None = None,
-) -> list[float]:
-    """Returns sums over elements of which the statistics are functions; shares of them add up."""
-    kernel = _kernel_for(before, after, pos, neg)
-    if kernel is not None:
-        return _sums(kernel, (before, after, pos, neg), (lower, upper))
-    one = measure_change(before, after)
-    none = after.new_zeros(0)
-    parts = [none if part is None else part.nan_to_num(0.0, 0.0, 0.0) for part in (pos, neg)]
-    bad = [0 if part is None else (~part.isfinite()).sum() for part in (pos, neg)]
-    at_lower = 0 if lower is None else (after <= after.new_full((), lower)).sum()
-    at_upper = 0 if upper is None else (after >= after.new_full((), upper)).sum()
-    squares = [norm.double() ** 2 for norm in one[:3]]
-    squares += [part.double().square().sum() for part in parts]
-    sizes = [part.double().abs().sum() for part in parts]
-    counts = one.zeros, one.nonfinite + sum(bad), at_lower, at_upper
-    return [float(each) for each in (*squares, *sizes, *counts)]
 
 
 def fast_lost_change(

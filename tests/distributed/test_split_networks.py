@@ -15,12 +15,9 @@ import lightning_accum as la
 import lightning_accum.nn.sparse_linear as sparse_linear
 from lightning_accum.cells.shares import load_shares, save_share
 from lightning_accum.distributed.neuron_shares import own_neurons
-from lightning_accum.functional.update_statistics import update_statistics
 from lightning_accum.metrics import UpdateStatistics
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, Rewire, SparseLinear, WinnerTakeAll
 from lightning_accum.rules import learn_online, why_step_by_step
-from lightning_accum.sparse import update_statistics as sums
-from lightning_accum.sparse.update_statistics import change_sums, statistics_of
 
 RANKS = 1, 2, 4
 SIZES = {"E": 21, "I": 6}
@@ -48,10 +45,11 @@ def make(dtype, **changes):
     """A network whose excitatory synapses learn."""
     neurons, connections = parts(**changes)
     delays = {(s, t): 3 if s == t else 2 for s, t in ENDS}
+    delays["I", "I"] = 1 + (4 * connections["I", "I"].draw(seed=6)).floor()
     made = la.Populations(neurons, connections, delays, split=True)
     made.to(dtype).requires_grad_(False)
-    for (s, _), each in connections.items():
-        each.weight.copy_((0.1 + 0.15 * each.draw(seed=9)) * (1 if s == "E" else -1))
+    for name, each in made.connections.items():
+        each.weight.copy_((0.1 + 0.15 * each.draw(seed=9)) * (1 if name[0] == "E" else -1))
     trainer = la.RuleTrainer(la.STDP(0.02, -0.02, tc_post=9.0, tc_pre=9.0))
     for target in SIZES:
         cell = made.cell("E", target)
@@ -69,6 +67,7 @@ def drive(made, seed, steps=STEPS):
 def of_network(made, trainer, spikes):
     """What a process has at the end, by neuron and by synapse."""
     found = {"spikes": spikes[:, 0].bool(), "columns": made.columns}
+    found["gathered"] = made.gather(spikes)[:, 0].bool()
     for name, each in made.connections.items():
         found[name] = {"keys": keys_of(each), "weight": each.weight.detach().clone()}
     for name, neuron in made.neurons.items():
@@ -87,11 +86,12 @@ def whole(shares):
     """What the processes have together."""
     order = torch.cat([each["columns"] for each in shares]).argsort()
     found = {"spikes": torch.cat([each["spikes"] for each in shares], 1)[:, order]}
-    for s, t in ENDS:
+    assert all(torch.equal(each["gathered"], found["spikes"]) for each in shares)
+    for name in (name for name in shares[0] if "_to_" in name):
         keys, weight = (
-            torch.cat([each[f"{s}_to_{t}"][key] for each in shares]) for key in ("keys", "weight")
+            torch.cat([each[name][key] for each in shares]) for key in ("keys", "weight")
         )
-        found[f"{s}_to_{t}"] = keys.sort()[0], weight[keys.argsort()]
+        found[name] = keys.sort()[0], weight[keys.argsort()]
     for name in SIZES:
         for key in ("theta", "voltage"):
             found[f"{name} {key}"] = torch.cat([each[name][key] for each in shares], -1)
@@ -275,20 +275,6 @@ def test_statistics_of_updates_are_of_all_shares(found):
         torch.testing.assert_close(other, first, rtol=1e-6, atol=0.0)
     assert first["update_norm"] > 0
     assert first["at_upper"] > 0
-
-
-@turns("kernel", [True, False])
-def test_sums_of_shares_give_the_statistics_of_the_whole(kernel, monkeypatch):
-    if not kernel:
-        monkeypatch.setattr(sums, "_kernel_for", lambda *args: None)
-    w = torch.linspace(-1, 1, 40, dtype=torch.float64)
-    given = w, (w * 1.5).clamp(-1, 1), w.abs(), w.square()
-    given[1][3] = torch.inf
-    parts = zip(*(each.split([7, 33]) for each in given), strict=True)
-    total = [sum(each) for each in zip(*(change_sums(*p, -1.0, 1.0) for p in parts), strict=True)]
-    expected = update_statistics(*given, -1.0, 1.0)
-    for name, value in statistics_of(total, len(w)).items():
-        assert value == pytest.approx(float(expected[name]), rel=1e-6)
 
 
 @turns("name, message", [
