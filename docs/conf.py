@@ -22,6 +22,7 @@ copyright = f"2026, {author}"
 release = version = __version__
 
 extensions = [
+    "alone",
     "gallery",
     "offline",
     "reference",

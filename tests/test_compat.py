@@ -365,6 +365,25 @@ def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler(monkeypatch):
     assert of_torch.step_is_watched(one)
 
 
+def test_callbacks_are_known_while_a_trainer_compares_their_keys():
+    class Keyed(pl.Callback):
+        @property
+        def state_key(self):
+            seen.append(of_lightning.compared_by_key())
+            return str(id(self))
+
+        def state_dict(self):
+            return {}
+
+    seen, pair = [], [Keyed(), Keyed()]
+    trainer = pl.Trainer(callbacks=pair, logger=False, accelerator="cpu")
+    assert seen
+    assert all(pair == [each for each in found if each in pair] for found in seen)
+    assert of_lightning.compared_by_key() == []
+    assert trainer.callbacks[0].state_key == str(id(pair[0]))
+    assert seen[-1] == []
+
+
 # -------------------------------------------- versions of torch and Lightning with other names
 ESSENTIAL = {
     "compiled_from": lambda: of_torch.compiled_from(object()),

@@ -1,11 +1,14 @@
 """What stands in the README and on the pages runs as a reader pastes it, and leads somewhere.
 
-`make docs` runs each page's blocks in order, in one fresh namespace. So a page that hides none of
-them can be pasted into an empty file. What it does not run is run here, or where `NOT_RUN` says.
+`make docs` runs each block of a page in a fresh namespace and folder. So a block of a page that
+hides none can be pasted into an empty file. What it does not run is run here, or where `NOT_RUN`
+says.
 """
 
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -30,9 +33,9 @@ README = PAGES["README.md"]
 # Blocks that `make docs` does not run. The list should only shrink.
 NOT_RUN = {
     "docs/distributed.md": 3,  # run by tests/distributed/test_ddp_page.py, in several processes
-    "docs/foreign-neurons.md": 5,  # run by tests/neurons, where the libraries are installed
+    "docs/foreign-neurons.md": 4,  # run by tests/neurons, where the libraries are installed
     "docs/tutorials/from-other-libraries.md": 5,  # likewise
-    "docs/nir.md": 2,  # likewise
+    "docs/nir.md": 1,  # likewise
     "docs/rules/three-factor.md": 3,  # one trains for a minute, two need other libraries
 }
 HIDDEN = {
@@ -90,6 +93,56 @@ def test_bars_of_the_benchmarks_are_those_that_were_measured():
     measured = [batch.whole for batch in module["batches"](page).values()]
     measured += module["sample"](page).values()
     assert sorted(drawn) == sorted(map(round, measured))
+
+
+PAGE = """# A page
+
+Save this block as
+`kept.py`:
+
+```{testcode}
+here = 1
+```
+
+Then:
+
+```{doctest}
+>>> from kept import here
+>>> here
+1
+```
+
+```{testcode}
+print(here)
+```
+
+```{testoutput}
+1
+```
+"""
+CONF = """
+extensions = ["alone", "myst_parser", "sphinx.ext.doctest"]
+doctest_global_setup = "import page_environment; page_environment.enter()"
+doctest_global_cleanup = "page_environment.leave()"
+"""
+
+
+@pytest.mark.slow
+def test_a_block_has_only_what_it_imports(tmp_path):
+    pytest.importorskip("myst_parser", reason="Sphinx and MyST come with the extra docs")
+    (tmp_path / "conf.py").write_text(CONF)
+    found = {}
+    for name, text in {
+        "as it is": PAGE,
+        "without": PAGE.replace("print(here)", "print(1)"),
+    }.items():
+        (tmp_path / "index.md").write_text(text)
+        command = [sys.executable, "-m", "sphinx", "-q", "-E", "-b", "doctest", ".", "out"]
+        path = os.pathsep.join([str(ROOT / "docs/_ext"), str(ROOT)])
+        env = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        found[name] = done.returncode, "NameError" in done.stderr
+    assert found == {"as it is": (1, True), "without": (0, False)}
 
 
 # ---------------------------------------------------------------------------- the README

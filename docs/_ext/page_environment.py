@@ -1,6 +1,6 @@
 """The environment in which `make docs` runs the code of the pages.
 
-It defines no names, so that a page can be pasted into an empty file. Each page gets an empty
+It defines no names, so that a block can be pasted into an empty file. Each block gets an empty
 folder, and Lightning's messages, which would mix with what the page prints, are turned off.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 import warnings
 
@@ -23,7 +24,7 @@ _before: list[tuple[str, tempfile.TemporaryDirectory[str]]] = []
 
 
 def enter() -> None:
-    """Begins a page."""
+    """Begins a block."""
     import lightning_accum.callbacks  # noqa: F401  # and Lightning, which sets its loggers' level
 
     for name in ("lightning.pytorch", "lightning.fabric", "lightning_accum.callbacks"):
@@ -32,10 +33,15 @@ def enter() -> None:
     folder = tempfile.TemporaryDirectory()
     _before.append((os.getcwd(), folder))
     os.chdir(folder.name)
+    sys.path.insert(0, folder.name)  # as of a program in it
 
 
 def leave() -> None:
     """Ends it."""
     before, folder = _before.pop()
     os.chdir(before)
+    sys.path.remove(folder.name)
+    for name, module in [*sys.modules.items()]:  # what the page had its readers save
+        if (getattr(module, "__file__", None) or "").startswith(folder.name):
+            del sys.modules[name]
     folder.cleanup()

@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from numbers import Number
 from typing import Any
 
@@ -20,7 +20,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import Joinable, StreamAccumulator, synchronize
-from lightning_accum.accumulators.pipe_stage import Ending, Function, Stage
+from lightning_accum.accumulators.pipe_stage import Ending, Function, Select, Stage
 from lightning_accum.accumulators.sinks import Log
 
 _MANY = 8  # items that wait for an end, before a warning
@@ -38,7 +38,7 @@ class Pipe(nn.Module):
         *stages: the stages, pipes among them.
 
     Raises:
-        TypeError: if a stage cannot be called.
+        TypeError: if a stage cannot be called, or cannot take what is selected before it.
 
     Example:
         >>> import torch
@@ -55,7 +55,11 @@ class Pipe(nn.Module):
 
     def __init__(self, *stages: Any) -> None:
         super().__init__()
-        self.stages: Any = nn.ModuleList(chain.from_iterable(map(_flatten, stages)))
+        found = [*chain.from_iterable(map(_flatten, stages))]
+        self.stages: Any = nn.ModuleList(found)
+        for before, stage in pairwise(found):
+            if isinstance(before, Select) and len(before.items) > 1:
+                stage.check_selected(before.items)
         # Whether nobody takes the results, as in a branch of a split; and whether ** adds a branch.
         self._is_branch = self._forks = False
         # A tuple hides the LightningModule, which may be a parent, from the submodules.
@@ -251,6 +255,12 @@ class Split(Stage, nn.Module):
         """Yields the accumulators of the pipes whose iteration ends, with the stages behind."""
         for pipe in self.branches:
             yield from pipe.ending()
+
+    def check_selected(self, names: Iterable[str]) -> None:
+        """Raises a ``TypeError`` if a pipe cannot take items of these names."""
+        for pipe in self.branches:
+            for stage in pipe.stages[:1]:
+                stage.check_selected(names)
 
     def forget(self) -> None:
         """Resets everything that the pipes have accumulated since the iteration began."""

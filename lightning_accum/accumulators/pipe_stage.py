@@ -1,13 +1,14 @@
 """Stages of a pipe: how each takes part in an iteration, and how it takes selected items."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
+from lightning_accum._checks import check_type
 from lightning_accum.accumulators.base import Joinable, StreamAccumulator
 
 #: An accumulator whose iteration ends, and the stages behind it.
@@ -67,6 +68,10 @@ class Stage(Joinable):
             )
         renamed = dict(zip(others, free, strict=False))
         return (), {renamed.get(name, name): value for name, value in item.items()}
+
+    def check_selected(self, names: Iterable[str]) -> None:
+        """Raises a ``TypeError`` if this stage cannot take items of these names."""
+        self.arguments(Selection.fromkeys(names))
 
     def send(self, item: Any) -> Any:
         """Sends an accumulated result through this stage, and returns the stage's result."""
@@ -137,6 +142,7 @@ class Select(Stage, nn.Module):
         **items: for each name an index, or a key if steps return dictionaries.
 
     Raises:
+        TypeError: if an item is neither an index nor a key.
         ValueError: if no item is named.
 
     Example:
@@ -158,6 +164,11 @@ class Select(Stage, nn.Module):
                 "Argument `items` should name at least one item. Found none: give a name and an"
                 " index, as in `Select(pred=1)`."
             )
+        for name, place in items.items():
+            never = place is None or isinstance(place, bool | float | Tensor)
+            fits = isinstance(place, slice) or (isinstance(place, Hashable) and not never)
+            mend = f"give its place in the result of a step, as in `{name}=0`"
+            check_type(fits, name, place, "an index, or a key of a dictionary", mend)
         self.items = items
 
     def forward(self, data: Any) -> Any:
@@ -169,15 +180,26 @@ class Select(Stage, nn.Module):
         Raises:
             ValueError: if it lacks an item.
         """
-        try:
-            found = Selection((name, data[place]) for name, place in self.items.items())
-        except (LookupError, TypeError) as error:
-            raise ValueError(
-                f"Argument `data` should have the items that are selected, {self.items}. Found"
-                f" `{type(data).__name__}`, which lacks one: {error}."
-            ) from error
+        found = Selection()
+        for name, place in self.items.items():
+            try:
+                found[name] = data[place]
+            except (LookupError, TypeError) as error:  # noqa: PERF203 -- it tells which
+                raise ValueError(
+                    f"Argument `data` should have the items that are selected, {self.items}. Found"
+                    f" {_kind(data)}, which lacks `{name}={place!r}`: select another place, or"
+                    " have the step return it."
+                ) from error
         return found if len(found) > 1 else found.popitem()[1]
 
     def extra_repr(self) -> str:
         """Returns the items."""
         return ", ".join(f"{name}={place!r}" for name, place in self.items.items())
+
+
+def _kind(data: Any) -> str:
+    """Returns what the result of a step is, for a message."""
+    kind = f"`{type(data).__name__}`"
+    if isinstance(data, Mapping):
+        return f"{kind} with the keys {[*data]}"
+    return f"{kind} of length {len(data)}" if isinstance(data, list | tuple) else kind

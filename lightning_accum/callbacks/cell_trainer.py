@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Callback
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_type, knows_arguments, names_in
-from lightning_accum._compat.lightning import skips_backward
+from lightning_accum._compat.lightning import compared_by_key, skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum._events import SILENT, Observer
 from lightning_accum._state import MAPPING, StateModule
@@ -123,6 +123,10 @@ class CellTrainerCallback(Callback):
         return self.host.trainer
 
     @property
+    def _key(self) -> str:
+        return f"{type(self).__qualname__}[{self.name}]"
+
+    @property
     def _running(self) -> _Fit:
         if self._fit is None:
             raise RuntimeError(
@@ -135,7 +139,8 @@ class CellTrainerCallback(Callback):
     @property
     def state_key(self) -> str:
         """The key of this callback's state in a checkpoint."""
-        return f"{type(self).__qualname__}[{self.name}]"
+        self._check_name(attempt(compared_by_key, otherwise=[]))
+        return self._key
 
     def prefix_in(self, trainer: pl.Trainer) -> str:
         """Returns the prefix of cell names in logs; empty if no other callback has such a name."""
@@ -293,6 +298,18 @@ class CellTrainerCallback(Callback):
                     f" Found the same {self.cell_trainer.title} in `{self.name}` and"
                     f" `{other.name}`: make a rule for each, or one callback with all `cells`."
                 )
+        self._check_name(learners_in(trainer))  # those of `configure_callbacks` too
+
+    def _check_name(self, callbacks: Sequence[Any]) -> None:
+        """Raises an error if another callback would have the same part of a checkpoint."""
+        learners = [each for each in callbacks if isinstance(each, CellTrainerCallback)]
+        if sum(each._key == self._key for each in learners) > 1:
+            raise ValueError(
+                "Argument `name` should differ between the CellTrainerCallbacks of a Trainer, since"
+                f" a checkpoint has their states by it. Found two with `name = {self.name!r}`,"
+                " which is by default the rule and the cells: pass another to one of them, as in"
+                " `CellTrainerCallback(..., name='second')`."
+            )
 
     def _watch(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Has the cells observed, and what is measured summed up."""

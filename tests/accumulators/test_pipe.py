@@ -16,6 +16,7 @@ from turns import turns
 
 from lightning_accum import accumulators
 from lightning_accum.accumulators import Except, List, Max, Mean, Pipe, Select, Source, Split, Sum
+from lightning_accum.accumulators.pipe_stage import Selection
 
 
 class Kept:
@@ -190,11 +191,36 @@ def test_names_count_for_metrics_and_accumulators_too():
 
 
 def test_too_many_items_are_refused():
-    pipe = Select(a=0, b=1) ** List()
-    with pytest.raises(TypeError, match=r"`List\(\)` should take .*\['a', 'b'\].*\['value'\]"):
-        pipe((1, 2))
+    words = r"`List\(\)` should take .*\['a', 'b'\].*\['value'\]"
+    for make in (List, lambda: Split(List()), lambda: Split(print, List() ** print)):
+        with pytest.raises(TypeError, match=words):  # before any item
+            Select(a=0, b=1) ** make()
+    with pytest.raises(TypeError, match=words):
+        (Select(a=0, b=1) ** (lambda **both: Selection(both)) ** List())((1, 2))
     with pytest.raises(ValueError, match="`items` should name at least one"):
         Select()
+
+
+@pytest.mark.parametrize("wrong", [1.0, True, None, [0], {}, torch.tensor(0)])
+def test_a_place_that_is_neither_an_index_nor_a_key(wrong):
+    with pytest.raises(TypeError, match=r"`loss` should be an index.* as in `loss=0`\."):
+        Select(value=0, loss=wrong)
+
+
+def test_places_of_all_kinds():
+    pairs = {"a": 1, ("b", 0): 2}
+    assert [Select(x=key)(pairs) for key in pairs] == [1, 2]
+    assert Select(x=-1)((1, 2)) == 2
+    assert Select(x=slice(1, None))((1, 2, 3)) == (2, 3)
+
+
+def test_a_step_without_a_selected_item():
+    with pytest.raises(ValueError, match=r"Found `tuple` of length 2, which lacks `loss=5`: sel"):
+        Select(value=0, loss=5)((1, 2))
+    with pytest.raises(ValueError, match=r"with the keys \['a'\], which lacks `x='b'`"):
+        Select(x="b")({"a": 1})
+    with pytest.raises(ValueError, match="Found `float`, which lacks `x=0`"):
+        Select(x=0)(1.0)
 
 
 @pytest.mark.parametrize("wrong", [3, [1, 2], None, torch.ones(2), "stage", Source()])

@@ -181,8 +181,15 @@ def test_a_rule_of_two_callbacks(tmp_path):
     rule, net = RuleTrainer(STDP(**cb.RULE), time_dim=0), cb.Net()
     before = copy.deepcopy(net.state_dict())
     one, two = cb.callback(rule), cb.callback(rule, name="two")
-    with pytest.raises(RuntimeError, match="state_key"):  # told by Lightning
+    named = r"Found two with `name = 'STDP,enc'`.*pass another to one of them"
+    with pytest.raises(ValueError, match=named):  # before the Trainer is made
         cb.trainer(tmp_path, one, cb.callback())
+    with pytest.raises(ValueError, match=named):
+        cb.trainer(tmp_path, one, one)
+    net.configure_callbacks = lambda: [cb.callback(), cb.callback()]
+    with pytest.raises(ValueError, match=named):  # Lightning does not compare these
+        cb.trainer(tmp_path).fit(net, cb.loader(2))
+    del net.configure_callbacks
     assert one.state_key != two.state_key
     with pytest.raises(ValueError, match=r"Found the same STDP in `STDP,enc` and `two`"):
         cb.trainer(tmp_path, one, two).fit(net, cb.loader(2))

@@ -101,6 +101,13 @@ def test_callbacks_that_look_on(monkeypatch):
     ("neuron: lif", "nevron: lif", "`CellSpec` has no option `nevron`: did you mean `neuron`"),
     ("tc_post: 8.0", "tc_post: -8.0", "positive, finite number of ms"),
     ("lightning_accum.STDP", "lightning_accum.STPD", "did you mean `STDP`"),
+    ("lightning_accum.STDP", "stdp_", "no class `stdp_`: did you mean `lightning_accum.STDP`"),
+    ("lightning_accum.STDP", "lightning_accum.rules.STPD", "mean `lightning_accum.rules.STDP`"),
+    ("lightning_accum.STDP", "lightning_acum.STDP", "did you mean `lightning_accum.STDP`"),
+    ("callbacks.CellTrainerC", "callback.CellTrainerC", "mean `lightning_accum.callbacks.CellTr"),
+    ("callbacks.CellTrainerCallback", "callbacks.CellTrainerCalback", "CellTrainerCallback`?"),
+    ("lightning_accum.callbacks.CellTrainerCallback", "EarlyStoping", "mean `lightning.pytorch.c"),
+    ("lightning_accum.STDP", "os.sytem", "^(?!(.|\n)*did you mean)"),  # nothing that resembles it
     ("prog_bar: true", "progbar: true", "`progbar`: did you mean `prog_bar`"),
     ("max_epochs: 2", "max_epoch: 2", "does not accept option 'max_epoch'"),
     ("lightning_accum.STDP", "subprocess.Popen", "Popen"),  # of somebody else's file

@@ -15,7 +15,7 @@ EXAMPLES = ROOT / "examples"
 
 
 LIBRARIES = ["snntorch", "norse", "spikingjelly"]
-HEAD, TAIL, *PROGRAMS = blocks("docs/foreign-neurons.md")
+DIGITS, *PROGRAMS = blocks("docs/foreign-neurons.md")
 TUTORIAL = "docs/tutorials/from-other-libraries.md"
 CELLS, BLOCKS = (blocks(TUTORIAL, language) for language in (r"\{code-cell\} ipython3", "python"))
 # What each block imports; all of it has to be there, and what that imports in turn.
@@ -77,11 +77,15 @@ def _gradients():
 
 @pytest.mark.usefixtures("_gradients")
 @pytest.mark.parametrize(("library", "block"), list(zip(LIBRARIES, PROGRAMS, strict=True)))
-def test_program_on_the_page_learns(library, block, capsys):
+def test_program_on_the_page_learns(library, block, capsys, tmp_path, monkeypatch):
     pytest.importorskip(library, reason=f"{library} is not installed")
     assert f"import {library}" in block or f"from {library}" in block
     torch.manual_seed(0)
-    exec("\n".join((HEAD, block, TAIL)), {})
+    (tmp_path / "digits.py").write_text(DIGITS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "digits", raising=False)
+    exec(block, {})
+    del sys.modules["digits"]
     (accuracy,) = re.findall(r"(\d+)% of the digits", capsys.readouterr().out)
     assert int(accuracy) > 75  # 10 by chance
 
