@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lightning_accum import STDP, Clamp, Populations, RuleTrainer, get_updater
-from lightning_accum.distributed.neuron_shares import own_neurons
+from lightning_accum.cells import own_neurons
 from lightning_accum.nn import LIF, SparseLinear
 from lightning_accum.rules import learn_online
 

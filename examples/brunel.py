@@ -79,7 +79,8 @@ def main() -> None:
     network, trainer = make(p)
     weight, drive = network.cell("E", "E").connection.weight.detach(), Drive(p, seed=rank)
     synapses = sum(len(each.weight) for each in network.connections.values())
-    print(f"{p.neurons:,} neurons, {synapses:,} synapses, {len(weight):,} of them plastic")
+    where = "" if network.exchange is None else f" in process {rank}"
+    print(f"{p.neurons:,} neurons, {synapses:,} synapses{where}, {len(weight):,} of them plastic")
     for _ in simulate(network, trainer, drive, SETTLE):
         pass
     before, start = weight.clone(), time.perf_counter()

@@ -42,8 +42,8 @@ class Populations(StateModule):
 
     With ``split=True``, the processes of torch's default group divide the neurons of every
     population, and each has all synapses onto its own. They exchange spikes once in the shortest
-    delay. Input and output are those of the own neurons; see :func:`own_neurons
-    <lightning_accum.distributed.neuron_shares.own_neurons>` for which these are.
+    delay. Input and output are those of the own neurons; see
+    :func:`~lightning_accum.cells.own_neurons`.
 
     Args:
         neurons: the populations by name, such as :class:`~lightning_accum.nn.LIF`, which take a

@@ -77,7 +77,7 @@ class SparseLinear(Updatable, CheckedState):
         seed: draws synapses and first weights by this seed, for each output by itself, so that they
             do not depend on ``targets``. Synapses are then replaced by others of the same output.
         targets: the outputs that this connection has, by default all: a share of a large
-            connection, such as :func:`~lightning_accum.distributed.neuron_shares.own_neurons` for
+            connection, such as :func:`~lightning_accum.cells.own_neurons` for
             :class:`~lightning_accum.Populations` in several processes. ``density`` needs a
             ``seed`` then, and ``indices`` still have the outputs of the whole, of which the others
             are left out.

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -194,6 +195,7 @@ def one_cannot(rank):
 
 
 def main(rank, ranks, folder):
+    warnings.simplefilter("error", la.LocalLearningWarning)  # a share is nothing to warn of
     if ranks > 1:
         place = (folder / f"of {ranks}").as_uri()
         dist.init_process_group("gloo", init_method=place, rank=rank, world_size=ranks)
