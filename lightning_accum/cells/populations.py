@@ -311,11 +311,11 @@ def _check_connection(
         )
     shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
     targets = getattr(connection, "targets", None)
-    if own and not isinstance(targets, range):
+    if own and targets != own[ends[1]]:
         raise ValueError(
-            "Connections of populations that processes divide should have `targets`, as"
-            f" `SparseLinear(..., seed=0, targets=own_neurons({totals[ends[1]]}))`. Found a"
-            f" `{type(connection).__name__}` without for {ends}: connect them by synapses."
+            "Connections of populations that processes divide should lead to the own neurons, as"
+            f" `SparseLinear(..., seed=0, targets=own_neurons({totals[ends[1]]}))`. Found for {ends}"
+            f" `targets = {targets}` in a `{type(connection).__name__}`: connect them by synapses."
         )
     expected = totals[ends[0]], sizes[ends[1]]
     if shapes != expected:
@@ -324,11 +324,6 @@ def _check_connection(
             f" {ends}, the sizes of the populations. Found {shapes} in a"
             f" `{type(connection).__name__}`"
             f"{': give it attributes of these names.' if None in shapes else '.'}"
-        )
-    if own and targets != own[ends[1]]:
-        raise ValueError(
-            f"The connection of {ends} should lead to the neurons of this process,"
-            f" {own[ends[1]]}. Found `targets = {targets}`: give it those of `own_neurons`."
         )
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lightning_accum import _checks as checks
 from lightning_accum._packing import EXTRA, pack, unpack
 from lightning_accum.cells.populations import Ends, Populations, name_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
@@ -32,7 +33,7 @@ def save_share(module: nn.Module, folder: str | Path) -> None:
             trainers of its cells.
         folder: is made if it does not exist.
     """
-    write_share(folder, share_of(module), torch.save)
+    write_share(folder, (own_ranges(module), module.state_dict()), torch.save)
 
 
 def load_shares(module: nn.Module, folder: str | Path) -> None:
@@ -84,14 +85,9 @@ def splits(module: nn.Module) -> list[str]:
     return [name for each in names for name in each]
 
 
-def share_of(module: nn.Module) -> Share:
-    """Returns which neurons this process has, and the state of its share."""
-    return own_ranges(module), module.state_dict()
-
-
 def own_ranges(module: nn.Module) -> Ranges:
     """Returns which neurons this process has, by population."""
-    ((_, network),) = _all_of(module, Populations)
+    _, network = _network_of(module)
     return {name: (each.start, each.stop) for name, each in network.own.items()}
 
 
@@ -100,7 +96,7 @@ def own_state(module: nn.Module, shares: Sequence[Share]) -> State:
 
     Those of another number hold what a network has between sequences: no recorded steps.
     """
-    ((prefix, network),) = _all_of(module, Populations)
+    prefix, network = _network_of(module)
     mine = own_ranges(module)
     states, found = [state for _, state in shares], dict(shares[0][1])
     for of, state in shares:
@@ -148,10 +144,11 @@ def _moved_synapses(
     (source, target, *_), parts, places = ends, [], []
     own, total = network.own[target], network.totals[target]
     for of, state in shares:
-        outputs = state[f"{at}outputs"].long() + of[target][0]
-        places.append(((outputs >= own.start) & (outputs < own.stop)).nonzero().flatten())
+        outputs, first = state[f"{at}outputs"], of[target][0]
+        inside = (outputs >= own.start - first) & (outputs < own.stop - first)
+        places.append(inside.nonzero().flatten())
         inputs = torch.searchsorted(state[f"{at}starts"], places[-1], right=True) - 1
-        parts.append(inputs * total + outputs[places[-1]])
+        parts.append(inputs * total + outputs[places[-1]].long() + first)
     keys, order = torch.cat(parts).sort()
 
     def move(values: Sequence[Tensor]) -> Tensor:
@@ -177,6 +174,14 @@ def _cut_state(vectors: Sequence[Tensor], own: range) -> Any:
     states = [unpack(vector, "neurons") for vector in vectors]
     each = {key: [state[key] for state in states] for key in states[0]}
     return pack({k: None if values[0] is None else _cut(values, own) for k, values in each.items()})
+
+
+def _network_of(module: nn.Module) -> tuple[str, Populations]:
+    """Returns the network with the beginning of its name, or raises a ``ValueError``."""
+    found = _all_of(module, Populations)
+    should = "one `Populations` that processes divide"
+    checks.check_value(len(found) == 1, "module", [name for name, _ in found], should)
+    return found[0]
 
 
 def _all_of(module: nn.Module, kind: type[Found]) -> list[tuple[str, Found]]:

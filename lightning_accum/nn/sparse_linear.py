@@ -201,15 +201,13 @@ class SparseLinear(Updatable, CheckedState):
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
         bound = self.starts_of_outputs.diff().clamp(min=1).to(self.weight).rsqrt()
         with torch.no_grad():
-            if self.seed is None:
-                self.weight.uniform_(-1, 1)
-            else:
+            self.weight.uniform_(-1, 1)
+            if self.seed is not None:
                 self.weight.copy_(self.draw(self.seed) * 2 - 1)
             self.weight.mul_(bound.index_select(0, self.outputs))
             if self.bias is not None:
-                if self.seed is None:
-                    self.bias.uniform_(-1, 1)
-                else:
+                self.bias.uniform_(-1, 1)
+                if self.seed is not None:
                     places = self._numbered(torch.arange(len(self.bias), device=self.bias.device))
                     self.bias.copy_(uniform(self.seed, places, dtype=self.bias.dtype) * 2 - 1)
                 self.bias.mul_(bound)

@@ -280,7 +280,8 @@ def test_statistics_of_updates_are_of_all_shares(found):
 
 
 @turns("name, message", [
-    ("dense", "`targets`.* Found a `Linear` without"), ("winners", "inhibition` should be None"),
+    ("dense", "lead to the own neurons.*`targets = None` in a `Linear`"),
+    ("winners", "inhibition` should be None"),
     ("delays", "same names, delays and seeds"), ("seeds", "same names, delays and seeds"),
     ("unsplit", "should have `in_features`"), ("steps", r"as many steps. Found \[5, 6\]"),
     ("few", "1 neurons and 2 processes"),
