@@ -14,6 +14,7 @@ from lightning_accum._state import StateModule, check_that
 from lightning_accum.cells.cell import Cell
 from lightning_accum.distributed.neuron_shares import SpikeExchange, of_all
 from lightning_accum.distributed.world import processes
+from lightning_accum.nn.sparse_linear import part_of
 
 _LONGEST_DELAY = 1 << 16  # steps
 
@@ -139,6 +140,10 @@ class Populations(StateModule):
 
         Every process has to call it.
         """
+        checks.check_tensors(values=values)
+        size = sum(self.sizes.values())
+        should = f"shape [..., {size}], of the own neurons"
+        checks.check_shape(values.shape[-1:] == (size,), "values", values, should)
         each = of_all((self.columns, values.cpu())) if self.exchange else [(self.columns, values)]
         order = torch.cat([columns for columns, _ in each]).argsort()
         return torch.cat([own for _, own in each], -1)[..., order].to(values.device)
@@ -150,24 +155,6 @@ class Populations(StateModule):
                 "A split network should run in as many processes as have made it,"
                 f" {self.processes}. Found {processes()}: make it in each of these processes."
             )
-
-    def all_agree(self, ready: bool, steps: int) -> bool:
-        """Returns whether all processes that divide the network are ready for as many steps.
-
-        Every process has to call it.
-
-        Raises:
-            ValueError: if their numbers of steps differ.
-        """
-        self.check_processes()
-        found = of_all((ready, steps)) if self.exchange else [(ready, steps)]
-        if len({each for _, each in found}) > 1:
-            raise ValueError(
-                "Processes that divide a network should run as many steps. Found"
-                f" {[each for _, each in found]} steps in the processes: give them inputs of one"
-                " length."
-            )
-        return all(each for each, _ in found)
 
     def cell(self, source: str, target: str, steps: int | None = None) -> Cell:
         """Returns the cell of the connection between two populations.
@@ -268,6 +255,22 @@ class Populations(StateModule):
         return ", ".join(f"{s}→{t}: {delay} steps" for (s, t, *_), delay in self.delays.items())
 
 
+def all_agree(network: Populations, ready: bool, steps: int) -> bool:
+    """Returns whether all processes that divide a network are ready for as many steps.
+
+    Every process has to call it. Raises a ``ValueError`` if their numbers of steps differ.
+    """
+    network.check_processes()
+    found = of_all((ready, steps)) if network.exchange else [(ready, steps)]
+    if len({each for _, each in found}) > 1:
+        raise ValueError(
+            "Processes that divide a network should run as many steps. Found"
+            f" {[each for _, each in found]} steps in the processes: give them inputs of one"
+            " length."
+        )
+    return all(each for each, _ in found)
+
+
 def name_of(ends: Ends) -> str:
     """Returns the name of a connection as a module."""
     source, target, *steps = ends
@@ -314,8 +317,9 @@ def _check_connection(
     if own and targets != own[ends[1]]:
         raise ValueError(
             "Connections of populations that processes divide should lead to the own neurons, as"
-            f" `SparseLinear(..., seed=0, targets=own_neurons({totals[ends[1]]}))`. Found for {ends}"
-            f" `targets = {targets}` in a `{type(connection).__name__}`: connect them by synapses."
+            f" `SparseLinear(..., seed=0, targets=own_neurons({totals[ends[1]]}))`. Found for"
+            f" {ends} `targets = {targets}` in a `{type(connection).__name__}`: connect them by"
+            " synapses."
         )
     expected = totals[ends[0]], sizes[ends[1]]
     if shapes != expected:
@@ -349,7 +353,9 @@ def _delays_of(
     for ends, connection in connections.items():
         name, each = f"delay[{ends}]" if isinstance(delay, Mapping) else "delay", found[ends]
         real = isinstance(each, Real) and not isinstance(each, bool)
-        if not real:
+        if real:
+            checks.check_finite(**{name: each})
+        else:
             shape = getattr(getattr(connection, "outputs", None), "shape", None)
             should = f"a number of ms, or one for each synapse of the connection, {shape}"
             fits = isinstance(each, Tensor) and each.shape == shape and not each.is_complex()
@@ -381,5 +387,5 @@ def _by_delay(
         own = delay.unique().tolist()
         for each in sorted({*chain(*of_all(own))} if split else own):
             key = (*ends, each)
-            found[key], delays[key] = connections[ends].part(delay == each), each
+            found[key], delays[key] = part_of(connections[ends], delay == each), each
     return found, delays

@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from lightning_accum._checks import check_finite, check_integers, check_type
 from lightning_accum._state import CheckedState
 from lightning_accum.functional.hashing import hashed
-from lightning_accum.nn.sparse_linear import SparseLinear, keys_of
+from lightning_accum.nn.sparse_linear import SparseLinear, keys_of, whole_keys
 from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 _logger = logging.getLogger("lightning_accum")
@@ -144,7 +144,7 @@ class Rewire(CheckedState):
         """Returns the sign of each synapse, by their keys."""
         if self.sign is not None:
             return torch.full_like(like, self.sign)
-        x = connection.whole_keys(keys) + self.seed
+        x = whole_keys(connection, keys) + self.seed
         for _ in range(2):  # a hash of the pair: the sign needs no memory
             x = ((x >> 29) ^ x) * 0x1B873593CC9E2D51
         return 1.0 - 2.0 * ((x >> 41) & 1).to(like.dtype)

@@ -131,6 +131,7 @@ class SparseLinear(Updatable, CheckedState):
                 f" Found `density = {density}`, and `indices` {'not ' * (indices is None)}given."
             )
         self.targets, self.seed, self.total = targets, seed, out_features
+        self.first = 0 if targets is None else targets.start
         if targets is not None:
             out_features = len(targets)
         self.in_features, self.out_features = in_features, out_features
@@ -184,19 +185,6 @@ class SparseLinear(Updatable, CheckedState):
             made.bias.copy_(bias)
         return made
 
-    @torch.no_grad()
-    def part(self, chosen: Tensor) -> Self:
-        """Returns a connection with copies of some synapses, those where ``chosen`` is true."""
-        check_value(self.bias is None, "bias", self.bias, "None in a connection that is divided")
-        chosen = chosen.to(self.outputs.device)
-        ends = torch.stack((self._numbered(self.outputs.long()), _owners(self.starts).long()))
-        sizes = self.in_features, self.total
-        made = type(self)(*sizes, indices=ends[:, chosen], bias=False, targets=self.targets)
-        made.seed = self.seed
-        made.to(self.weight)
-        made.weight.copy_(self.weight[chosen]).requires_grad_(self.weight.requires_grad)
-        return made
-
     def reset_parameters(self) -> None:
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
         bound = self.starts_of_outputs.diff().clamp(min=1).to(self.weight).rsqrt()
@@ -208,7 +196,7 @@ class SparseLinear(Updatable, CheckedState):
             if self.bias is not None:
                 self.bias.uniform_(-1, 1)
                 if self.seed is not None:
-                    places = self._numbered(torch.arange(len(self.bias), device=self.bias.device))
+                    places = torch.arange(len(self.bias), device=self.bias.device) + self.first
                     self.bias.copy_(uniform(self.seed, places, dtype=self.bias.dtype) * 2 - 1)
                 self.bias.mul_(bound)
 
@@ -224,17 +212,9 @@ class SparseLinear(Updatable, CheckedState):
         Returns:
             ``[synapses]``, in the dtype of the weight.
         """
-        ends = self._numbered(self.outputs.long()), _owners(self.starts).long()
+        check_integers(seed=seed)
+        ends = self.outputs.long() + self.first, _owners(self.starts).long()
         return uniform(seed, *ends, dtype=self.weight.dtype)
-
-    def _numbered(self, outputs: Tensor) -> Tensor:
-        """Returns which outputs of the whole connection these of its share are."""
-        return outputs if self.targets is None else outputs + self.targets.start
-
-    def whole_keys(self, keys: Tensor) -> Tensor:
-        """Returns ``input * outputs + output`` in the whole connection for such keys of a share."""
-        inputs = keys // self.out_features
-        return inputs * self.total + self._numbered(keys - inputs * self.out_features)
 
     @property
     def by_input(self) -> Synapses:
@@ -404,7 +384,7 @@ class SparseLinear(Updatable, CheckedState):
         each = torch.bincount(self.outputs[removed], minlength=self.out_features).cpu()
         used = self.starts_of_outputs.diff().cpu() - each
         rows = torch.arange(self.out_features, device="cpu")
-        draws = RowDraws(seed, self._numbered(rows), self.in_features - used)
+        draws = RowDraws(seed, rows + self.first, self.in_features - used)
         drawn = draw_distinct(each.tolist(), self.in_features, draw=draws)
         drawn -= (used.cumsum(0) - used)[
             drawn // self.in_features
@@ -570,6 +550,28 @@ def _free_memory() -> float:
 def keys_of(connection: SparseLinear) -> Tensor:
     """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
     return _owners(connection.starts).long() * connection.out_features + connection.outputs
+
+
+def whole_keys(connection: SparseLinear, keys: Tensor) -> Tensor:
+    """Returns ``input * outputs + output`` in the whole connection for such keys of a share."""
+    inputs = keys // connection.out_features
+    outputs = keys - inputs * connection.out_features + connection.first
+    return inputs * connection.total + outputs
+
+
+@torch.no_grad()
+def part_of(connection: SparseLinear, chosen: Tensor) -> SparseLinear:
+    """Returns a connection with copies of some synapses, those where ``chosen`` is true."""
+    check_value(connection.bias is None, "bias", connection.bias, "None if delays divide synapses")
+    outputs, inputs = connection.indices[:, chosen.to(connection.outputs.device)].long()
+    sizes = connection.in_features, connection.total
+    ends = torch.stack((outputs + connection.first, inputs))
+    made = SparseLinear(*sizes, indices=ends, bias=False, targets=connection.targets)
+    made.seed = connection.seed
+    made.to(connection.weight)
+    made.weight.copy_(connection.weight[chosen])
+    made.weight.requires_grad_(connection.weight.requires_grad)
+    return made
 
 
 def _owners(starts: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import hook_count, is_traced
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.plan import named_terms_of
-from lightning_accum.cells.populations import Ends, Populations
+from lightning_accum.cells.populations import Ends, Populations, all_agree
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import recorded_steps
@@ -342,7 +342,7 @@ def _run_populations(
 ) -> Tensor | None:
     """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
     ready = _ready_network(rule, layer, inputs, given)
-    if not layer.all_agree(ready is not None, len(inputs)) or ready is None:
+    if not all_agree(layer, ready is not None, len(inputs)) or ready is None:
         return None
     learners, neurons, current, past, groups, each = ready
     for learner in learners.values():

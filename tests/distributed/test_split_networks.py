@@ -80,7 +80,8 @@ def of_network(made, trainer, spikes):
 
 def keys_of(connection):
     outputs, inputs = connection.indices.long()
-    return connection.whole_keys(inputs * connection.out_features + outputs)
+    keys = inputs * connection.out_features + outputs
+    return sparse_linear.whole_keys(connection, keys)
 
 
 def whole(shares):
