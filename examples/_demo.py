@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -125,7 +126,10 @@ def compare(
     quiet()
     torch.set_num_threads(1)
     data = load(args.data, args.data_dir, args.blur, args.fold)
-    runs = [learn(data, seed, args) for seed in range(args.seeds)]
+    runs = []
+    for seed in range(args.seeds):
+        runs.append(learn(data, seed, args))
+        print(f"seed {seed}: {100 * runs[-1][0]:.1f} % of the test images", file=sys.stderr)
     accuracies, speeds, trainers = zip(*runs, strict=True)
     if args.picture:
         shape = tuple(data.train_images.shape[1:])

@@ -19,11 +19,9 @@ Rates of learning and of rising thresholds are those of one image, whatever the 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 import lightning.pytorch as pl
-import torch
 from _data import Split
 from _demo import Unlabelled, command_line, compare, fit_and_read
 from _result import report
@@ -34,7 +32,13 @@ from torch.nn.functional import normalize
 
 from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback, OnlineProbe, UpdatePictures
-from lightning_accum.nn import AdaptiveLIF, Linear, PoissonEncoder, WinnerTakeAll
+from lightning_accum.nn import (
+    AdaptiveLIF,
+    Linear,
+    PoissonEncoder,
+    WinnerTakeAll,
+    init_from_data_,
+)
 
 # Times, in intervals between spikes of the brightest pixel; at 1000 Hz, the default, in ms.
 STEPS, STEPS_READOUT = 50, 200  # for each image in training, and when it is read out afterwards
@@ -56,11 +60,11 @@ class DiehlCook(Unlabelled):
         weights: Tensor | None = None,
     ) -> None:
         super().__init__(neurons)
-        directions = normalize(images.flatten(1))
-        self.norm = 1 / directions.max().item()  # with which no pixel exceeds one
+        self.norm = 1 / normalize(images.flatten(1)).max().item()  # with which no pixel exceeds one
         self.interval = 1000 / rate  # of the brightest pixel, in ms
-        self.encoder = PoissonEncoder(round(STEPS * self.interval), rate)
-        self.fc = Linear(directions.shape[1], neurons, bias=False)  # takes boolean spikes
+        self.encoder = PoissonEncoder(round(STEPS * self.interval), rate, norm=self.norm)
+        self.fc = Linear(images[0].numel(), neurons, bias=False)  # takes boolean spikes
+        init_from_data_(self.fc.weight, images if weights is None else weights, norm=1.0)
         threshold = SPIKES * self.norm
         self.lif = AdaptiveLIF(
             neurons,
@@ -70,15 +74,13 @@ class DiehlCook(Unlabelled):
             time_dim=0,
             inhibition=WinnerTakeAll(steps=0),
         )
-        some = directions[torch.randint(len(directions), (neurons,))]
-        self.fc.weight.data.copy_(some if weights is None else normalize(weights))
         updater = attach_updater(self.fc, "weight")
         updater.register_constraint(Clamp(min=0.0))
         updater.register_constraint(Normalize(norm=1.0, order=2))
 
     def encode(self, images: Tensor) -> Tensor:
         """Spikes of every pixel, ``[T, B, pixels]``, of images that are scaled to one norm."""
-        return self.encoder((normalize(images.flatten(1)) * self.norm).clamp(max=1))
+        return self.encoder(images.flatten(1))
 
     def forward(self, images: Tensor) -> Tensor:
         """Spikes of every neuron, ``[T, B, neurons]``, for images ``[B, H, W]``."""
@@ -86,7 +88,7 @@ class DiehlCook(Unlabelled):
         return self.lif(self.fc(self.encode(images)))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self.log("spikes_per_image", self(batch[0]).sum() / len(batch[0]), prog_bar=True)
+        self.log("spikes_per_image", self(batch[0]).sum() / len(batch[0]))
         self.optimizers().step()  # applies what the rule found
         self.lif.theta -= self.lif.theta.mean()  # they rise only relative to each other
         self.lr_schedulers().step()
@@ -111,7 +113,7 @@ def learn(
     pl.seed_everything(seed, verbose=False)
     model = DiehlCook(data.train_images, args.neurons, args.batch_size, args.rate, weights)
     rule = learning_rule(args.lr if weights is None else 0.0, model)
-    cells, shows = {"input": CellSpec("fc", "lif")}, weights is None  # a table of one that learns
+    cells, shows = {"input": CellSpec("fc", "lif")}, weights is None and not seed  # one table
     learner = CellTrainerCallback(rule, cells, summary=shows, **OPTIONS)
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
@@ -121,7 +123,7 @@ def learn(
         callbacks=[learner, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],
         log_every_n_steps=10,
         enable_model_summary=False,
-        enable_progress_bar=sys.stdout.isatty(),  # not in a file
+        enable_progress_bar=False,  # `compare` says when a network has learned
     )
     return *fit_and_read(trainer, model, data, args.batch_size), trainer
 

@@ -57,7 +57,7 @@ class Observer:
         # `counts` has the spikes of each neuron, `slots` steps times samples, of all processes.
 
     def measured(self, cell: str, name: str, before: Tensor, after: Tensor, values: Values) -> None:
-        """An update of a cell's parameter was measured, for a logging step."""
+        """An update of a cell's parameter was measured; ``values["updates"]`` is its number."""
 
     def logged(self) -> None:
         """The latest measurements are logged, in the current batch."""

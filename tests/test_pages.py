@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from _data import load_mnist5k
 from callback_helpers import Net, loader
 from pages import ROOT, blocks
 from sklearn.datasets import load_digits
@@ -52,6 +53,12 @@ def run(code):
     scope = {"__name__": "__main__"}
     exec(compile(code, "a page", "exec"), scope)
     return scope
+
+
+def readme_block(word):
+    """The program of the README that has this word."""
+    (code,) = [code for code in blocks("README.md") if word in code]
+    return code
 
 
 def logged(name):
@@ -149,7 +156,7 @@ def test_a_block_has_only_what_it_imports(tmp_path):
 @pytest.mark.parametrize("seed", range(2))
 def test_readme_code_learns_and_logs(seed, capfd):
     torch.manual_seed(seed)  # which the page leaves open
-    run(blocks("README.md")[0])
+    run(readme_block("load_digits"))
     shown = capfd.readouterr().out
     ((accuracy, counted),) = re.findall(r"(\d+)% of the (\d+) digits", shown)
     assert int(accuracy) > 80  # 10 by chance
@@ -158,11 +165,44 @@ def test_readme_code_learns_and_logs(seed, capfd):
     assert steps == [49, 99, 149, 199]
 
 
+def test_readme_code_learns_larger_images_of_another_contrast_too(monkeypatch, capfd):
+    """It needs no other settings for MNIST's 784 pixels, in a short form here."""
+    mnist = load_mnist5k()
+    images = torch.cat((mnist.train_images[:2000], mnist.test_images)).flatten(1)
+    labels = torch.cat((mnist.train_labels[:2000], mnist.test_labels))
+    found = []
+    for scale in (1, 255):
+        data = scale * images, labels
+        monkeypatch.setattr("sklearn.datasets.load_digits", lambda return_X_y, data=data: data)
+        torch.manual_seed(0)
+        run(blocks("README.md")[0].replace("1300", "2000").replace("max_epochs=3", "max_epochs=1"))
+        found += re.findall(r"(\d+)% of the", capfd.readouterr().out)
+    assert len(found) == 2
+    assert all(int(accuracy) > 74 for accuracy in found)  # 10 by chance
+
+
 def test_readme_code_monitors_any_module():
-    _, code = blocks("README.md")
-    run(code)
+    run(readme_block("UpdateMonitor"))
     (only,) = logged("change_ratio/layer")
     assert only.value > 0
+
+
+def test_readme_code_learns_locally(caplog):
+    torch.manual_seed(0)
+    caplog.set_level("INFO", "lightning_accum.callbacks")
+    scope = run(readme_block("; no loss"))
+    assert scope["learner"].cell_trainer.rule.lr_post > 0
+    (table,) = [m for m in caplog.messages if m.startswith("Local learning")]
+    _, _, row, *advice = table.splitlines()
+    assert row.split()[:3] == ["input", "weight", "40"]
+    assert 1e-3 < float(row.split()[3]) < 0.1
+    assert advice == []
+
+
+def test_readme_code_accumulates_values():
+    found = run(readme_block("accumulators"))["trainer"].callback_metrics
+    assert 0 < found["loss"] < found["worst"]
+    assert all(each.value > 0 for tag in ("loss", "worst") for each in logged(tag))
 
 
 def test_readme_names_targets_and_links_that_there_are():

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum._events import Observer, Values
+from lightning_accum._events import SILENT, Observer, Values
 from lightning_accum.callbacks._cell_trainer_host import CellHost
 from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
 from lightning_accum.cells.trainer import confirm, params_of, updaters_of
@@ -100,13 +100,17 @@ class Report:
     """Measures updates and activity, logs them, and tells watchers of them."""
 
     # It measures in logging steps, and updates also in batches whose update may be the last one
-    # before a logging step. A single process may count spikes in every batch.
+    # before a logging step, and updates 1, 2, 4, 8, ... for the summary of the fit, however rare
+    # logging steps are. A single process may count spikes in every batch.
 
     def __init__(self, host: CellHost, logs: bool, prog_bar: bool, prefix: str) -> None:
-        self.watchers: list[Observer] = []
+        self.watchers: list[Observer] = []  # of what is logged
+        self.summary: Observer = SILENT  # of all that is measured
         self._host, self._prefix = host, prefix
         self._logs, self._prog_bar = logs, prog_bar
         self._observing = False  # whether this batch's activity is measured
+        self._logging = False  # whether this batch's updates may be logged
+        self._batches = 0
         self.counting = False  # whether spikes are counted in every batch
         self.measuring = False  # whether this batch's updates are measured
         self._before: list[Before] = []
@@ -119,8 +123,15 @@ class Report:
         """Decides what to measure in a batch."""
         if self._logs:
             self._observing = is_logging_step(trainer)
-            self.measuring = self._observing or (every > 1 and log_is_near(trainer, every))
+            self._logging = self._observing or (every > 1 and log_is_near(trainer, every))
+            self.measuring = self._logging or (self.summary is not SILENT and self._sums_up())
             self._exported = []
+            self._batches += 1
+
+    def _sums_up(self) -> bool:
+        """Returns whether the next update is number 1, 2, 4, 8, ... of an optimizer."""
+        passed = self.updates.values() or (self._batches,)  # before the first one, and of exports
+        return any(n & (n + 1) == 0 for n in passed)
 
     def note_activity(self) -> None:
         """Measures the window that is about to be evaluated."""
@@ -128,7 +139,7 @@ class Report:
             return
         confirm(self._host.trainer)
         for cell, activity in activities(self._host).items():
-            for watcher in self.watchers:
+            for watcher in (self.summary, *self.watchers):
                 watcher.saw(cell, *activity, self._observing)
             if self._observing:
                 place = f"activity/{self._prefix}{cell}"
@@ -157,15 +168,18 @@ class Report:
             return
         measured, self._before = self._before, []
         lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        watchers = (self.summary, *(self.watchers if self._logging else ()))
         for before in measured:
             after = whole(before.param.detach())  # every process takes part
             values = {**before.values(after), "lr": lrs[id(before.param)]}
-            place = f"updates/{self._prefix}{before.cell}/{before.name}"
-            self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}
-            if self.watchers:
+            if self._logging:
+                place = f"updates/{self._prefix}{before.cell}/{before.name}"
+                self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}
+            if any(each is not SILENT for each in watchers):
                 lost, wanted = before.lost(after) if float(values["lr"]) else (0.0, 0.0)
                 told = {**values, "lost": lost, "wanted": wanted}
-                for watcher in self.watchers:
+                told["updates"] = self.updates[id(optimizer)]
+                for watcher in watchers:
                     watcher.measured(before.cell, before.name, before.value, after, told)
 
     def log(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -325,7 +325,7 @@ class CellTrainerCallback(Callback):
             schedule=self.plan.schedule_in(trainer),
         )
         if self.summary:
-            fit.report.watchers.insert(0, fit.events)
+            fit.report.summary = fit.events
 
     def _inputs(self, outputs: Any) -> dict[str, Any]:
         """Returns the inputs of the rule, by name; none if the batch was left out."""

@@ -37,10 +37,11 @@ _TOLD = 10  # steps after which it is told
 # average; of a step that some fits survive, and of the median after it if a network did not.
 _JUMP, _LARGE, _BIG, _DEAD = 0.5, 0.05, 0.1, 1e-5
 _SMALL, _PATH = 1e-3, 0.2  # the average ratio of one that is too small, and the sum of all
+_STACKS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # whose class does not say what is in them
 
 
 class UpdateMonitor(Callback):
-    r"""Logs how every step of an optimizer changed each parameter, of any LightningModule.
+    r"""Logs how far every step of an optimizer moved the weights of any LightningModule.
 
     ==========================  ==================================================================
     ``update_norm``             :math:`\|\Delta w\|_2`, of the change by the step
@@ -54,9 +55,11 @@ class UpdateMonitor(Callback):
     ``change_ratio/<module>``, for the weights of each module as if they were one vector; the rest
     as ``updates/<module>/...``, and as ``updates/<module>.biases/...`` for parameters of one
     dimension, biases and those of norms, which often begin at zero and have large ratios. Modules
-    are those at the first level where the model divides into several, such as the blocks of a
-    network. When the fit ends, rank 0 logs a table of the ratios, whether the learning rate was too
-    small, usual or too large for each module, and what to do; a usual one need not be the best.
+    are those at the first level where the model divides into several, and in these, each block that
+    a ``Sequential``, ``ModuleList`` or ``ModuleDict`` repeats: ``embed``, ``encoder.layers.0``,
+    ``encoder.layers.1``, ..., ``head``. ``by="parameter"`` has every parameter by itself. When the
+    fit ends, rank 0 logs a table of the ratios, whether the learning rate was too small, usual or
+    too large for each module, and what to do; a usual one need not be the best.
 
     The monitor measures the step itself, with clipping, weight decay, schedules and momentum, and
     no other change of the weights; a step that a gradient scaler skips has no values. If several
@@ -67,7 +70,7 @@ class UpdateMonitor(Callback):
     before each logging step is measured; after irregular pauses there may be no values.
 
     Args:
-        by: ``"module"``, or ``"parameter"`` for the statistics of each parameter.
+        by: ``"module"``, as above, or ``"parameter"`` for the statistics of each parameter.
         params: patterns of the dotted names of the parameters to measure, such as ``"encoder.*"``
             or ``"*.weight"``. A parameter is measured if any pattern matches. Default: all.
         prog_bar: whether the progress bar also shows the ratios of weights.
@@ -348,18 +351,53 @@ def _of_one_dimension(model: nn.Module) -> set[str]:
 
 
 def _modules_of(model: nn.Module) -> list[str]:
-    """Returns the paths of the modules at the first level where a model divides into several."""
+    """Returns the paths of a model's rows: the modules where it divides, and repeated blocks."""
     path, module = "", model
     while True:
-        children = {
-            name: each
-            for name, each in module.named_children()
-            if any(True for _ in each.parameters())
-        }
+        children = _weighted(module)
         if len(children) != 1 or any(True for _ in module.parameters(recurse=False)):
-            return [f"{path}{name}" for name in children] or [path.rstrip(".")]
+            return [*_divided(module, path)] or [path.rstrip(".")]
         ((name, module),) = children.items()
         path += f"{name}."
+
+
+def _divided(module: nn.Module, path: str) -> Iterator[str]:
+    """Yields the paths of a module's children, or of the repeated blocks in them and the rest."""
+    children, blocks = _weighted(module), _blocks(module)
+    for name, child in children.items():
+        if name not in blocks and _has_blocks(child):
+            yield from _divided(child, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def _has_blocks(module: nn.Module) -> bool:
+    """Returns whether a module, or one in it, is a stack of blocks."""
+    return any(_blocks(each) for each in module.modules())
+
+
+def _blocks(module: nn.Module) -> set[str]:
+    """Returns the names of the blocks of a stack: children of one kind that have layers in them."""
+    if type(module) not in _STACKS:
+        return set()
+    kinds: dict[object, set[str]] = {}
+    for name, child in _weighted(module).items():
+        # stages, which are stacks too, are not blocks
+        if _weighted(child) and not (type(child) in _STACKS and _has_blocks(child)):
+            kinds.setdefault(_kind(child), set()).add(name)
+    return {name for names in kinds.values() if len(names) > 1 for name in names}
+
+
+def _kind(module: nn.Module) -> object:
+    """Returns a module's class, or for a plain container the kinds of what is in it."""
+    if type(module) not in _STACKS:
+        return type(module)
+    return tuple(map(_kind, module.children()))
+
+
+def _weighted(module: nn.Module) -> dict[str, nn.Module]:
+    """Returns the children that have parameters, by name."""
+    return {n: each for n, each in module.named_children() if any(True for _ in each.parameters())}
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

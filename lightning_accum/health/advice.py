@@ -178,7 +178,7 @@ def of_updates(place: str, u: Mapping[str, float], rates: str, h: _Settings) -> 
     """Finds updates that are too large, weights at a limit, and changes that are lost."""
     # Weights that began near zero had large ratios at first. What a bias should be compared with is
     # the input of its neurons: its own norm may well stay near zero.
-    sign, much = sign_first(h), u["update_norm"] >= _LARGE * u["weight_norm"] * u["measured"]
+    sign, much = sign_first(h), u["update_norm"] >= _LARGE * u["weight_norm"] * u["updates"]
     if u["ratio"] >= _LARGE and much and not place.endswith(".bias"):
         yield f"An update changes `{place}` by {u['ratio']:.0%}, on average: {sign}lower {rates}."
     for side, mend in (("lower", "weaken depression"), ("upper", f"{sign}weaken potentiation")):

@@ -12,16 +12,17 @@ from lightning_accum._events import Values
 from lightning_accum.health import advice
 
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
-_SUMMED = ("pos_norm", "neg_norm", "update_norm", "lost", "wanted")
-_LATEST = ("weight_norm", "at_lower", "at_upper")
+_SUMMED = ("pos_norm", "neg_norm", "lost", "wanted")
+_LATEST = ("weight_norm", "at_lower", "at_upper", "updates")
 
 
 class Summary:
     """Sums up the measurements of a fit on the device, and returns a table and advice."""
 
     def __init__(self) -> None:
-        # Of each parameter: sums over all updates that were measured, and the latest of some; but
-        # for ratios to weights that were all zero.
+        # Of each parameter: sums over the updates that were measured, and the latest of some. Norms
+        # and ratios, but for those to weights that were all zero, are sums over all updates: one
+        # that was measured stands for those since the last one.
         self._found: dict[tuple[str, str], dict[str, Tensor | float]] = {}
         # Of the latest epoch with activity: the spikes of each neuron, in how many batches.
         self._counts: dict[str, tuple[Tensor, int]] = {}
@@ -39,12 +40,15 @@ class Summary:
 
     def measured(self, cell: str, name: str, values: Values) -> None:
         """Adds the measurements of an update, on their device."""
-        ratio = torch.as_tensor(values["ratio"])
         row: dict[str, Tensor | float] = {"measured": 1.0, **{n: values[n] for n in _SUMMED}}
-        row |= {"ratio": ratio.nan_to_num(0.0, 0.0, 0.0), "finite": ratio.isfinite()}
-        known = self._found.get((cell, name), dict.fromkeys(row, 0.0))
-        latest = {n: values[n] for n in _LATEST}
-        self._found[cell, name] = {**{n: known[n] + v for n, v in row.items()}, **latest}
+        known = self._found.get((cell, name)) or dict.fromkeys((*row, *_LATEST), 0.0)
+        row = {n: known[n] + v for n, v in row.items()} | {n: values[n] for n in _LATEST}
+        ratio, passed = torch.as_tensor(values["ratio"]), values["updates"] - known["updates"]
+        now = {"update_norm": torch.as_tensor(values["update_norm"]), "finite": ratio.isfinite()}
+        now["ratio"] = ratio.nan_to_num(0.0, 0.0, 0.0)
+        for each, value in now.items():
+            row |= {each: known.get(each, 0.0) + value * passed, f"last_{each}": value}
+        self._found[cell, name] = row
 
     def lines(
         self,
@@ -64,6 +68,8 @@ class Summary:
             u = {k: float(v) for k, v in self._found.get((cell, name), {}).items()}
             if not u:
                 continue
+            for each in ("update_norm", "finite", "ratio"):  # in the updates since the last one
+                u[each] += (count - u["updates"]) * u[f"last_{each}"]
             u |= {"updates": count, "ratio": u["ratio"] / u["finite"] if u["finite"] else nan}
             shares = (u["at_lower"], u["at_upper"], silent.get(cell))
             shown = ("" if share is None else f"{share:.0%}" for share in shares)
@@ -73,7 +79,7 @@ class Summary:
                 last += advice.one_sided(f"{cell}.{name}", u, settings.get(cell, {}))
         for cell, share in silent.items():
             found += [] if cell in warned else advice.silent(cell, share, self._counts[cell][1])
-        about = "Local learning, by what the logging steps saw:"
+        about = "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:"
         return [about, *_in_columns(rows), *found, *last, *further]
 
 

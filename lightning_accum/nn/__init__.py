@@ -3,6 +3,7 @@
 from lightning_accum.nn.competition import Competition, Inhibition, LateralInhibition, WinnerTakeAll
 from lightning_accum.nn.conv import Conv1d, Conv2d, Conv3d
 from lightning_accum.nn.encoder import PoissonEncoder
+from lightning_accum.nn.initial_weights import init_from_data_
 from lightning_accum.nn.leaky_integrator import LeakyIntegrator
 from lightning_accum.nn.linear import DelayedLinear, Linear, RecurrentLinear
 from lightning_accum.nn.neuron import LIF, AdaptiveLIF
@@ -32,4 +33,5 @@ __all__ = [
     "SparseLinear",
     "SurrogateLIF",
     "WinnerTakeAll",
+    "init_from_data_",
 ]

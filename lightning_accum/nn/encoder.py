@@ -1,13 +1,21 @@
 """The Poisson encoder, which turns intensities into spikes."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from lightning_accum._checks import check_finite, check_integers, check_tensors, check_value
+from lightning_accum._checks import (
+    check_finite,
+    check_integers,
+    check_shape,
+    check_tensors,
+    check_value,
+)
 from lightning_accum._state import CheckedState, Kind, check_state, optional
+from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.spikes import poisson_encode
 from lightning_accum.nn._arguments import check_times
 
@@ -24,11 +32,42 @@ def _is_generator(state: Any) -> bool:
 _GENERATOR = Kind("the state of a torch.Generator of the CPU", _is_generator)
 
 
+def _scaled(x: Tensor, norm: float) -> Tensor:
+    """Returns samples ``[B, ...]`` that are scaled to one norm, as far as 1 is not exceeded."""
+    check_shape(x.ndim > 1, "x", x, "shape [B, ...]", "`norm` is that of each sample")
+    most = math.sqrt(x[0].numel()) if len(x) else math.inf
+    should = f"at most {most:g}, that of samples of ones of shape {list(x.shape[1:])}"
+    check_value(norm <= most, "norm", norm, should)
+    if x.is_cpu and x.numel():
+        low, high = (float(value) for value in x.aminmax())
+        if not (low >= 0 and high < math.inf):  # this form rejects NaN too
+            raise ValueError(
+                "Argument `x` should hold finite intensities of at least 0. Found values"
+                f" from `{low:g}` to `{high:g}`: subtract the lowest, and look for NaN and inf."
+            )
+    wide, sample = widened(x.detach()), (*range(1, x.ndim),)
+    # Relative to the largest, whose square neither overflows nor vanishes.
+    peak = wide.abs().amax(sample, keepdim=True)
+    wide = wide / peak.where(peak != 0, 1.0)
+    total = torch.linalg.vector_norm(wide, 2, sample, keepdim=True)
+    scaled: Tensor = wide / total.where(total != 0, 1.0) * norm
+    return scaled.clamp(max=1.0)
+
+
 class PoissonEncoder(CheckedState):
     r"""Turns intensities into Poisson spike trains of a given rate.
 
     .. math::
         s_t \sim \text{Bernoulli}\left(x \cdot r_\text{max} \frac{\Delta t}{1000}\right)
+
+    With a ``norm``, intensities :math:`x` of any scale are first replaced by
+
+    .. math::
+        x' = \min\left(1, \; n \, x / \lVert x \rVert_2\right)
+
+    for each sample, so that bold and faint samples, and those of more pixels, excite a neuron alike
+    and one threshold suits all. Intensities that would exceed 1 saturate, so that the norm falls
+    short of :math:`n`; a sample of zeros gives no spikes.
 
     With a ``seed`` the module has its own generator, whose state is copied, pickled and saved in
     the state dict, so that a resumed run sees the same spikes as an uninterrupted run. Without a
@@ -40,6 +79,8 @@ class PoissonEncoder(CheckedState):
         max_rate: rate :math:`r_\text{max}` at intensity 1, in Hz.
         dt: length of a time step :math:`\Delta t`, in ms.
         seed: seed of the module's own generator, or ``None`` to use the global generator.
+        norm: the Euclidean norm :math:`n` to which each sample is scaled, or ``None`` to take
+            intensities as they are. That of an image of 64 pixels is 8 if all are 1.
 
     Raises:
         ValueError: if an argument is out of range, or ``max_rate`` is more than one spike per
@@ -51,12 +92,21 @@ class PoissonEncoder(CheckedState):
         >>> spikes = encoder(torch.rand(4, 8, 8))
         >>> spikes.shape, spikes.dtype
         (torch.Size([100, 4, 8, 8]), torch.bool)
+        >>> encoder = PoissonEncoder(steps=1000, max_rate=1000.0, seed=0, norm=1.0)
+        >>> encoder(torch.tensor([[3.0, 4.0], [30.0, 40.0]])).float().mean(0).round(decimals=1)
+        tensor([[0.6000, 0.8000],
+                [0.6000, 0.8000]])
     """
 
-    _shown = ("steps", "max_rate", "dt")
+    _shown = ("steps", "max_rate", "dt", "norm")
 
     def __init__(
-        self, steps: int, max_rate: float, dt: float = 1.0, seed: int | None = None
+        self,
+        steps: int,
+        max_rate: float,
+        dt: float = 1.0,
+        seed: int | None = None,
+        norm: float | None = None,
     ) -> None:
         super().__init__()
         check_integers(steps=steps)
@@ -66,7 +116,10 @@ class PoissonEncoder(CheckedState):
         should = f"a rate in Hz of at most one spike per step, 1000 / dt = {1000 / dt:g}"
         fits = 0 <= max_rate * dt <= 1000
         check_value(fits, "max_rate", max_rate, should, "lower it, or `dt`")
-        self.steps, self.max_rate, self.dt = steps, max_rate, dt
+        if norm is not None:
+            check_finite(norm=norm)
+            check_value(norm > 0, "norm", norm, "a positive number, or None")
+        self.steps, self.max_rate, self.dt, self.norm = steps, max_rate, dt, norm
         self._worker: int | None = None  # the seed of the DataLoader's worker
         self.generator: torch.Generator | None = None
         if seed is not None:
@@ -77,15 +130,17 @@ class PoissonEncoder(CheckedState):
         """Encodes a batch.
 
         Args:
-            x: intensities in [0, 1], shape ``[B, ...]``.
+            x: intensities, shape ``[B, ...]``, in [0, 1] or, with a ``norm``, not negative.
 
         Returns:
             Boolean spikes, shape ``[T, B, ...]``.
 
         Raises:
-            ValueError: if an intensity on the CPU lies outside [0, 1].
+            ValueError: if an intensity on the CPU lies outside this range, or the ``norm`` is more
+                than that of a sample of ones.
         """
         check_tensors(x=x)
+        x = x if self.norm is None else _scaled(x, self.norm)
         p = self.max_rate * self.dt / 1000
         return poisson_encode(x, self.steps, p, self._generator_for(x.device))
 

@@ -296,6 +296,10 @@ class AdaptiveLIF(WideTheta, Neurons):
     it changes only in training mode, survives :meth:`reset`, and is a buffer of the state dict.
     Otherwise these neurons are like :class:`LIF`.
 
+    A threshold settles where rise and return balance: at :math:`\theta_+ \, \bar s \, \tau_\theta /
+    \Delta t`, if the neuron fires in a share :math:`\bar s` of the steps. With the default, which
+    never returns, it rises until hardly a neuron fires.
+
     Args:
         size: shape of the layer, without batch and time.
         tc_mem: time constant of the membrane, in ms.

@@ -414,6 +414,10 @@ CASES = {
     "PoissonEncoder": Case(
         lambda: lann.PoissonEncoder(5, 500.0, seed=1), lambda encoder, i: encoder(rand(i, 2, 3))
     ),
+    "PoissonEncoder, norm": Case(
+        lambda: lann.PoissonEncoder(5, 500.0, seed=1, norm=2.0),
+        lambda encoder, i: encoder(rand(i, 2, 3, 4)),
+    ),
     "UpdateStatistics": Case(metrics.UpdateStatistics, measure),
     "FiringStatistics": Case(metrics.FiringStatistics, count),
     "MaxRateClassifier": Case(lambda: metrics.MaxRateClassifier(6, 3), classify),
@@ -426,7 +430,7 @@ CASES = {
 }  # fmt: skip
 
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
-EXEMPT = {"LocalLearningWarning", "show_versions",
+EXEMPT = {"LocalLearningWarning", "show_versions", "init_from_data_",
     "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "RateFit", "Reducer",
     "Rule", "Term", "attach_updater", "change_of", "fit_rates", "get_updater", "learn_online",
     "reward_modulated", "why_step_by_step",

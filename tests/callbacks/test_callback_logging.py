@@ -93,10 +93,13 @@ def test_activity_is_that_of_the_logged_batch(every, tmp_path):
     (2, 5, {4}),
     (1, 50, set()),
 ])  # fmt: skip
-def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_path):
+@pytest.mark.parametrize("summary", [True, False])
+def test_nothing_is_computed_for_other_steps(summary, every, log_every, expected, tmp_path):
     """Counts the measurements that exist while an update is applied, from a constraint."""
-    seen = {}
-    use = cb.callback(apply_every_n_batches=every)
+    seen, applied = {}, sorted({*range(every, 9, every), 8})
+    if summary:  # of the fit: updates 1, 2, 4 and 8
+        expected = expected | {applied[n - 1] for n in (1, 2, 4, 8) if n <= len(applied)}
+    use = cb.callback(apply_every_n_batches=every, summary=summary)
 
     def note(_):
         step = run.fit_loop.epoch_loop.batch_progress.current.started
@@ -111,7 +114,14 @@ def test_nothing_is_computed_for_other_steps(every, log_every, expected, tmp_pat
     begins, options = cb.Probe("on_train_start", begin), {"log_every_n_steps": log_every}
     run = cb.trainer(tmp_path, use, begins, logger=TensorBoardLogger(tmp_path), **options)
     run.fit(cb.Net(), cb.loader(8))
-    assert seen == {step: int(step in expected) for step in {*range(every, 9, every), 8}}
+    assert seen == {step: int(step in expected) for step in applied}
+    wanted = {step - 1 for step in range(log_every, 9, log_every)}
+    assert set(scalars_of(run)) == wanted  # what is measured for the summary is not logged
+
+
+def scalars_of(run):
+    """The steps at which a ratio was logged."""
+    return cb.scalars(run).get("updates/enc/weight/ratio", {})
 
 
 class Counting(cb.Net):

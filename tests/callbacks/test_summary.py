@@ -1,12 +1,14 @@
-"""What is said at the end of a fit is what the logging steps saw."""
+"""What is said at the end of a fit is what its updates did, from the first to the last."""
 
 import logging
 import math
 import warnings
+from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
-from callback_helpers import RULE, Net, callback, fit_by_hand, loader, trainer
+from callback_helpers import RULE, Net, Probe, callback, fit_by_hand, loader, trainer
 
 from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks._measurements import Before
@@ -17,7 +19,7 @@ from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.updates.pending import Pending
 
-TITLE = "Local learning, by what the logging steps saw:"
+TITLE = "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:"
 
 
 @pytest.fixture
@@ -62,11 +64,28 @@ def test_the_table(said, tmp_path):
     with torch.no_grad():
         net.fc.weight[0] = 0  # one of four neurons never fires
     seen = [net.fc.weight.detach().clone(), *fit_by_hand(net, batches, lr=0.5)]
-    ratios = [float((seen[i] - seen[i - 1]).norm() / seen[i - 1].norm()) for i in (4, 8)]
-    trainer(tmp_path, callback(lr=0.5), log_every_n_steps=4).fit(net, loader(8))
+    ratios = [float((seen[i] - seen[i - 1]).norm() / seen[i - 1].norm()) for i in range(1, 9)]
+    # one that is measured, 1, 2, 4, 6 or 8, stands for those since the last one
+    mean = sum(ratios[i - 1] * n for i, n in {1: 1, 2: 1, 4: 2, 6: 2, 8: 2}.items()) / 8
+    trainer(tmp_path, callback(lr=0.5), log_every_n_steps=2).fit(net, loader(8))
     lines = said()
-    assert rows(lines) == [["enc", "weight", "8", f"{sum(ratios) / 2:.1e}", "0%", "0%", "25%"]]
+    assert rows(lines) == [["enc", "weight", "8", f"{mean:.1e}", "0%", "0%", "25%"]]
     assert len(lines) == 2
+
+
+@pytest.mark.parametrize("log_every", [1, 60, 1000])
+def test_the_ratio_is_that_of_the_whole_fit_when_a_rate_decays(log_every, said, tmp_path):
+    """Only the last step is logged, or none: its rate is a millionth of the first one's."""
+    net, seen = Net(), []
+    decay = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=10 ** (-6 / 59))
+    note = Probe("on_train_batch_start", lambda *_: seen.append(net.fc.weight.detach().clone()))
+    use = callback(lr=0.5, lr_scheduler=decay)
+    trainer(tmp_path, use, note, log_every_n_steps=log_every).fit(net, loader(60))
+    seen.append(net.fc.weight.detach())
+    ratios = [float((b - a).norm() / a.norm()) for a, b in pairwise(seen)]
+    assert ratios[-1] < 1e-4 * ratios[0]
+    shown = float(rows(said())[0][3])
+    assert shown == pytest.approx(sum(ratios) / 60, rel=0.06 if log_every == 1 else 0.5)
 
 
 @pytest.mark.parametrize("health", [False, {"moved": False}])
@@ -131,8 +150,8 @@ def test_advice_on_silent_neurons_or_nothing_is_said(said, tmp_path):
     trainer(tmp_path, callback()).fit(net, loader(4))
     (*_, last) = said()
     assert last.startswith("95% of the neurons of `enc` did not fire in the 4 batches of the last")
-    for options, every in (({"summary": False}, 1), ({"log": False}, 1), ({}, 9)):
-        trainer(tmp_path, callback(**options), log_every_n_steps=every).fit(net, loader(2))
+    for options in ({"summary": False}, {"log": False}):
+        trainer(tmp_path, callback(**options)).fit(net, loader(2))
         assert said() == []
 
 
@@ -271,7 +290,8 @@ def test_the_mean_ratio_of_many_updates(kernel, updates):
         plain = update_statistics(weight, weight + pos, pos, None, 0.0, 1.0)
         by_kernel = kernel == "always" or (kernel == "sometimes" and i % 2)
         values = before.values(weight + pos) if by_kernel else plain
-        summary.measured("enc", "weight", {**values, "lost": 0.0, "wanted": 0.0})
+        rest = {"lost": 0.0, "wanted": 0.0, "updates": i + 1}
+        summary.measured("enc", "weight", {**values, **rest})
         ratios.append(float(plain["ratio"]))
     finite = [ratio for ratio in ratios if math.isfinite(ratio)]
     settings = {"enc": {"lr_post": 1.0, "lr_pre": -1.0}}
@@ -300,7 +320,8 @@ def test_weights_that_only_began_near_zero_are_not_said_to_change_too_fast(began
     summary, weight = Summary(), torch.full((4,), began)
     for i in range(30):
         new = weight + (0.5 * (-1) ** i if swings else 0.02)
-        values = {**update_statistics(weight, new), "lost": 0.0, "wanted": 0.0}
+        rest = {"lost": 0.0, "wanted": 0.0, "updates": i + 1}
+        values = {**update_statistics(weight, new), **rest}
         summary.measured("enc", "weight", values)
         weight = new
     lines = summary.lines({("enc", "weight"): 30}, {}, ["lr"])

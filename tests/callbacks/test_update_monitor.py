@@ -4,11 +4,13 @@ import gc
 import logging
 import math
 from contextlib import suppress
+from itertools import pairwise
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import Net, Probe, callback, in_order, loader, scalars, trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
 from sklearn.datasets import load_digits
@@ -216,6 +218,119 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_
         "Lower the learning rate of `net.0.dec`, to a tenth for example. Raise the learning rate of"
         " `net.0.enc`, about 10,000 times, unless it had learned before.",
     ]
+
+
+class Held(pl.LightningModule):
+    """Holds modules, whose parameters all shrink."""
+
+    def __init__(self, frozen="", **modules):
+        super().__init__()
+        self.frozen = frozen
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def training_step(self, x, batch_idx):
+        return sum(p.square().sum() for p in self.parameters() if p.requires_grad)
+
+    def configure_optimizers(self):
+        rates = {True: 0.0, False: 0.001}
+        named = self.named_parameters()
+        groups = [{"params": [p], "lr": rates[n.startswith(self.frozen or "-")]} for n, p in named]
+        return SGD(groups, lr=0.001)
+
+
+def parts(**modules):
+    """A module with these, such as a block with its layers."""
+    module = nn.Module()
+    for name, each in modules.items():
+        setattr(module, name, each)
+    return module
+
+
+class Block(nn.Module):
+    """A block of a network, in which heads are repeated."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList(parts(q=nn.Linear(4, 4), k=nn.Linear(4, 4)) for _ in range(2))
+        self.ff = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        self.norm = nn.LayerNorm(4)
+
+
+def encoder(layers):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.TransformerEncoder(layer, layers)
+
+
+def resnet():
+    def stage():
+        return nn.Sequential(Block(), Block())
+
+    norm = nn.BatchNorm2d(4)
+    ends = {"conv1": nn.Conv2d(3, 4, 7), "bn1": norm, "fc": nn.Linear(4, 10)}
+    return parts(**ends, layer1=stage(), layer2=stage())
+
+
+def hugging_face(layers):
+    """As a language model there: nested, with a loose parameter, and a head that shares weights."""
+    embed = nn.Embedding(9, 4)
+    ends = {"wte": embed, "wpe": nn.Embedding(9, 4), "ln_f": nn.LayerNorm(4)}
+    body = parts(**ends, h=nn.ModuleList(Block() for _ in range(layers)))
+    body.register_parameter("prefix", nn.Parameter(torch.ones(2, 4)))
+    head = nn.Linear(4, 9, bias=False)
+    head.weight = embed.weight
+    return parts(transformer=body, lm_head=head)
+
+
+def mlp(*sizes):
+    layers = [each for a, b in pairwise(sizes) for each in (nn.Linear(a, b), nn.ReLU())]
+    return nn.Sequential(*layers)
+
+
+def piece():
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+
+@pytest.mark.parametrize(("modules", "rows"), [
+    ({"embed": nn.Embedding(5, 8), "encoder": encoder(2), "head": nn.Linear(8, 2)},
+     "embed encoder.layers.0 encoder.layers.1 head"),
+    ({"encoder": encoder(1), "head": nn.Linear(8, 2)}, "encoder head"),
+    ({"net": encoder(12)}, " ".join(f"net.layers.{i}" for i in range(12))),
+    ({"net": resnet()}, "net.conv1 net.layer1.0 net.layer1.1 net.layer2.0 net.layer2.1 net.fc"),
+    ({"model": hugging_face(2)}, "model.transformer.prefix model.transformer.wte"
+     " model.transformer.wpe model.transformer.h.0 model.transformer.h.1"),
+    ({"student": encoder(2), "teacher": encoder(2)},
+     "student.layers.0 student.layers.1 teacher.layers.0 teacher.layers.1"),
+    ({"encoder": mlp(3, 4, 4), "head": nn.Linear(4, 2)}, "encoder head"),
+    ({"net": mlp(3, 4, 2)}, "net.0 net.2"),
+    ({"features": nn.Sequential(piece(), piece()), "head": nn.Linear(4, 2)},
+     "features.0 features.1 head"),
+    ({"net": nn.Sequential(piece(), nn.Sequential(nn.Linear(4, 2)))}, "net.0 net.1"),
+])  # fmt: skip
+def test_repeated_blocks_are_rows_of_their_own(modules, rows, tmp_path, tables):
+    found = fit(Held(**modules), tmp_path, UpdateMonitor(), batches=1)
+    ((_, _, *table, _),) = tables()
+    assert {row.split()[0] for row in table} == set(rows.split())
+    assert {tag.removeprefix("change_ratio/") for tag in found if "ratio/" in tag} == {
+        row.split()[0] for row in table
+    }
+
+
+def test_one_row_of_a_model_of_one_layer():
+    run = trainer(None, UpdateMonitor(callback_metrics=True), max_steps=1)
+    run.fit(BoringModel())
+    assert [name for name in run.callback_metrics if "ratio/" in name] == ["change_ratio/layer"]
+
+
+def test_a_block_that_does_not_learn_is_told_by_its_name(tmp_path, tables):
+    model = Held(frozen="encoder.layers.1.", encoder=encoder(3), head=nn.Linear(8, 2))
+    fit(model, tmp_path, UpdateMonitor(), batches=11)
+    ((_, _, *table, last),) = tables()
+    assert {row.split()[0]: row.split("  ")[-1] for row in table} == {
+        "encoder.layers.0": "usual", "encoder.layers.1": "unchanged",
+        "encoder.layers.2": "usual", "head": "usual",
+    }  # fmt: skip
+    assert "gradients of 0, of `encoder.layers.1`" in last
 
 
 class Images(pl.LightningModule):

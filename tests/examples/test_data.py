@@ -200,6 +200,9 @@ def run(tmp_path, capsys, caplog):
         events = EventAccumulator(str(tmp_path / "logs" / "digits_stdp" / "version_0"))
         events.Reload()
         printed = capsys.readouterr()
+        shown = [line for line in printed.err.splitlines() if not line.startswith("Local")]
+        assert sum(line.startswith("seed 0: ") for line in shown) == 1
+        assert len(shown) <= 4  # no progress: a table, and a line for the network
         return printed.out + caplog.text, events
 
     yield run
@@ -216,7 +219,7 @@ def test_on_digits(run, tmp_path):
         assert re.search(rf"^control: {control}: 9[3-8]\.", printed, re.MULTILINE)
     assert re.search(r"speed: \d+ samples per second", printed)
     assert f"tensorboard --logdir {tmp_path}" in printed
-    assert "Local learning, by what the logging steps saw:" in printed
+    assert "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:" in printed
 
     scalars = events.Tags()["scalars"]
     for tag in (

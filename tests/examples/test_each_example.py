@@ -96,7 +96,7 @@ def test_learns_in_its_short_form(name, tmp_path):
     done = Forked(ROOT / "examples" / f"{name}.py", ["--short"], tmp_path).wait()
     assert done.returncode == 0, done.stderr
     summary, *_ = done.stderr.splitlines()  # and nothing that Lightning remarks
-    assert summary == "Local learning, by what the logging steps saw:"
+    assert summary == "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:"
     assert line in done.stdout
     learned, untrained, *_ = map(float, re.findall(r"([\d.]+) %", done.stdout))
     assert learned > least

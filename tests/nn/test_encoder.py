@@ -36,6 +36,57 @@ def test_state_dict_keys_do_not_depend_on_the_seed():
     assert not list(seedless.parameters())
 
 
+def rates(x, norm, steps=4000):
+    return PoissonEncoder(steps, 1000.0, seed=0, norm=norm)(x).double().mean(0)
+
+
+def test_norm_is_that_of_each_sample_as_far_as_no_rate_exceeds_the_highest():
+    x = torch.rand(4, 3, 5, dtype=torch.float64) ** 2
+    expected = torch.stack([(1.8 * each / each.square().sum().sqrt()).clamp(max=1) for each in x])
+    assert (expected == 1).any()
+    found = PoissonEncoder(9, 200.0, dt=2.0, seed=5, norm=1.8)(x)
+    assert torch.equal(found, poisson_encode(expected, 9, 0.4, torch.Generator().manual_seed(5)))
+    assert torch.allclose(rates(x.float(), 1.8), expected, atol=0.04)  # five standard errors
+
+
+@pytest.mark.parametrize("scale", [1e-30, 0.01, 255.0, 1e30])
+def test_norm_makes_samples_of_any_contrast_alike_and_apart_from_others(scale):
+    x = torch.rand(3, 7)
+    other = torch.cat((scale * x[:1], 3 * x[1:2], torch.zeros(1, 7)))
+    found, expected = rates(other, 1.2, 50), rates(x, 1.2, 50)
+    assert expected[2].any()
+    assert torch.equal(found[:2], expected[:2])
+    assert not found[2].any()  # a sample of zeros stays one
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float16, torch.bfloat16])
+def test_norm_takes_images_as_they_are_stored(dtype, device):
+    x = torch.tensor([[30, 40, 0], [120, 160, 0]], dtype=dtype, device=device)
+    spikes = PoissonEncoder(4000, 1000.0, seed=0, norm=1.0)(x)
+    expected = torch.tensor([[0.6, 0.8, 0.0]] * 2)
+    assert spikes.device == x.device
+    assert torch.allclose(spikes.float().mean(0).cpu(), expected, atol=0.04)
+
+
+def test_what_cannot_have_the_norm_is_refused():
+    for x, words in (
+        (torch.ones(3), r"`x` should have shape \[B, \.\.\.\]"),
+        (torch.ones(3, 2, 2), r"`norm` should be at most 2,.* of shape \[2, 2\]\. Found `norm = 3"),
+        (
+            torch.full((1, 16), torch.nan),
+            "finite intensities of at least 0. Found values from `nan`",
+        ),
+        (
+            torch.full((1, 16), torch.inf),
+            "finite intensities of at least 0. Found values from `inf`",
+        ),
+        (torch.linspace(-1, 3, 16)[None], "Found values from `-1` to `3`: subtract"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            PoissonEncoder(2, 5.0, norm=3.0)(x)
+    assert PoissonEncoder(2, 5.0, norm=3.0)(torch.ones(0, 16)).shape == (2, 0, 16)
+
+
 class Encoded(Dataset):
     """Encodes each sample as it is fetched, in the worker that fetches it."""
 
