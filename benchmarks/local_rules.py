@@ -1,11 +1,12 @@
 """Where learning by STDP is worth it, and where images or k-means do as well.
 
 The network of `examples/digits_stdp.py` with 100 neurons, on MNIST-5k. Its weights are learned, or
-are the centres of k-means, images drawn at random or random numbers, with the same readout of the
-same labels. *nearest* is the digit of the nearest image with a label. In the last row, digits from
-0 to 4 come first, then the others: the rate of learning is then constant, and k-means is online.
-Figures are means in percent of the test images, and deviations, over three seeds on each of three
-splits; *gain* is STDP's over the best fixed weights, as in the zoo.
+are the centres of k-means of images of one norm, plain or spherical, images drawn at random or
+random numbers, with the same readout of the same labels. *nearest* is the digit of the nearest
+image with a label. In the last row, digits from 0 to 4 come first, then the others: the rate of
+learning is then constant, and k-means is online. Figures are means in percent of the test images
+over five folds, which test each image once, and deviations over folds; *gain* is STDP's over the
+best fixed weights, with its standard error, and is tested as in the zoo.
 
     python benchmarks/local_rules.py [--smoke]
 """
@@ -27,19 +28,19 @@ from torch.nn.functional import normalize
 
 sys.path.insert(0, str(ROOT / "examples"))
 sys.path.insert(0, str(ROOT / "scripts"))
-from _data import blurred, load
-from _demo import k_means
+from _controls import k_means
+from _data import FOLDS, blurred, load
 from _local import see
 from _quiet import quiet
 from digits_stdp import LR, OPTIONS, DiehlCook, learning_rule
-from zoo import gain
+from zoo import Gain, gain, significant
 
 from lightning_accum import CellSpec
 from lightning_accum.metrics import MaxRateClassifier
 
 BATCH, EPOCHS = 64, 6
-KINDS = ("STDP", "centres of k-means", "images", "random weights", "nearest")
-FIXED = KINDS[1:4]
+KINDS = ("STDP", "k-means", "spherical k-means", "images", "random weights", "nearest")
+FIXED = KINDS[1:5]
 Reader = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
 HIDDEN, NOISE = 10, 0.5  # a square's side in pixels, and the deviation of what is added to each
 
@@ -61,11 +62,11 @@ def learned(start: Tensor, images: Tensor, neurons: int, ordered: bool = False) 
     return model
 
 
-def readers(learner: DiehlCook, centres: Tensor, images: Tensor) -> dict[str, Reader]:
+def readers(learner: DiehlCook, images: Tensor, *centres: Tensor) -> dict[str, Reader]:
     """Readers of networks with each kind of weights; all but the learner's are fixed."""
-    some = images[torch.randperm(len(images))[: len(centres)]].flatten(1)
+    some = images[torch.randperm(len(images))[: len(centres[0])]].flatten(1)
     models = [learner]
-    for weights in (centres, some, torch.rand_like(some)):
+    for weights in (*centres, some, torch.rand_like(some)):
         models.append(DiehlCook(images, len(weights), BATCH, weights=weights))
         models[-1].on_train_end()
     return {k: partial(bayes, model.eval()) for k, model in zip(KINDS, models, strict=False)}
@@ -113,10 +114,10 @@ def harder(images: Tensor) -> dict[str, Tensor]:
     return {square: blurred(hidden, 1.0), noise: blurred(noisy, 1.0)}
 
 
-def accuracies(split: int, seed: int, size: int) -> dict[str, dict[str, float]]:
-    """Test accuracies in percent, by condition and by reader."""
-    pl.seed_everything(seed, verbose=False)
-    raw, data = (load("mnist5k", blur=blur, fold=split).first(size) for blur in (0, 1))
+def accuracies(fold: int, size: int) -> dict[str, dict[str, float]]:
+    """Test accuracies in percent, by condition and by reader; each fold has a seed of its own."""
+    pl.seed_everything(fold, verbose=False)
+    raw, data = (load("mnist5k", blur=blur, fold=fold).first(size) for blur in (0, 1))
     images, labels = data.train_images, data.train_labels
     order = torch.randperm(len(labels))
     of_each = torch.stack([order[labels[order] == digit][:10] for digit in range(10)])
@@ -131,7 +132,9 @@ def accuracies(split: int, seed: int, size: int) -> dict[str, dict[str, float]]:
 
     def networks(neurons: int) -> dict[str, Reader]:
         learner = learned(images, images, neurons)
-        return readers(learner, k_means(data, neurons, seed)[1], images)
+        seen = normalize(images.flatten(1))
+        centres = (k_means(seen, neurons, fold, spherical) for spherical in (False, True))
+        return readers(learner, images, *centres)
 
     plain, many = data.test_images, {**networks(100), "nearest": nearest}
     add(many, {"100 neurons": plain, **harder(raw.test_images)})
@@ -139,44 +142,44 @@ def accuracies(split: int, seed: int, size: int) -> dict[str, dict[str, float]]:
         add(many, {f"{10 * n} labels": plain}, of_each[:, :n].flatten())
     add(networks(50), {"50 neurons": plain})
     add(networks(25), {"25 neurons": plain})
-    after = readers(*shifted(images, labels < 5, seed), images)
+    learner, online = shifted(images, labels < 5, fold)
+    after = readers(learner, images, online, normalize(online))
     add(after, {"digits 0–4, then 5–9": plain})
     return found
 
 
-def row(name: str, runs: list[list[dict[str, float]]]) -> tuple[float, list[str]]:
-    """By how many standard errors STDP is ahead in a condition, and the condition's row."""
-    splits = {kind: [[run[kind] for run in split] for split in runs] for kind in runs[0][0]}
-    every = {kind: [x for split in found for x in split] for kind, found in splits.items()}
-    means = {kind: statistics.mean(values) for kind, values in every.items()}
-    best = max(FIXED, key=means.__getitem__)
-    above, error = gain({"result": splits["STDP"], "control": {"values": splits[best]}}, 1)
-    cells = [f"{means[k]:.1f} ± {statistics.stdev(x):.1f}" for k, x in every.items()]
+def row(name: str, runs: list[dict[str, float]]) -> tuple[Gain, list[str]]:
+    """By how much STDP is ahead in a condition, and the condition's row."""
+    found = {kind: [run[kind] for run in runs] for kind in KINDS if kind in runs[0]}
+    best = max(FIXED, key=lambda kind: statistics.mean(found[kind]))
+    above = gain(*([[x] for x in found[kind]] for kind in ("STDP", best)))
+    cells = [f"{statistics.mean(x):.1f} ± {statistics.stdev(x):.1f}" for x in found.values()]
     cells += ["–"] * (len(KINDS) - len(cells))
-    return above / error, [name, *cells, f"{above:+.1f} ± {error:.1f}"]
+    return above, [name, *cells, f"{above.mean:+.1f} ± {above.error:.1f}, {above}"]
 
 
-def report(runs: list[list[dict[str, dict[str, float]]]]) -> None:
+def report(runs: list[dict[str, dict[str, float]]]) -> None:
     """Prints the table of all conditions, and in which of them learning is worth it."""
-    rows = [row(name, [[run[name] for run in split] for split in runs]) for name in runs[0][0]]
+    rows = [row(name, [run[name] for run in runs]) for name in runs[0]]
     table(("", *KINDS, "gain"), (cells for _, cells in rows))
-    for title, low, high in (
-        ("ahead of the best fixed weights by more than three errors", 3.0, float("inf")),
-        ("behind them by more than three", -float("inf"), -3.0),
-        ("neither", -3.0, 3.0),
-    ):
-        named = "; ".join(cells[0] for errors, cells in rows if low < errors <= high)
-        print(f"\nSTDP is {title}: {named or 'nowhere'}.")
+    gains = {cells[0]: above for above, cells in rows}
+    clear = significant({name: above.p for name, above in gains.items()}, len(gains))
+    for title, sign in (("ahead of", 1), ("behind", -1)):
+        named = "; ".join(name for name in gains if name in clear and sign * gains[name].mean > 0)
+        print(f"\nSTDP is {title} the best fixed weights: {named or 'nowhere'}.")
+    print(
+        f"\nNo difference is clear: {'; '.join(x for x in gains if x not in clear) or 'nowhere'}."
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="one split, two seeds, 300 images")
+    parser.add_argument("--smoke", action="store_true", help="two folds, 300 images")
     smoke = parser.parse_args().smoke
     quiet()
     torch.set_num_threads(1)
-    splits, seeds, size = (1, 2, 300) if smoke else (3, 3, 4000)
-    report([[accuracies(i, j, size) for j in range(seeds)] for i in range(splits)])
+    folds, size = (2, 300) if smoke else (FOLDS, 4000)
+    report([accuracies(fold, size) for fold in range(folds)])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """How steady the demo's recipe is: its accuracy while one setting at a time is varied.
 
 The network of `examples/digits_stdp.py` on scikit-learn's digits, with its own settings but for the
-one that is named. Each column is another random split, which no setting was chosen on, and another
-seed of the network. The recipe is steady if no row is more than two points below the first.
+one that is named. Each column is another fold, which no setting was chosen on, and another seed of
+the network. The recipe is steady if no row is more than two points below the first.
 
     python benchmarks/robustness.py [--smoke] [--only rate contrast] [--seeds 3] [--neurons 100]
 """
@@ -82,7 +82,7 @@ def main() -> None:
         rows.append([label, f"{statistics.mean(found):.1f}", each])
         print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     print(f"\n{args.neurons} neurons, {args.epochs} epochs\n")
-    table(["", "test accuracy in %, mean", "each split"], rows)
+    table(["", "test accuracy in %, mean", "each fold"], rows)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ all of it is fitted; test samples choose nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from _data import Split
+from _result import spread
 from sklearn.cluster import KMeans  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression, RidgeClassifier  # type: ignore[import-untyped]
 from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
@@ -21,6 +22,8 @@ from torch.nn.functional import normalize, one_hot
 
 Setting = TypeVar("Setting")
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of squared weights, by sample
+UNTRAINED = "untrained, linear readout"  # what `linear_behind` is called
+SCALES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)  # of the input of a network that does not learn
 
 
 def best(settings: Iterable[Setting], score: Callable[[Setting], float]) -> Setting:
@@ -35,14 +38,50 @@ def share(found: Tensor, labels: Tensor) -> float:
 
 def linear(split: Split) -> float:
     """A linear readout by logistic regression, fitted until it converges."""
-    inner = split.inner()
-    return _logistic(split, best(PENALTIES, lambda penalty: _logistic(inner, penalty)))
+    return _logistic(split, _penalty(split.inner()))
+
+
+class Readouts:
+    """Linear readouts of several kinds of features, for several seeds.
+
+    Each is fitted as `linear` is; the first seed chooses the penalty of a kind for all.
+    """
+
+    def __init__(self) -> None:
+        self.reached = dict[str, list[float]]()
+        self._penalties = dict[str, float]()
+
+    def add(self, kind: str, split: Split) -> None:
+        """Reads features, and keeps the share of test samples under the name of their kind."""
+        if kind not in self._penalties:
+            self._penalties[kind] = _penalty(split.inner())
+        self.reached.setdefault(kind, []).append(_logistic(split, self._penalties[kind]))
 
 
 def ridge(split: Split) -> float:
     """A linear readout by least squares."""
     inner = split.inner()
     return _least_squares(split, best(PENALTIES, lambda penalty: _least_squares(inner, penalty)))
+
+
+def seen_by(split: Split, see: Callable[[Tensor], Tensor], scale: float = 1.0) -> Split:
+    """What a network makes of samples times a scale, in their place."""
+    return split.map(lambda samples: see(scale * samples))
+
+
+def linear_behind(split: Split, see: Callable[[Tensor], Tensor]) -> float:
+    """A linear readout of a network that does not learn, at the scale of its input that suits it.
+
+    Args:
+        split: what the network gets.
+        see: returns the features of samples, those that its own readout has.
+    """
+    seen = (seen_by(split, see, scale) for scale in SCALES)
+    return linear(best(seen, lambda features: linear(features.inner())))
+
+
+def _penalty(inner: Split) -> float:
+    return best(PENALTIES, lambda penalty: _logistic(inner, penalty))
 
 
 def _logistic(split: Split, penalty: float) -> float:
@@ -88,7 +127,7 @@ def k_means(features: Tensor, centres: int, seed: int, spherical: bool = False) 
 
 def by_centres(split: Split, centres: Tensor, spherical: bool = False) -> float:
     """Each centre reads the label of the most training samples that are nearest to it."""
-    seen, unseen = (_nearest(part, centres, spherical) for part in split[::2])
+    seen, unseen = (nearest(part, centres, spherical) for part in split[::2])
     classes = int(split.train_labels.max()) + 1
     votes = one_hot(seen, len(centres)).float().T @ one_hot(split.train_labels, classes).float()
     return share(votes.argmax(1)[unseen], split.test_labels)
@@ -101,15 +140,45 @@ def of_each_class(split: Split, each: int, seed: int, spherical: bool = False) -
     return torch.cat([k_means(part, each, seed, spherical) for part in parts])
 
 
+def by_classes(split: Split, each: int, seed: int, spherical: bool = False) -> float:
+    """The class of the nearest of some centres of each class."""
+    centres = of_each_class(split, each, seed, spherical)
+    return share(nearest(split.test_images, centres, spherical) // each, split.test_labels)
+
+
+def nearest_subspace(split: Split, vectors: int) -> float:
+    """The class in the span of whose leading singular vectors most of a sample lies."""
+    train, test = (part.flatten(1) for part in split[::2])
+    lengths = []
+    for label in range(int(split.train_labels.max()) + 1):
+        _, _, basis = torch.linalg.svd(train[split.train_labels == label], full_matrices=False)
+        lengths.append((test @ basis[:vectors].T).norm(dim=1))
+    return share(torch.stack(lengths).argmax(0), split.test_labels)
+
+
 def nearest_sample(split: Split, spherical: bool = False) -> float:
     """The label of the nearest training sample."""
-    found = _nearest(split.test_images, split.train_images.flatten(1), spherical)
+    found = nearest(split.test_images, split.train_images.flatten(1), spherical)
     return share(split.train_labels[found], split.test_labels)
 
 
-def _nearest(features: Tensor, centres: Tensor, spherical: bool) -> Tensor:
+def simple_methods(split: Split, seeds: int) -> dict[str, str]:
+    """What a linear readout of images and the nearest image reach."""
+    found = {"linear readout of pixels": linear(split), "nearest image": nearest_sample(split)}
+    return repeated(found, seeds)
+
+
+def repeated(found: Mapping[str, float], seeds: int) -> dict[str, str]:
+    """Values that are the same for each seed."""
+    return {name: spread([value] * seeds) for name, value in found.items()}
+
+
+def nearest(features: Tensor, centres: Tensor, spherical: bool) -> Tensor:
     """Which centre is the nearest, or has the least angle."""
-    flat = features.flatten(1)
-    if spherical:
-        return (normalize(flat) @ normalize(centres).T).argmax(1)
-    return torch.cdist(flat, centres).argmin(1)
+    found = []
+    for part in features.flatten(1).split(1000):
+        if spherical:
+            found.append((part @ normalize(centres).T).argmax(1))
+        else:
+            found.append(torch.cdist(part, centres).argmin(1))
+    return torch.cat(found)

@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import math
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,11 @@ class Split(NamedTuple):
     def first(self, number: int) -> Split:
         """The first images to train on, and as many to test on."""
         return Split(*(part[:number] for part in self))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Split:
+        """The same samples, with a function of their images in the images' place."""
+        train, test = function(self.train_images), function(self.test_images)
+        return self._replace(train_images=train, test_images=test)
 
     def inner(self) -> Split:
         """The images to train on, a fifth of them to choose settings by instead of the test's."""
@@ -110,12 +116,8 @@ def load(name: str, folder: str | Path = "data", blur: float | None = None, fold
         "mnist5k": lambda: load_mnist5k(fold),
         "mnist": lambda: load_mnist(folder),
     }
-    data = loaders[name]()
     width = float(name != "digits") if blur is None else blur
-    return data._replace(
-        train_images=blurred(data.train_images, width),
-        test_images=blurred(data.test_images, width),
-    )
+    return loaders[name]().map(lambda images: blurred(images, width))
 
 
 def blurred(images: Tensor, width: float) -> Tensor:

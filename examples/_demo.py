@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 
 import lightning.pytorch as pl
 import torch
+from _controls import by_centres, k_means, linear, nearest_sample, repeated
 from _data import Split, load
 from _quiet import quiet
 from _result import Short, spread
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import normalize
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import plot
@@ -70,19 +71,6 @@ def fit_and_read(
     return trainer.test(model, test, verbose=False)[0]["test/accuracy"], speed
 
 
-def k_means(data: Split, centres: int, seed: int) -> tuple[float, Tensor]:
-    """Test accuracy of k-means, by the digits that centres are nearest to most often; and these."""
-    from sklearn.cluster import KMeans
-
-    found = KMeans(centres, n_init=3, random_state=seed).fit(data.train_images.flatten(1))
-    onehot = one_hot(torch.as_tensor(found.labels_).long(), centres)
-    readout = MaxRateClassifier(centres, 10)
-    readout.update(onehot, data.train_labels)
-    predicted = torch.as_tensor(found.predict(data.test_images.flatten(1))).long()
-    accuracy = (readout.assignments[predicted] == data.test_labels).float().mean().item()
-    return accuracy, torch.as_tensor(found.cluster_centers_)
-
-
 def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.Namespace:
     """Reads the command line.
 
@@ -113,21 +101,25 @@ def command_line(about: str, lr: float, argv: Sequence[str] | None) -> argparse.
 
 def compare(
     learn: Callable[..., tuple[float, float, pl.Trainer]], args: argparse.Namespace
-) -> tuple[tuple[str, float, dict[str, str]], str]:
-    """Trains a network and k-means for each seed, and prints their test accuracies.
+) -> tuple[tuple[str, float, dict[str, str], dict[str, str]], str]:
+    """Trains a network for each seed, and prints its test accuracy and that of its controls.
+
+    Centres of k-means are of what the network sees, images of one norm, and read digits twice: by
+    those of the images that are nearest to them, and as weights of the same network.
 
     Args:
         learn: trains one network; with images for its weights, these stay as they are.
         args: what `command_line` found.
 
     Returns:
-        The accuracies, samples per second of training and the controls; and where the logs are.
+        The accuracies, samples per second of training, the controls and simple methods with labels;
+        and where the logs are.
     """
     quiet()
     torch.set_num_threads(1)
     data = load(args.data, args.data_dir, args.blur, args.fold)
-    runs = []
-    for seed in range(args.seeds):
+    seeds, runs = range(args.seeds), []
+    for seed in seeds:
         runs.append(learn(data, seed, args))
         print(f"seed {seed}: {100 * runs[-1][0]:.1f} % of the test images", file=sys.stderr)
     accuracies, speeds, trainers = zip(*runs, strict=True)
@@ -137,13 +129,18 @@ def compare(
         figure, _ = plot.weights(first.fc.weight, shape=shape, columns=16)
         figure.savefig(args.picture, dpi=100)
     found = spread([100 * accuracy for accuracy in accuracies])
-    means = [k_means(data, args.neurons, seed) for seed in range(args.seeds)]
-    fixed = [learn(data, seed, args, centres)[0] for seed, (_, centres) in enumerate(means)]
-    controls = {
-        "k-means": spread([100 * accuracy for accuracy, _ in means]),
-        "centres of k-means as weights": spread([100 * accuracy for accuracy in fixed]),
-    }
+    seen = data.map(lambda images: normalize(images.flatten(1)))
+    some = seeds if args.neurons <= 100 else seeds[:1]  # of many neurons once, for all seeds
+    controls, again = {}, len(seeds) // len(some)
+    for kind in ("k-means", "spherical k-means"):
+        means = [k_means(seen.train_images, args.neurons, i, kind != "k-means") for i in some]
+        nearest = [by_centres(seen, each, kind != "k-means") for each in means]
+        fixed = [100 * learn(data, i, args, each)[0] for i, each in zip(some, means, strict=True)]
+        controls[f"nearest centre of {kind}"] = spread(again * nearest)
+        controls[f"centres of {kind} as weights"] = spread(again * fixed)
+    simple = {"linear readout of pixels": linear(seen), "nearest image": nearest_sample(seen)}
     print(f"test accuracy of {args.neurons} neurons, and of as many centres of k-means:")
     if args.short:
         print("(two epochs, one seed: the full run takes six, and five seeds)")
-    return (found, statistics.mean(speeds), controls), trainers[-1].log_dir
+    results = found, statistics.mean(speeds), controls, repeated(simple, args.seeds)
+    return results, trainers[-1].log_dir

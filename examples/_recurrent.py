@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from lightning_accum import CellSpec, DeltaRule, EProp
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.functional import Triangular
+from lightning_accum.functional import Triangular, trace
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
 
@@ -27,8 +27,8 @@ TITLES = {
     "random": "e-prop, random feedback",
     "bptt": "backpropagation through time",
 }
+REFITTED = "e-prop, readout refitted"
 LEARNERS = tuple(TITLES)
-CONTROL = "readout only"
 TC_READOUT = 20.0  # ms
 
 
@@ -42,10 +42,11 @@ class Recurrent(pl.LightningModule):
         neurons: number of recurrent neurons.
         outputs: number of outputs.
         learner: ``"symmetric"`` or ``"random"`` for e-prop with such feedback, ``"bptt"`` for
-            autograd through time, ``CONTROL`` for neurons that learn nothing.
+            autograd through time.
         lr: rate of Adam.
         penalty: strength of the regularization of firing rates.
         target_rate: firing rate of the penalty, in Hz.
+        gain: factor of the input's first weights.
         **neuron: options of the neurons.
     """
 
@@ -60,13 +61,14 @@ class Recurrent(pl.LightningModule):
         lr: float,
         penalty: float,
         target_rate: float,
+        gain: float = 1.0,
         **neuron: Any,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.learner, self.lr, self.penalty, self.target_rate = learner, lr, penalty, target_rate
         self.fc = nn.Linear(inputs, neurons, bias=False)
-        nn.init.normal_(self.fc.weight, std=inputs**-0.5)
+        nn.init.normal_(self.fc.weight, std=gain * inputs**-0.5)
         self.lif = SurrogateLIF(
             neurons,
             recurrent=True,
@@ -96,6 +98,12 @@ class Recurrent(pl.LightningModule):
         y: Tensor = self.leak(self.readout(self.spikes))
         return y
 
+    @torch.no_grad()
+    def filtered(self, x: Tensor) -> Tensor:
+        """Returns what the readout weighs, the filtered spikes ``[T, B, neurons]``."""
+        self(x)
+        return trace(self.spikes, self.leak.decay)
+
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         x, target = batch
         optimizer = self.optimizers()
@@ -116,8 +124,7 @@ class Recurrent(pl.LightningModule):
         optimizer.step()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        learns = self.readout if self.learner == CONTROL else self
-        return torch.optim.Adam(learns.parameters(), lr=self.lr)
+        return torch.optim.Adam(self.parameters(), lr=self.lr)
 
     def callbacks(self, seed: int) -> list[CellTrainerCallback]:
         """Returns what makes the gradients without autograd.
@@ -142,10 +149,8 @@ class Recurrent(pl.LightningModule):
         hidden = {"input": CellSpec("fc", "lif", overrides=graded)}
         hidden["recurrent"] = CellSpec("lif.recurrent", "lif")
         output = {"output": CellSpec("readout", "leak")}
-        found = [CellTrainerCallback(DeltaRule(1.0), output, log=False, time_dim=0)]
-        if self.learner != CONTROL:
-            found.insert(0, CellTrainerCallback(rule, hidden, log=False, time_dim=0))
-        return found
+        rules = ((rule, hidden), (DeltaRule(1.0), output))
+        return [CellTrainerCallback(*each, log=False, time_dim=0) for each in rules]
 
     def learn(self, batches: Iterable[tuple[Tensor, Tensor]], seed: int = 0) -> list[float]:
         """Trains on batches, and returns the score of each before its update.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from _controls import UNTRAINED, linear, linear_behind, seen_by
 from _data import Split
 from _quiet import quiet
 from _result import curves, save, spread
@@ -15,25 +16,27 @@ from matplotlib.figure import Figure
 
 ROWS, CLASSES = 8, 10
 STEPS = 4  # of 1 ms, for which a row is shown
-METHODS = ("BPTT", "e-prop", "e-prop, random feedback", "readout only")
+METHODS = ("BPTT", "e-prop", "e-prop, random feedback")
 
 
 def compare(
-    learn: Callable[..., Any], split: Split, args: Namespace
-) -> tuple[dict[str, list[Any]], str, float, dict[str, str]]:
+    untrained: Callable[..., Any], learn: Callable[..., Any], split: Split, args: Namespace
+) -> tuple[dict[str, list[Any]], str, float, dict[str, str], dict[str, str]]:
     """Trains networks by each of ``METHODS``, and prints what they reach.
 
     Args:
+        untrained: takes the split and a seed, and returns a network as it is at first.
         learn: takes a method, the split, the number of epochs and a seed; returns the network.
         split: the digits.
         args: the options of the command line.
 
     Returns:
-        The networks by method, the accuracies of e-prop, its samples per second, and its controls.
+        The networks by method, the accuracies of e-prop, its samples per second, what is reached
+        without it, and by simple methods with labels or gradients.
     """
     quiet()
     torch.set_num_threads(1)
-    seeds, epochs = args.seeds, 1 if args.short else 8
+    seeds, epochs = args.seeds, 1 if args.short else 16
     print(f"share of {len(split.test_labels)} unseen digits read right, row by row")
     found, seconds = {}, {}
     for method in METHODS:
@@ -43,8 +46,15 @@ def compare(
         print(f"  {method:24s}{' '.join(f'{run.accuracies[-1]:6.1%}' for run in runs)}", flush=True)
     samples = seeds * epochs * len(split.train_labels)
     reached = {method: [100 * run.accuracies[-1] for run in runs] for method, runs in found.items()}
-    controls = {"readout only": spread(reached["readout only"])}
-    return found, spread(reached["e-prop"]), samples / seconds["e-prop"], controls
+    fixed = [linear_behind(split, untrained(split, seed).see) for seed in range(seeds)]
+    refitted = [linear(seen_by(split, network.see)) for network in found["e-prop"]]
+    print(f"  {'e-prop, readout refitted':24s}{' '.join(f'{share:5.1f}%' for share in refitted)}")
+    simple = {
+        "BPTT": spread(reached["BPTT"]),
+        "linear, of the pixels": spread([linear(split)] * seeds),
+    }
+    speed = samples / seconds["e-prop"]
+    return found, spread(reached["e-prop"]), speed, {UNTRAINED: spread(fixed)}, simple
 
 
 @torch.no_grad()

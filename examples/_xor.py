@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 
 import torch
 from _result import curves, save, spread
+from scipy.stats import binomtest  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from lightning_accum import Rule
+from lightning_accum import MSTDP, Rule
 
 PATTERNS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 XOR = torch.tensor([-1.0, 1.0, 1.0, -1.0])  # reward of an output spike
@@ -37,31 +38,37 @@ def final(rates: Tensor) -> Tensor:
     return rates[..., -10:, :].mean(-2)
 
 
-def learned(rates: Tensor) -> Tensor:
-    """Whether XOR was learned: both patterns that differ make more spikes than {1,1} and {0,0}.
+def margin(rates: Tensor) -> Tensor:
+    """By how many Hz both patterns that differ make more spikes than the others, or 0.
+
+    To tell them apart the wrong way round is worth as much as not to tell them apart: otherwise a
+    control that unlearns would make a gain of its own.
 
     Args:
         rates: ``[..., epochs, 4]``.
     """
+    zero, right, left, both = final(rates).unbind(-1)
+    return (torch.minimum(right, left) - torch.maximum(zero, both)).clamp(min=0)
+
+
+def learned(rates: Tensor) -> Tensor:
+    """Whether XOR was learned: both patterns that differ make more spikes than {1,1} and {0,0}."""
     return margin(rates) > 0
 
 
-def margin(rates: Tensor) -> Tensor:
-    """By how many Hz both patterns that differ make more spikes than the others."""
-    zero, right, left, both = final(rates).unbind(-1)
-    return torch.minimum(right, left) - torch.maximum(zero, both)
-
-
 def head(epochs: int, criterion: str) -> None:
-    """Prints the head of a table, whose last column counts the seeds that meet a criterion."""
+    """Prints the head of a table, whose last columns count the seeds that meet a criterion."""
     print(f"output rates in Hz for XOR's patterns, the last 10 of {epochs} epochs:")
-    print(f"  {'':18s} " + " ".join(f"{{{a:.0f},{b:.0f}}}" for a, b in PATTERNS) + f"  {criterion}")
+    patterns = " ".join(f"{{{a:.0f},{b:.0f}}}" for a, b in PATTERNS)
+    print(f"  {'':18s} {patterns}  {criterion}, with 95 % intervals")
 
 
 def row(title: str, rates: Tensor) -> None:
     """Prints a row of the table, of rates ``[seeds, epochs, 4]``."""
     means = " ".join(f"{rate:5.0f}" for rate in final(rates).mean(0))
-    print(f"  {title:18s} {means}  {int(learned(rates).sum())} of {len(rates)} seeds")
+    count, seeds = int(learned(rates).sum()), len(rates)
+    low, high = (100 * limit for limit in binomtest(count, seeds).proportion_ci())
+    print(f"  {title:18s} {means}  {count} of {seeds} seeds, {low:.0f} to {high:.0f} %")
 
 
 def compare(
@@ -71,7 +78,7 @@ def compare(
     seeds: int,
     controls: int,
 ) -> tuple[dict[str, Tensor], str, float, dict[str, str]]:
-    """Trains networks by each rule, then with shuffled rewards, and prints a row for each.
+    """Trains networks at a rate of 0, by each rule, and with shuffled rewards; prints their rows.
 
     Args:
         learn: trains one network; gives its output's rates, ``[epochs, 4]``.
@@ -82,8 +89,10 @@ def compare(
 
     Returns:
         The rates, ``[seeds, epochs, 4]``, by title; the margins of the last rule's seeds; the
-        samples per second of training; and the control.
+        samples per second of training; and the controls.
     """
+    untrained = torch.stack([learn(MSTDP(0.0, 0.0), 10, seed) for seed in range(seeds)])
+    row("rate 0", untrained)
     found = {}
     start = time.process_time()
     for shuffled, count in ((False, seeds), (True, controls)):
@@ -94,8 +103,9 @@ def compare(
             row(title, found[title])
     samples = 4 * epochs * sum(len(rates) for rates in found.values())
     speed = samples / (time.process_time() - start)
-    control = {"shuffled rewards": spread(margin(found[title]).tolist(), " Hz")}
-    return found, spread(margin(found[name]).tolist(), " Hz"), speed, control
+    kinds = {"rate 0": untrained, "shuffled rewards": found[title], "result": found[name]}
+    spreads = {kind: spread(margin(rates).tolist(), " Hz") for kind, rates in kinds.items()}
+    return found, spreads.pop("result"), speed, spreads
 
 
 def draw(found: Mapping[str, Tensor], path: str) -> None:

@@ -6,7 +6,8 @@ doi:10.1523/JNEUROSCI.02-01-00032.1982), with the average of the squared respons
 (Intrator & Cooper 1992, doi:10.1016/S0893-6080(05)80003-6), each comes to answer a single one,
 with ten, one over that pattern's share, and none of the others, even the neighbours on the ring.
 The measure is the paper's selectivity index, 1 − mean response / largest response. The control is
-Hebb's rule with weights of constant length, from the same start and with the same patterns.
+Hebb's rule with weights of constant length, from the same start and with the same patterns. With
+labels, least squares reach the index too.
 
     python examples/bcm_selectivity.py [--picture bcm_selectivity.png] [--short]
 """
@@ -109,12 +110,15 @@ def main() -> None:
         print(f"{now.mean():.2f} after, least {now.min():.2f}")
         best, second = responses[-1].topk(2, dim=0).values.mean(1)
         print(f"  mean response {best:.2f} to the best pattern, {second:.2f} to the second")
+    found = {name: [selectivity(run[name][-1]).mean().item() for run in runs] for name in runs[0]}
+    found["untrained"] = [selectivity(run["BCM"][0]).mean().item() for run in runs]
+    labelled = (bumps() @ torch.linalg.pinv(bumps())).clamp(min=0)  # a neuron for each pattern
+    found["least squares with labels"] = [selectivity(labelled).mean().item()] * seeds
     learned = [run["BCM"][-1] for run in runs]
     preferred = ", ".join(str(len(responses.argmax(0).unique())) for responses in learned)
     print(f"of {PATTERNS} patterns, {preferred} are preferred by some neuron")
-    means = [selectivity(responses).mean().item() for responses in learned]
-    untrained = [selectivity(run["BCM"][0]).mean().item() for run in runs]
-    report(spread(means, "", 2), speed, {"untrained": spread(untrained, "", 2)})
+    result, *controls, simple = {name: spread(x, "", 2) for name, x in found.items()}.items()
+    report(result[1], speed, dict(controls), dict([simple]))
     draw(runs[0], updates, args.picture)
 
 

@@ -4,17 +4,23 @@ Place cells, each of which prefers a state, spike by chance. Of the motor neuron
 ms, the likelier the higher its potential, and the one with most spikes in 10 ms decides. A neuron
 for the value predicts the rewards to come. What comes better than predicted, the TD error, is the
 reward of every synapse, times its eligibility: the trace of presynaptic spikes, times the spikes of
-a motor neuron less those that were likely, which makes their sum the gradient of the reward. In the
-control, an agent plays its own games, but gets the TD errors of an agent that has learned, in a
-random order. Nothing is propagated back through time or layers.
+a motor neuron less those that were likely, which makes their sum the gradient of the reward.
+Nothing is propagated back through time or layers.
 
-    python examples/cartpole.py [--seeds 5] [--acrobot 1] [--picture cartpole.png] [--short]
+The controls: a rate of 0, a policy by chance, and with ``--controls``, which takes as long again,
+agents that play their own games, but get the TD errors of one that has learned, in a random order.
+The simple method draws linear policies at random, plays for as many decisions in all, and keeps the
+best.
+
+    python examples/cartpole.py [--seeds 5] [--controls 5] [--acrobot 1] [--short]
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
+from collections.abc import Callable
 
 import gymnasium
 import lightning.pytorch as pl
@@ -159,41 +165,85 @@ def shuffled(errors: list[Tensor]) -> list[Tensor]:
     return [*every[torch.randperm(len(every))].view(len(errors), -1, GAMES)]
 
 
-def mean_return(agent: Agent, games: int = 100) -> float:
-    """The mean return of games, by weights that stay as they are."""
-    arena, total = play(agent.task, games), 0
+def mean_return(task: str, decide: Callable[[Tensor], Tensor], games: int = 100) -> float:
+    """The mean return of games by decisions in each state; nothing learns."""
+    arena, total = play(task, games), 0
     seen, _ = arena.reset(seed=1000)
-    agent.motor_neurons.potential = agent.value_neuron.potential = torch.zeros(())
     running = torch.ones(games, dtype=torch.bool)
     while running.any():
-        seen, _, end, late, _ = arena.step(agent(torch.as_tensor(seen))[0].numpy())
+        seen, _, end, late, _ = arena.step(decide(torch.as_tensor(seen)).numpy())
         total += int(running.sum())
         running &= ~torch.as_tensor(end | late)
-    return total / games * (1 if agent.end_reward else -1)
+    return total / games * (1 if TASKS[task][2] else -1)
+
+
+def policy_of(agent: Agent) -> Callable[[Tensor], Tensor]:
+    """The decisions of an agent whose weights stay as they are."""
+    agent.motor_neurons.potential = agent.value_neuron.potential = torch.zeros(())
+    return lambda states: agent(states)[0]
+
+
+def linear(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """A linear policy, of ``[actions, variables]``."""
+    return lambda states: (states @ weight.T).argmax(1)
+
+
+def best_at_random(task: str, seed: int, decisions: int) -> Tensor:
+    """The best of linear policies that are drawn until their games took so many decisions."""
+    games, reached = play(task, 1), dict[float, Tensor]()
+    torch.manual_seed(seed)
+    while decisions > 0:
+        weight = torch.randn(
+            int(games.single_action_space.n), *games.single_observation_space.shape
+        )
+        found = mean_return(task, linear(weight), GAMES)
+        decisions -= int(GAMES * abs(found))
+        reached[found] = weight
+    return reached[max(reached)]
+
+
+def draw(agents: list[Agent], others: list[Agent], chance: float, path: str) -> None:
+    """Draws the lengths of games over decisions, and how long they are at a rate of 0."""
+    axes = Figure(figsize=(6, 3), layout="constrained").subplots()
+    kinds = {"errors at random times": (others, "0.7"), "learned": (agents, "tab:blue")}
+    for name, (each, colour) in kinds.items():
+        for i, agent in enumerate(each):
+            lengths = torch.tensor(agent.lengths).unfold(0, 10, 1).mean(1)
+            decisions = torch.tensor(agent.lengths).cumsum(0)[9:]
+            axes.plot(decisions, lengths, color=colour, lw=0.8, label=None if i else name)
+    axes.axhline(chance, color="k", lw=1, ls=":", label="rate 0, a policy by chance")
+    axes.set(xlabel="decisions", ylabel="length of the last ten games")
+    axes.legend(frameon=False, fontsize=8)
+    save(axes.figure, path, 120)
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 2,560 decisions", seeds=5, acrobot=0)
+    args = arguments(
+        __doc__, __file__, short="one seed, 2,560 decisions", seeds=5, acrobot=0, controls=0
+    )
     quiet()
     torch.set_num_threads(1)
     task = list(TASKS)[args.acrobot]
     batches = ((20, 70) if args.short else (625, 1250))[args.acrobot]
-    axes = Figure(figsize=(6, 3), layout="constrained").subplots()
+    decisions, seeds = batches * DECISIONS * GAMES, range(args.seeds)
     start = time.process_time()
-    agents = [learn(task, seed, batches) for seed in range(args.seeds)]
-    speed = args.seeds * batches * DECISIONS * GAMES / (time.process_time() - start)
-    others = [learn(task, 100 + i, batches, shuffled(each.errors)) for i, each in enumerate(agents)]
-    for each, colour in ((others, "0.7"), (agents, "tab:blue")):
-        for agent in each:
-            lengths = torch.tensor(agent.lengths).unfold(0, 10, 1).mean(1)
-            axes.plot(torch.tensor(agent.lengths).cumsum(0)[9:], lengths, color=colour, lw=0.8)
-    found, control = (
-        spread([mean_return(agent) for agent in each], "") for each in (agents, others)
-    )
-    print(f"mean return, errors at random times: {control}")
-    report(found, speed)
-    axes.set(xlabel="decisions", ylabel="length of the last ten games")
-    save(axes.figure, args.picture, 120)
+    agents = [learn(task, seed, batches) for seed in seeds]
+    speed = args.seeds * decisions / (time.process_time() - start)
+    given = [shuffled(agent.errors) for agent in agents[: args.controls]]
+    others = [learn(task, 100 + i, batches, errors) for i, errors in enumerate(given)]
+    actions = int(agents[0].games.single_action_space.n)
+    policies = {
+        "result": [policy_of(agent) for agent in agents],
+        "rate 0": [policy_of(Agent(task, seed)) for seed in seeds],
+        "a policy by chance": [lambda states: torch.randint(actions, (len(states),))] * len(seeds),
+        "errors at random times": [policy_of(agent) for agent in others],
+        "linear, best at random": [linear(best_at_random(task, i, decisions)) for i in seeds],
+    }
+    returns = {name: [mean_return(task, p) for p in each] for name, each in policies.items()}
+    result, *controls, simple = {name: spread(x, "") for name, x in returns.items() if x}.items()
+    print(f"mean return of 100 games after {decisions:,} decisions:")
+    report(result[1], speed, dict(controls), dict([simple]))
+    draw(agents, others, abs(statistics.mean(returns["rate 0"])), args.picture)
 
 
 if __name__ == "__main__":

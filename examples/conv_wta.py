@@ -3,10 +3,11 @@
 The filter that answers most moves towards what it sees (Rumelhart & Zipser 1985,
 doi:10.1207/s15516709cog0901_5). Weights keep a sum of zero and a length of one, so that neither
 brightness nor contrast decides. Then a linear readout learns digits from each filter's largest
-answers in windows that overlap, of the images and of the images shifted by one pixel. Beside it are
-readouts of the pixels, and of filters that did not learn: patches of the images, and noise.
+answers in windows that overlap. The same readout reads filters that did not learn: noise, patches
+of the images, and centres of k-means of patches. With `--pooling 0`, it reads the answers in the
+middle of each window.
 
-    python examples/conv_wta.py [--seeds 5] [--picture conv_wta.png] [--short]
+    python examples/conv_wta.py [--seeds 5] [--pooling 0] [--picture conv_wta.png] [--short]
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import time
 
 import lightning.pytorch as pl
 import torch
+from _controls import Readouts, k_means, simple_methods
 from _data import load_mnist5k
-from _linear_readout import linear_accuracy
 from _local import Local, see
 from _quiet import quiet
 from _result import arguments, report, spread
@@ -32,18 +33,26 @@ def centre(filters: Tensor) -> None:
     filters -= filters.mean((1, 2, 3), keepdim=True)
 
 
+def patches(images: Tensor, side: int, number: int) -> Tensor:
+    """Patches of up to 500 images, ``[number, side * side]``, the more varied the likelier."""
+    some = images[torch.randperm(len(images))[:500]]
+    every = unfold(some, side).transpose(1, 2).flatten(0, 1)
+    return every[torch.multinomial(every.var(1), number)]  # none that is empty
+
+
 class Layer(Local):
     """A convolution whose filters compete; they start with patches of the images, or noise."""
 
-    def __init__(self, images: Tensor, filters: int, side: int, noise: bool = False) -> None:
+    def __init__(self, images: Tensor, filters: int, side: int, start: str = "patches") -> None:
         super().__init__()
         self.conv = nn.Conv2d(1, filters, side, padding=side // 2, bias=False).requires_grad_(False)
         self.answers = nn.Identity()
-        some = images[torch.randperm(len(images))[:100]]
-        patches = unfold(some, side).transpose(1, 2).flatten(0, 1)
-        chosen = torch.multinomial(patches.var(1), filters)  # none that is empty
-        start = torch.randn(filters, side * side) if noise else patches[chosen]
-        self.conv.weight.copy_(start.view_as(self.conv.weight))
+        some = torch.randn(filters, side * side)
+        if start != "noise":
+            some = patches(images, side, filters if start == "patches" else 100 * filters)
+        if start == "centres of k-means":
+            some = k_means(some - some.mean(1, keepdim=True), filters, 0, spherical=True)
+        self.conv.weight.copy_(some.view_as(self.conv.weight))
         updater = attach_updater(self.conv, "weight")
         for constraint in (centre, Normalize(norm=1.0, order=2)):
             constraint(self.conv.weight)
@@ -59,49 +68,41 @@ class Layer(Local):
         see(self, rule, CellSpec("conv", "answers"), images, batch_size=10)
 
     @torch.no_grad()
-    def features(self, images: Tensor) -> Tensor:
-        """The largest answer of each filter in 4 × 4 windows of 10 × 10 places."""
-        parts = (max_pool2d(self(part), 10, 6).relu() for part in images.split(100))
-        return torch.cat([part.flatten(1) for part in parts])
-
-
-def shifted(images: Tensor) -> Tensor:
-    """Images as they are, and shifted by one pixel to the right, left, below and above."""
-    # What leaves on one side comes in on the other: at the edges of these images there is nothing.
-    copies = [images.roll(by, dim) for dim in (-1, -2) for by in (1, -1)]
-    return torch.cat([images, *copies])
+    def features(self, images: Tensor, pooling: bool = True) -> Tensor:
+        """The largest answer of each filter in 4 × 4 windows of 10 × 10 places, or the middle's."""
+        found = []
+        for part in images.split(100):
+            answers = self(part)
+            read = max_pool2d(answers, 10, 6) if pooling else answers[..., 5::6, 5::6]
+            found.append(read.relu().flatten(1))
+        return torch.cat(found)
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", filters=128, fold=0)
+    options = {"filters": 128, "fold": 0, "pooling": 1}
+    args = arguments(__doc__, __file__, short="one seed, 200 images", **options)
     quiet()
     torch.set_num_threads(1)
     data = load_mnist5k(args.fold)
-    data = data.first(100) if args.short else data
-    train, test = data.train_images[:, None], data.test_images[:, None]
-    more = shifted(train)
-    pixels = linear_accuracy(data, more.flatten(1), test.flatten(1))
-    rows, seconds = dict[str, list[float]](), 0.0
+    data = (data.first(200) if args.short else data).map(lambda images: images[:, None])
+    readouts, seconds = Readouts(), 0.0
 
-    def read(title: str, layer: Layer, images: Tensor) -> None:
-        found = layer.features(images), layer.features(test)
-        rows.setdefault(title, []).append(linear_accuracy(data, *found))
+    def read(kind: str, layer: Layer) -> None:
+        readouts.add(kind, data.map(lambda images: layer.features(images, bool(args.pooling))))
 
     for seed in range(args.seeds):
-        for title in ("noise", "patches"):
+        for start in ("noise", "centres of k-means", "patches"):
             pl.seed_everything(seed, verbose=False)
-            layer = Layer(train, args.filters, 7, noise=title == "noise")
-            read(title, layer, more)
+            layer = Layer(data.train_images, args.filters, 7, start)
+            read(f"{start} as filters", layer)
         seconds -= time.process_time()
-        layer.learn(train)
+        layer.learn(data.train_images)
         seconds += time.process_time()
-        read("learned", layer, more)
-        read("learned, no shifts", layer, train)
-    print(f"test accuracy of a linear readout: pixels {pixels:.1f} %")
-    for title, values in rows.items():
-        print(f"  {title:19s} {spread(values)}")
-    controls = {f"{title} as filters": spread(rows[title]) for title in ("noise", "patches")}
-    report(spread(rows["learned"]), args.seeds * len(train) / seconds, controls)
+        read("learned", layer)
+    result = spread(readouts.reached.pop("learned"))
+    controls = {kind: spread(reached) for kind, reached in readouts.reached.items()}
+    speed = args.seeds * len(data.train_images) / seconds
+    report(result, speed, controls, simple_methods(data, args.seeds))
     figure = Figure(figsize=(5, 5), layout="constrained")
     for axes, weights in zip(figure.subplots(8, 8).flat, layer.conv.weight, strict=False):
         axes.imshow(weights[0].numpy(), cmap="Greys_r")

@@ -4,7 +4,8 @@ Each of the eight rows of an image drives the network for four steps, through ei
 answer counts while the last row is shown. So the network has to keep in its spikes, potentials and
 thresholds what it has seen of the rows before. The error reaches the neurons by the readout's own
 weights or by fixed random ones; no graph is kept. The same network also learns by backpropagation
-through time and, as a control, by its readout only.
+through time. The control is the network as it is at first, its input at the scale that suits it
+best, with a linear readout that is fitted until it converges.
 
     python examples/digits_rows.py [--picture digits_rows.png] [--short]
 """
@@ -23,6 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import CellSpec, DeltaRule, EProp
 from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum.functional import trace
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback
 
@@ -32,10 +34,10 @@ NEURONS = 100
 class Reader(pl.LightningModule):
     """Eight inputs, adaptive recurrent neurons, a leaky readout; reads new digits each epoch."""
 
-    def __init__(self, method: str, split: Split, epochs: int) -> None:
+    def __init__(self, method: str, split: Split, epochs: int, scale: float = 3.0) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.method, self.split, self.epochs = method, split, epochs
+        self.method, self.split, self.epochs, self.scale = method, split, epochs, scale
         self.fc = nn.Linear(ROWS, NEURONS)
         gradient = "time" if method == "BPTT" else "none"
         adaptive = {"beta": 0.1, "tc_adaptation": 30.0}
@@ -48,9 +50,15 @@ class Reader(pl.LightningModule):
         """Returns the readout at every step, ``[T, B, 10]``, of images ``[B, 8, 8]``."""
         self.lif.reset()
         self.leak.reset()
-        rows = images.transpose(0, 1).repeat_interleave(STEPS, 0)
+        rows = self.scale * images.transpose(0, 1).repeat_interleave(STEPS, 0)
         self.spikes = self.lif(self.fc(rows))
         return self.leak(self.readout(self.spikes))
+
+    @torch.no_grad()
+    def see(self, images: Tensor) -> Tensor:
+        """Returns what the readout reads, ``[B, NEURONS]``: filtered spikes while it answers."""
+        self(images)
+        return trace(self.spikes, self.leak.decay)[-STEPS:].mean(0)
 
     def read(self, images: Tensor) -> Tensor:
         """Returns the digits that are read in images."""
@@ -103,6 +111,12 @@ def learners(method: str) -> list[CellTrainerCallback]:
     return found
 
 
+def untrained(split: Split, seed: int) -> Reader:
+    """Returns a network as it is before it learns, its input in the scale of the images."""
+    pl.seed_everything(seed, verbose=False)
+    return Reader("readout only", split, 1, scale=1.0)
+
+
 def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
     """Trains a network by one of the methods."""
     pl.seed_everything(seed, verbose=False)
@@ -116,6 +130,6 @@ def learn(method: str, split: Split, epochs: int, seed: int = 0) -> Reader:
 if __name__ == "__main__":
     options = arguments(__doc__, __file__, short="one seed, one epoch", fold=0)
     split = load_digits_split(options.fold)
-    found, *results = compare(learn, split, options)
+    found, *results = compare(untrained, learn, split, options)
     report(*results)
     draw(found, split, options.picture)

@@ -3,9 +3,11 @@
 A network after Diehl & Cook (2015, doi:10.3389/fncom.2015.00099): Poisson input, a plastic
 connection with pair STDP, adaptive-threshold neurons that inhibit each other, weights normalised.
 Labels serve only the readout: by Bayes' rule it finds the digit for which the neurons would most
-likely have answered as they do. The result is compared with k-means with as many centres, each of
-which is given the digit that it is nearest to most often, and with the same network whose weights
-are these centres and stay as they are.
+likely have answered as they do. The result is compared with as many centres of k-means of what the
+network sees, images of one norm, each of which is given the digit that it is nearest to most often,
+and with the same network whose weights are these centres and stay as they are. A linear readout and
+the nearest image, which know the label of every image that they see, are not controls: they say
+what the task needs.
 
     python examples/digits_stdp.py [--neurons 400] [--data mnist5k] [--picture FILE] [--short]
     python examples/digits_stdp.py --data mnist --data-dir DIR
@@ -117,7 +119,7 @@ def learn(
     learner = CellTrainerCallback(rule, cells, summary=shows, **OPTIONS)
     probe = OnlineProbe("lif", 10, "bayes", time_dim=0)
     trainer = pl.Trainer(
-        max_epochs=args.epochs,
+        max_epochs=args.epochs if weights is None else 1,  # only the readout learns
         accelerator="cpu",
         logger=TensorBoardLogger(args.log_dir, name="digits_stdp"),
         callbacks=[learner, probe, UpdatePictures(every_n_logs=1), LearningRateMonitor()],

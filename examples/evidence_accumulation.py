@@ -9,8 +9,10 @@ A membrane with a time constant of 20 ms forgets the cues within the delay, and 
 eligibility traces of e-prop. The threshold of an adaptive neuron, with one of 500 ms, remembers
 both its spikes and the eligibility. Side by side: e-prop with the readout's weights as feedback and
 with fixed random feedback, and backpropagation through time by autograd, of 50 neurons that adapt
-and of 50 that do not, from the same first weights with the same optimizer. The controls are a
-network of which only the readout learns, and the answer by the last cue only.
+and of 50 that do not, from the same first weights with the same optimizer. The controls are the
+adaptive network as it is at first, its input at the scale that suits it best, with a linear readout
+fitted to the same trials until it converges, and the answer by the last cue. Such a readout of the
+inputs' traces of 500 ms has no network.
 
     python examples/evidence_accumulation.py [--picture evidence_accumulation.png] [--short]
 """
@@ -19,14 +21,20 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
+from functools import partial
 
 import lightning.pytorch as pl
 import torch
-from _recurrent import CONTROL, TITLES, Recurrent
+from _controls import UNTRAINED, linear, linear_behind, seen_by, share
+from _data import Split
+from _recurrent import REFITTED, TITLES, Recurrent
 from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import one_hot
+
+from lightning_accum.functional import decay_factor, trace
 
 CUES, CUE, PAUSE, DELAY, ANSWER = 3, 40, 20, 200, 50  # how many, and how long in ms
 STEPS = CUES * (CUE + PAUSE) + DELAY + ANSWER
@@ -74,20 +82,41 @@ def learn(network: Counter, batches: int, seed: int) -> list[float]:
     return network.learn((trials(BATCH, generator) for _ in range(batches)), seed)
 
 
-def right(network: Counter, count: int = 256) -> float:
-    """Returns the share of right answers in trials that the network has not seen."""
-    x, target = trials(count, torch.Generator().manual_seed(10**6))
+def unseen(seed: int) -> tuple[Tensor, Tensor]:
+    """Returns 1,024 trials that no network has seen, others for each seed."""
+    return trials(1024, torch.Generator().manual_seed(10**6 + seed))
+
+
+def right(network: Counter, seed: int = 0) -> float:
+    """Returns the share of right answers in unseen trials."""
+    x, target = unseen(seed)
     return network.score(network(x), target)
 
 
-def by_last_cue(count: int = 256) -> float:
-    """Returns the share of right answers in the same trials for who sees the last cue only."""
-    x, target = trials(count, torch.Generator().manual_seed(10**6))
+def learned_and_unseen(batches: int, seed: int) -> Split:
+    """Returns the trials that a network of a seed learns from, ``[B, T, 20]``, and the unseen."""
+    generator = torch.Generator().manual_seed(seed)
+    seen, targets = zip(*(trials(BATCH, generator) for _ in range(batches)), strict=True)
+    x, target = unseen(seed)
+    return Split(torch.cat(seen, 1).transpose(0, 1), torch.cat(targets), x.transpose(0, 1), target)
+
+
+def at_the_end(features: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Returns the mean of features while the network answers, ``[B, features]``."""
+    return torch.cat([features(x.transpose(0, 1))[-ANSWER:].mean(0) for x in x.split(256)])
+
+
+def by_traces(split: Split) -> float:
+    """Returns what a linear readout of the inputs' traces of 500 ms reaches, without a network."""
+    traces = partial(trace, decay=decay_factor(500.0, 1.0))
+    return linear(seen_by(split, partial(at_the_end, traces)))
+
+
+def by_last_cue(split: Split) -> float:
+    """Returns what is reached by who sees the last cue only."""
     begin = (CUES - 1) * (CUE + PAUSE)
-    left, right = (
-        x[begin : begin + CUE, :, : 2 * SIZE].unflatten(-1, (2, SIZE)).sum((0, 3)).unbind(1)
-    )
-    return float(((right > left) == target).float().mean())
+    cue = split.test_images[:, begin : begin + CUE].sum(1).unflatten(1, (POPULATIONS, SIZE)).sum(2)
+    return share((cue[:, 1] > cue[:, 0]).long(), split.test_labels)
 
 
 def draw(found: dict[tuple[str, str], list[list[float]]], path: str) -> None:
@@ -110,26 +139,29 @@ def main() -> None:
     args = arguments(__doc__, __file__, short="one seed, three batches")
     batches = 3 if args.short else 100
     torch.set_num_threads(1)
-    found, results, reached = {}, {}, {}
-    print(f"right answers in 256 new trials after {batches} batches of {BATCH}, each seed:")
-    for neuron, learner in (*itertools.product(NEURON, TITLES), ("ALIF", CONTROL)):
-        shares, seconds = [], 0.0
-        runs = found[neuron, learner] = []
-        for seed in range(args.seeds):
-            network = make(learner, neuron, seed)
-            start = time.process_time()
-            runs.append(learn(network, batches, seed))
-            seconds += time.process_time() - start
-            shares.append(100 * right(network))
-        results[neuron, learner] = spread(shares), args.seeds * batches * BATCH / seconds
-        reached[learner] = shares
-        title = TITLES.get(learner, learner)
-        print(f"  {neuron:4s} {title:28s}", *(f"{share:5.1f} %" for share in shares))
-    controls = {CONTROL: reached[CONTROL], "by the last cue": [100 * by_last_cue()] * args.seeds}
-    report(
-        *results["ALIF", "symmetric"],
-        {name: spread(shares) for name, shares in controls.items()},
-    )
+    splits = [learned_and_unseen(batches, seed) for seed in range(args.seeds)]
+    found, networks, reached, speeds = {}, {}, {}, {}
+    print(f"right answers in 1,024 new trials after {batches} batches of {BATCH}:")
+    for key in itertools.product(NEURON, TITLES):
+        neuron, learner = key
+        networks[key] = [make(learner, neuron, seed) for seed in range(args.seeds)]
+        start = time.process_time()
+        found[key] = [learn(each, batches, seed) for seed, each in enumerate(networks[key])]
+        speeds[key] = args.seeds * batches * BATCH / (time.process_time() - start)
+        reached[key] = spread([100 * right(each, seed) for seed, each in enumerate(networks[key])])
+        print(f"  {neuron:4s} {TITLES[learner]:28s} {reached[key]}", flush=True)
+    eprop = "ALIF", "symmetric"
+    features = [partial(at_the_end, each.filtered) for each in networks[eprop]]
+    refitted = [linear(seen_by(*each)) for each in zip(splits, features, strict=True)]
+    print(f"  ALIF {REFITTED:28s} {spread(refitted)}")
+    untrained = [partial(at_the_end, make("bptt", "ALIF", s).filtered) for s in range(args.seeds)]
+    controls = {
+        UNTRAINED: spread([linear_behind(*each) for each in zip(splits, untrained, strict=True)]),
+        "by the last cue": spread([by_last_cue(split) for split in splits]),
+    }
+    traced = spread([by_traces(split) for split in splits])
+    simple = {"linear, of the inputs' traces": traced, "BPTT": reached["ALIF", "bptt"]}
+    report(reached[eprop], speeds[eprop], controls, simple)
     draw(found, args.picture)
 
 

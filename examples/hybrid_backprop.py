@@ -3,8 +3,8 @@
 Nothing in the module is about STDP but one line: the weight that learns locally asks for no
 gradient. The step returns a loss, Lightning optimizes the readout with it, and the callback changes
 the connection below at the end of each batch. What the last update did is in the metrics that the
-callback logs. Beside it stands the same readout on features that did not learn: the same as they
-were at first, and the centres of k-means.
+callback logs. Beside it stands the same readout, fitted as long, on features that did not learn:
+the same as they were at first, and centres of k-means, which know the images as STDP does.
 
     python examples/hybrid_backprop.py [--neurons 80] [--picture hybrid_backprop.png] [--short]
 """
@@ -16,10 +16,10 @@ import time
 
 import lightning.pytorch as pl
 import torch
-from _data import load_digits_split
+from _controls import k_means, share, simple_methods
+from _data import Split, load_digits_split
 from _quiet import SILENT, quiet
 from _result import arguments, report, save, spread
-from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -62,14 +62,13 @@ class Hybrid(pl.LightningModule):
 
 
 def run(
-    args: argparse.Namespace, lr: float, seed: int, centres: bool = False
+    args: argparse.Namespace, data: Split, lr: float, seed: int, weight: Tensor | None = None
 ) -> tuple[float, dict[str, Tensor], Hybrid]:
     """Test accuracy, metrics of the last update and the network, with STDP at a rate ``lr``."""
     pl.seed_everything(seed, verbose=False)
-    data, model = load_digits_split(args.fold), Hybrid(args.neurons)
-    if centres:
-        found = KMeans(args.neurons, n_init=3, random_state=seed).fit(data.train_images.flatten(1))
-        model.fc.weight.copy_(torch.as_tensor(found.cluster_centers_))
+    model = Hybrid(args.neurons)
+    if weight is not None:
+        model.fc.weight.copy_(weight)
         Normalize(norm=1.0, order=2)(model.fc.weight)
     rule, cells = STDP(lr_post=lr, lr_pre=-0.3 * lr), {"input": CellSpec("fc", "lif")}
     trainer = pl.Trainer(
@@ -87,28 +86,51 @@ def run(
     return accuracy, metrics, model
 
 
+def backprop(args: argparse.Namespace, data: Split, seed: int) -> float:
+    """What the same sizes reach when every layer learns by backpropagation, without spikes."""
+    torch.manual_seed(seed)
+    first = (nn.Flatten(), nn.Linear(64, args.neurons), nn.ReLU())
+    net = nn.Sequential(*first, *Hybrid(args.neurons).readout)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.003)
+    train = TensorDataset(data.train_images, data.train_labels)
+    for _ in range(args.epochs):
+        for images, labels in DataLoader(train, batch_size=16, shuffle=True):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+    return share(net(data.test_images).argmax(1), data.test_labels)
+
+
 def main() -> None:
-    options = {"neurons": 80, "epochs": 6, "split": 0}
+    options = {"neurons": 80, "epochs": 6, "fold": 0}
     args = arguments(__doc__, __file__, short="one seed, three epochs", **options)
     if args.short:
         args.epochs = 3
     quiet()
     torch.set_num_threads(1)
 
+    data, seeds = load_digits_split(args.fold), range(args.seeds)
     start = time.process_time()
-    runs = [run(args, 0.02, seed) for seed in range(args.seeds)]
+    runs = [run(args, data, 0.02, seed) for seed in seeds]
     seconds = time.process_time() - start
     controls = {
-        name: spread([100 * run(args, 0.0, seed, centres)[0] for seed in range(args.seeds)])
-        for name, centres in (("untrained features", False), ("centres of k-means", True))
+        "untrained features": spread([100 * run(args, data, 0.0, seed)[0] for seed in seeds])
     }
+    for kind in ("k-means", "spherical k-means"):
+        found = []
+        for seed in seeds:
+            centres = k_means(data.train_images, args.neurons, seed, kind != "k-means")
+            found.append(100 * run(args, data, 0.0, seed, centres)[0])
+        controls[f"centres of {kind}"] = spread(found)
+    simple = simple_methods(data, args.seeds)
+    simple["all by backpropagation"] = spread([backprop(args, data, seed) for seed in seeds])
     _, metrics, model = runs[-1]
     steps = model.global_step
     for name in ("updates/input/weight/ratio", "activity/input/firing_rate"):
         print(f"{name} at the end: {metrics[name]:.4f}")
     print(f"{steps} steps of the readout's optimizer, an update by STDP in each")
     result = spread([100 * learned for learned, _, _ in runs])
-    report(result, 16 * steps * args.seeds / seconds, controls)
+    report(result, 16 * steps * args.seeds / seconds, controls, simple)
     save(plot.weights(model.fc.weight, columns=16)[0], args.picture, dpi=100)
 
 

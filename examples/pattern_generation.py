@@ -7,19 +7,22 @@ is the mean squared one over the variance of the targets: 1 for a readout that s
 
 Side by side: e-prop with the readout's weights as feedback, e-prop with fixed random feedback, and
 backpropagation through time by autograd, from the same first weights with the same optimizer. The
-control is the best that any readout could do on the network as it was at first, by least squares.
+controls are the best that a readout could do, by least squares: of the network as it was at first,
+its input at the gain that suits it best; and, without a network, of traces of the input with three
+time constants, those that suit it best, which makes as many weights.
 
     python examples/pattern_generation.py [--picture pattern_generation.png] [--short]
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 
 import lightning.pytorch as pl
 import torch
-from _recurrent import LEARNERS, TC_READOUT, TITLES, Recurrent
+from _recurrent import LEARNERS, REFITTED, TITLES, Recurrent
 from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -28,6 +31,8 @@ from lightning_accum.functional import decay_factor, trace
 
 STEPS, RATE = 1000, 50.0  # of 1 ms; of the input, in Hz
 INPUTS, NEURONS, SIGNALS = 20, 60, 3
+TIME_CONSTANTS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)  # of traces of the input, in ms
+GAINS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0, 64.0, 96.0)  # of a network that does not learn
 FREQUENCIES = torch.tensor([1.0, 2.0, 3.0, 5.0])
 
 
@@ -50,13 +55,19 @@ class Generator(Recurrent):
 
     def score(self, y: Tensor, target: Tensor) -> float:
         """Returns the mean squared error over the variance of the targets."""
-        return float((y - target).square().mean() / (target - target.mean(0)).square().mean())
+        return normalized_error(y, target)
 
 
-def make(learner: str, seed: int) -> Generator:
+def normalized_error(y: Tensor, target: Tensor) -> float:
+    """Returns the mean squared error over the variance of the targets."""
+    return float((y - target).square().mean() / (target - target.mean(0)).square().mean())
+
+
+def make(learner: str, seed: int, gain: float = 8.0) -> Generator:
     """Returns a network that is to learn, by one of ``LEARNERS``."""
     pl.seed_everything(seed, verbose=False)
-    return Generator(INPUTS, NEURONS, SIGNALS, learner, lr=0.005, penalty=0.03, target_rate=20.0)
+    rates = {"lr": 0.02, "penalty": 0.03, "target_rate": 20.0}
+    return Generator(INPUTS, NEURONS, SIGNALS, learner, **rates, gain=gain)
 
 
 def final(errors: list[float]) -> float:
@@ -64,15 +75,26 @@ def final(errors: list[float]) -> float:
     return sum(errors[-10:]) / len(errors[-10:])
 
 
-def untrained(seed: int) -> float:
-    """Returns the least error of any readout of the network as it is at first."""
-    raster, target = task(seed)
-    network = make("symmetric", seed)
-    network(raster)
-    filtered = trace(network.spikes.double(), decay_factor(TC_READOUT, 1.0))
+def best_readout(features: Tensor, target: Tensor) -> float:
+    """Returns the least error of any linear readout of features ``[T, 1, N]``."""
+    wanted = target.squeeze(1).double()
     # The driver for a deficient rank: some neurons are silent.
-    found = torch.linalg.lstsq(filtered.squeeze(1), target.squeeze(1).double(), driver="gelsd")
-    return network.score(filtered @ found.solution, target.double())
+    found = torch.linalg.lstsq(features.squeeze(1).double(), wanted, driver="gelsd")
+    return normalized_error((features.squeeze(1).double() @ found.solution), wanted)
+
+
+def untrained(seed: int, gain: float = 1.0) -> float:
+    """Returns the least error of any readout of a network as it is at first."""
+    raster, target = task(seed)
+    return best_readout(make("symmetric", seed, gain).filtered(raster), target)
+
+
+def by_traces(seed: int) -> float:
+    """Returns the least error of any readout of the input's traces, three of each input."""
+    raster, target = task(seed)
+    traces = [trace(raster, decay_factor(tc, 1.0)) for tc in TIME_CONSTANTS]
+    some = itertools.combinations(traces, NEURONS // INPUTS)
+    return min(best_readout(torch.cat(three, -1), target) for three in some)
 
 
 def draw(found: dict[str, list], shown: dict[str, Tensor], controls: list, path: str) -> None:
@@ -99,6 +121,7 @@ def main() -> None:
     torch.set_num_threads(1)
     found = {learner: [] for learner in LEARNERS}
     seconds, shown = {}, {"target": task(0)[1].squeeze(1)}
+    refitted = []
     print(f"normalized error, mean of the last 10 of {presentations} presentations:")
     for learner, runs in found.items():
         start = time.process_time()
@@ -107,13 +130,28 @@ def main() -> None:
             runs.append(network.learn([task(seed)] * presentations, seed))
             if seed == 0 and learner != "random":
                 shown[TITLES[learner].split(",")[0]] = network(task(0)[0]).detach().squeeze(1)
+            if learner == "symmetric":
+                raster, target = task(seed)
+                refitted.append(best_readout(network.filtered(raster), target))
         seconds[learner] = time.process_time() - start
         print(f"  {TITLES[learner]:28s} " + " ".join(f"{final(run):.3f}" for run in runs))
-    controls = [untrained(seed) for seed in range(args.seeds)]
-    control = {"the best readout of the untrained network": spread(controls, "", 3)}
-    result = spread([final(run) for run in found["symmetric"]], "", 3)
-    report(result, args.seeds * presentations / seconds["symmetric"], control)
-    draw(found, shown, controls, args.picture)
+    print(f"  {REFITTED:28s} " + " ".join(f"{least:.3f}" for least in refitted))
+    seeds = range(args.seeds)
+    fixed = [min(untrained(seed, gain) for gain in GAINS) for seed in seeds]
+    controls = {
+        "untrained, best readout": fixed,
+        "traces of the input, best readout": [by_traces(seed) for seed in seeds],
+    }
+    reached = {
+        learner: spread([final(run) for run in runs], "", 3) for learner, runs in found.items()
+    }
+    report(
+        reached["symmetric"],
+        args.seeds * presentations / seconds["symmetric"],
+        {name: spread(values, "", 3) for name, values in controls.items()},
+        {"BPTT": reached["bptt"]},
+    )
+    draw(found, shown, fixed, args.picture)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,13 @@ After Mozafari et al. (2019, doi:10.1016/j.patcog.2019.05.015), at a small size.
 `conv_stdp.py` learns without labels. Of 200 neurons above it, 20 for each digit, the first to spike
 decides. If it is right, it learns by STDP, otherwise by the reverse. From rewards, 1 and -1, their
 running mean is subtracted, which makes the paper's adaptive rates. Thresholds rise with activity
-while it learns. In the control, each image has the reward of another of its batch.
+while it learns.
+
+Controls have the same features, and no more than a reward for each decision: a network whose images
+have the reward of others of their batch, one that does not learn, and 200 centres of k-means that
+decide by the nearest, whose digits are found by trying them. Simple methods that know the digits,
+instead of whether a decision was right, do better than all of these: centres of k-means of each
+digit, their means, and a linear readout by least squares.
 
     python examples/reward_decision.py [--seeds 5] [--picture reward_decision.png] [--short]
 """
@@ -15,15 +21,17 @@ import time
 from functools import partial
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
-from _data import load_mnist5k
+from _controls import by_classes, k_means, nearest, nearest_sample, repeated, ridge, share
+from _data import Split, load_mnist5k
 from _local import Local, see
 from _quiet import quiet
 from _result import arguments, report, spread
 from conv_stdp import MAPS, STEPS, Network, spots
 from matplotlib.image import imsave
 from torch import Tensor, nn
-from torch.nn.functional import conv_transpose2d, max_pool2d
+from torch.nn.functional import conv_transpose2d
 from torch.optim.lr_scheduler import ExponentialLR
 
 from lightning_accum import MSTDP, CellSpec, Clamp, Normalize, attach_updater
@@ -34,8 +42,7 @@ EACH, EPOCHS = 20, 8  # neurons for each digit, and how often each image is seen
 
 def first_spikes(net: Network, times: Tensor) -> Tensor:
     """The step in which each map first spikes in windows of 4 × 4; STEPS: never."""
-    early = (net(part).cumsum(0).sum(0) for part in times.split(50))
-    return torch.cat([STEPS - max_pool2d(part, 4).flatten(1) for part in early])
+    return STEPS - net.early(times, 4, 4)
 
 
 class Decision(Local):
@@ -83,27 +90,61 @@ class Decision(Local):
         self.eval()
 
 
+def by_reward(early: Split, seed: int, spherical: bool) -> float:
+    """What 200 centres of k-means reach that decide by the nearest, and find digits by reward.
+
+    Each centre tries the digit that seems most often right, by Thompson sampling, for as many
+    decisions as the network has.
+    """
+    centres = k_means(early.train_images, 10 * EACH, seed, spherical)
+    found, unseen = (nearest(part, centres, spherical) for part in early[::2])
+    generator, tries = np.random.default_rng(seed), np.ones((2, len(centres), 10))  # wrong, right
+    for _ in range(EPOCHS):
+        for i in generator.permutation(len(found)):
+            wrong, right = tries[:, found[i]]
+            digit = int(generator.beta(right, wrong).argmax())
+            tries[int(digit == early.train_labels[i]), found[i], digit] += 1
+    digits = torch.as_tensor((tries[1] / tries.sum(0)).argmax(1))
+    return share(digits[unseen], early.test_labels)
+
+
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", seeds=5, fold=0)
+    args = arguments(__doc__, __file__, short="one seed, 400 images", seeds=5, fold=0)
     quiet()
     torch.set_num_threads(1)
     data = load_mnist5k(args.fold)
-    data = data.first(100) if args.short else data
-    seen = spots(data.train_images), spots(data.test_images)
-    found, seconds = {True: list[float](), False: list[float]()}, 0.0
+    data = data.first(400) if args.short else data
+    seen = data.map(spots)
+    learned, untrained, once, seconds = list[float](), list[float](), dict[str, float](), 0.0
     for seed in range(args.seeds):
         pl.seed_everything(seed, verbose=False)
         net = Network()
-        net.learn(seen[0][:1000])
-        train, test = (first_spikes(net, times) for times in seen)
-        for shuffled, values in found.items():
-            layer = Decision(train, shuffled)
-            seconds -= time.process_time()
-            layer.learn(train, data.train_labels)
-            seconds += time.process_time()
-            values.append(100 * (layer(test) == data.test_labels).float().mean().item())
-    speed = 2 * args.seeds * EPOCHS * len(train) / seconds
-    report(spread(found[False]), speed, {"rewards shuffled": spread(found[True])})
+        net.learn(seen.train_images[:1000])
+        times = seen.map(partial(first_spikes, net))
+        train, test = times[::2]
+        layer = Decision(train, shuffled=False)
+        untrained.append(share(layer(test), data.test_labels))
+        seconds -= time.process_time()
+        layer.learn(train, data.train_labels)
+        seconds += time.process_time()
+        learned.append(share(layer(test), data.test_labels))
+        if seed == 0:  # what is fitted once counts for each seed
+            early = times.map(lambda found: (STEPS - found).float())
+            other = Decision(train, shuffled=True)
+            other.learn(train, data.train_labels)
+            once["rewards shuffled"] = share(other(test), data.test_labels)
+            once["k-means, digits by reward"] = by_reward(early, seed, spherical=False)
+            once["spherical k-means, digits by reward"] = by_reward(early, seed, spherical=True)
+            simple = {
+                "nearest of 20 centres of k-means of each digit": by_classes(early, EACH, seed),
+                "the same, spherical": by_classes(early, EACH, seed, spherical=True),
+                "nearest mean of a digit": by_classes(early, 1, seed),
+                "ridge regression": ridge(early),
+                "nearest image": nearest_sample(early),
+            }
+    controls = {"untrained": spread(untrained), **repeated(once, args.seeds)}
+    speed = args.seeds * EPOCHS * len(train) / seconds
+    report(spread(learned), speed, controls, repeated(simple, args.seeds))
     filters = net.conv.weight[:, :1] - net.conv.weight[:, 1:]  # light spots less dark ones
     fields = conv_transpose2d(layer.fc.weight[::2].view(-1, MAPS, 7, 7), filters, stride=4)
     fields = (fields / fields.amax((1, 2, 3), keepdim=True)).view(10, -1, 29, 29)

@@ -5,15 +5,16 @@ The experiment is the rate-coded one of Florian (2007, doi:10.1162/neco.2007.19.
 for one and by silence for zero; every other input is inhibitory. In an epoch the four patterns are
 presented for 500 ms each. Every output spike is rewarded where the answer should be one, and
 punished where it should be zero; nothing else tells the network what to do. It has learned if {0,1}
-and {1,0} both make the output fire more than {1,1}; {0,0} makes it fire not at all. The controls
-have the same rewards, but dealt to the four patterns anew in every epoch.
+and {1,0} both make the output fire more than {1,1}; {0,0} makes it fire not at all. The result is
+by how much they do, or 0. The controls have a rate of 0, or the same rewards, but dealt to the four
+patterns anew in every epoch.
 
 Time constants, bounds and MSTDPET's rate are the paper's, as two published reproductions have them;
 MSTDP's rate was not checked. What differs: the four patterns are presented side by side, as a
 batch, instead of one after the other; and changes are applied every 50 ms instead of every ms, for
 the weights stand still in a window of the rule.
 
-    python examples/reward_xor.py [--picture reward_xor.png] [--short]
+    python examples/reward_xor.py [--seeds 15] [--controls 15] [--short]
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def learn(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--controls", type=int, default=5, help="seeds with shuffled rewards")
+    parser.add_argument("--seeds", type=int, default=15)
+    parser.add_argument("--controls", type=int, default=15, help="seeds with shuffled rewards")
     parser.add_argument("--picture", default="reward_xor.png", help="where to draw to")
     parser.add_argument("--short", action=Short, help="one seed, 25 epochs")
     args = parser.parse_args()

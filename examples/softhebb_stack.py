@@ -2,8 +2,8 @@
 
 After Journé et al. (2022, arXiv:2209.11883), at a small size. Filters approach patches, each by its
 share of a softmax. The next layer sees by how much they exceed the mean answer at a place, pooled.
-A linear readout learns digits from both layers. Beside it are readouts of the pixels, and of
-filters that did not learn: patches of the images, with which learning starts, and noise.
+A linear readout learns digits from both layers. The same readout reads filters that did not learn:
+noise, patches of what a layer sees, with which learning starts, and centres of k-means of patches.
 
     python examples/softhebb_stack.py [--seeds 5] [--picture softhebb_stack.png] [--short]
 """
@@ -14,8 +14,8 @@ import time
 
 import lightning.pytorch as pl
 import torch
+from _controls import Readouts, k_means, simple_methods
 from _data import load_mnist5k
-from _linear_readout import linear_accuracy
 from _local import Local, see
 from _quiet import quiet
 from _result import arguments, report, spread
@@ -42,13 +42,17 @@ def patches(images: Tensor, side: int) -> Tensor:
 class Layer(Local):
     """Filters of a convolution, which see patches to learn and whole images to answer."""
 
-    def __init__(self, images: Tensor, filters: int, side: int, noise: bool) -> None:
+    def __init__(self, images: Tensor, filters: int, side: int, start: str = "patches") -> None:
         super().__init__()
         self.side = side
-        some = patches(images[torch.randperm(len(images))[:filters]], side)
-        start = some[torch.randperm(len(some))[:filters]]
-        self.filters = nn.Linear(start.shape[1], filters, bias=False).requires_grad_(False)
-        self.filters.weight.copy_(normalize(torch.randn_like(start)) if noise else start)
+        number = filters if start == "patches" else 1000  # of images, of which are patches
+        some = patches(images[torch.randperm(len(images))[:number]], side)
+        if start == "centres of k-means":
+            some = k_means(some, filters, 0, spherical=True)
+        some = some[torch.randperm(len(some))[:filters]]
+        self.filters = nn.Linear(some.shape[1], filters, bias=False).requires_grad_(False)
+        noise = normalize(torch.randn_like(some))
+        self.filters.weight.copy_(noise if start == "noise" else some)
         self.answers = nn.Identity()
 
     def forward(self, seen: Tensor) -> Tensor:
@@ -75,34 +79,32 @@ class Layer(Local):
 
 
 def main() -> None:
-    args = arguments(__doc__, __file__, short="one seed, 100 images", fold=0)
+    args = arguments(__doc__, __file__, short="one seed, 200 images", fold=0)
     quiet()
     torch.set_num_threads(1)
     data = load_mnist5k(args.fold)
-    data = data.first(100) if args.short else data
-    images = data.train_images[:, None], data.test_images[:, None]
-    pixels = linear_accuracy(data, *(part.flatten(1) for part in images))
-    rows, seconds = dict[str, list[float]](), 0.0
+    data = (data.first(200) if args.short else data).map(lambda images: images[:, None])
+    readouts, seconds = Readouts(), 0.0
     for seed in range(args.seeds):
-        for title in ("noise", "patches", "learned"):
+        for start in ("noise", "centres of k-means", "patches", "learned"):
             pl.seed_everything(seed, verbose=False)
-            (train, test), layers, found = images, list[Layer](), []
+            seen, layers, found = data, list[Layer](), []
             for filters, side in SIZES:
-                layers.append(Layer(train, filters, side, noise=title == "noise"))
-                if title == "learned":
-                    before = time.process_time()
-                    layers[-1].learn(train)
-                    seconds += time.process_time() - before
-                (to_train, train), (to_test, test) = map(layers[-1].answer, (train, test))
+                begin = "patches" if start == "learned" else start
+                layers.append(Layer(seen.train_images, filters, side, begin))
+                if start == "learned":
+                    seconds -= time.process_time()
+                    layers[-1].learn(seen.train_images)
+                    seconds += time.process_time()
+                (to_train, train), (to_test, test) = map(layers[-1].answer, seen[::2])
                 found.append((to_train, to_test))
-            both = [torch.cat(part, 1) for part in zip(*found, strict=True)]
-            for name, seen in ((f"{title}, first layer", found[0]), (title, both)):
-                rows.setdefault(name, []).append(linear_accuracy(data, *seen))
-    print(f"test accuracy of a linear readout: pixels {pixels:.1f} %")
-    for name, values in rows.items():
-        print(f"  {name:20s} {spread(values)}")
-    controls = {f"{title} as filters": spread(rows[title]) for title in ("noise", "patches")}
-    report(spread(rows["learned"]), args.seeds * len(images[0]) / seconds, controls)
+                seen = seen._replace(train_images=train, test_images=test)
+            train, test = (torch.cat(part, 1) for part in zip(*found, strict=True))
+            readouts.add(start, data._replace(train_images=train, test_images=test))
+    result = spread(readouts.reached.pop("learned"))
+    controls = {f"{kind} as filters": spread(x) for kind, x in readouts.reached.items()}
+    speed = args.seeds * len(data.train_images) / seconds
+    report(result, speed, controls, simple_methods(data, args.seeds))
     figure = Figure(figsize=(5, 5), layout="constrained")
     for axes, weights in zip(figure.subplots(8, 8).flat, layers[0].filters.weight, strict=True):
         axes.imshow(weights.view(SIZES[0][1], -1).numpy(), cmap="Greys_r")

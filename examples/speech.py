@@ -3,46 +3,38 @@
 Real speech: JapaneseVowels (Kudo et al. 1999, doi:10.1016/S0167-8655(99)00077-X), twelve cepstral
 coefficients of 7 to 29 frames. Each frame drives the network for four steps, and the answer is the
 mean of the readout. The error reaches the neurons by the readout's own weights; no graph is kept.
-Controls are the same network, of which only the readout learns, and a linear readout of an
-utterance's mean frame, which knows nothing of time.
+The control is the network as it is at first, its input at the scale that suits it best, with a
+linear readout fitted until it converges. Linear readouts of an utterance's mean frame, and of the
+means of its thirds, have no network.
 
     python examples/speech.py [--seeds 5] [--fold 0] [--picture speech.png] [--short]
 
-Split 0 is the published one, 270 utterances to train and 370 to test; others mix them first. The
-files come with aeon, which is not imported: `pip install --no-deps aeon`.
+One of five folds of all 640 utterances is to test on. Its files: `pip install --no-deps aeon`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import time
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
-from _data import Split
-from _linear_readout import linear_accuracy
-from _recurrent import CONTROL, TITLES, Recurrent
+from _controls import UNTRAINED, linear, linear_behind, seen_by
+from _data import Split, split_at_random
+from _recurrent import LEARNERS, REFITTED, TITLES, Recurrent
 from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 STEPS, CHANNELS, SPEAKERS, FRAMES = 4, 12, 9, 29  # of 1 ms, for which a frame is shown
-NEURONS, BATCH, EPOCHS = 100, 16, 15
-LEARNERS = (*TITLES, CONTROL)
+NEURONS, BATCH, EPOCHS = 100, 16, 8
 
 
-class Utterances(NamedTuple):
-    """Frames ``[N, FRAMES, CHANNELS]``, zeros before the first, and of each whose it is, or -1."""
-
-    frames: Tensor
-    speakers: Tensor
-
-
-def load(split: int) -> tuple[Utterances, Utterances]:
-    """Utterances to train on and to test on, scaled to those to train on."""
+def load(fold: int) -> Split:
+    """Frames ``[N, FRAMES, CHANNELS]``, zeros before the first, in the scale of those to train."""
     package = importlib.util.find_spec("aeon")
     if package is None or package.origin is None:
         raise ModuleNotFoundError(
@@ -51,30 +43,31 @@ def load(split: int) -> tuple[Utterances, Utterances]:
         )
     folder = Path(package.origin).parent / "datasets" / "data" / "JapaneseVowels"
     parts = [read(folder / f"JapaneseVowels_{part}.ts") for part in ("TRAIN", "TEST")]
-    count = len(parts[0].frames)
-    frames, speakers = (torch.cat(both) for both in zip(*parts, strict=True))
-    if split:
-        order = torch.randperm(len(frames), generator=torch.Generator().manual_seed(split))
-        frames, speakers = frames[order], speakers[order]
-    heard = speakers >= 0
-    seen = frames[:count][heard[:count]]
-    frames = torch.where(heard[..., None], (frames - seen.mean(0)) / seen.std(0), 0.0)
-    return Utterances(frames[:count], speakers[:count]), Utterances(
-        frames[count:], speakers[count:]
-    )
+    split = split_at_random(*(torch.cat(both) for both in zip(*parts, strict=True)), fold)
+    seen = split.train_images[heard(split.train_images)]
+
+    def scaled(frames: Tensor) -> Tensor:
+        return torch.where(heard(frames)[..., None], (frames - seen.mean(0)) / seen.std(0), 0.0)
+
+    train, test = (scaled(part) for part in split[::2])
+    return split._replace(train_images=train, test_images=test)
 
 
-def read(path: Path) -> Utterances:
-    """Utterances of a file: in a line a channel's frames after the other's, and the speaker."""
+def heard(frames: Tensor) -> Tensor:
+    """Whether there is sound in a frame, or the utterance has not begun."""
+    return frames.any(-1)
+
+
+def read(path: Path) -> tuple[Tensor, Tensor]:
+    """Utterances of a file, a channel's frames after the other's in a line, and their speakers."""
     lines = [line for line in path.read_text().splitlines() if line and line[0] not in "#@"]
-    frames = torch.zeros(len(lines), FRAMES, CHANNELS)
-    speakers = torch.full((len(lines), FRAMES), -1)
+    frames, speakers = torch.zeros(len(lines), FRAMES, CHANNELS), []
     for i, line in enumerate(lines):
         *channels, speaker = line.split(":")
         values = torch.tensor([[float(x) for x in channel.split(",")] for channel in channels])
         frames[i, -values.shape[1] :] = values.T
-        speakers[i, -values.shape[1] :] = int(speaker) - 1
-    return Utterances(frames, speakers)
+        speakers.append(int(speaker) - 1)
+    return frames, torch.tensor(speakers)
 
 
 class Listener(Recurrent):
@@ -97,63 +90,77 @@ class Listener(Recurrent):
         return float((self.answer(y, target).argmax(-1) == target[-1]).float().mean())
 
 
-def shown(some: Utterances) -> tuple[Tensor, Tensor]:
-    """What the network gets, in steps: frames ``[T, B, CHANNELS]`` and speakers ``[T, B]``."""
-    return tuple(part.transpose(0, 1).repeat_interleave(STEPS, 0) for part in some)
+def shown(frames: Tensor, speakers: Tensor) -> tuple[Tensor, Tensor]:
+    """What the network gets, in steps: frames ``[T, B, CHANNELS]``; speakers ``[T, B]``, or -1."""
+    target = torch.where(heard(frames), speakers[:, None], -1)
+    return tuple(part.transpose(0, 1).repeat_interleave(STEPS, 0) for part in (frames, target))
 
 
-def learn(learner: str, data: Utterances, epochs: int, seed: int) -> Listener:
-    """Trains a network by one of ``LEARNERS``."""
+def make(learner: str, seed: int) -> Listener:
+    """Returns a network that is to learn, by one of ``LEARNERS``."""
     pl.seed_everything(seed, verbose=False)
-    network = Listener(
-        CHANNELS, NEURONS, SPEAKERS, learner, lr=0.005, penalty=0.01, target_rate=20.0
-    )
-    orders = (torch.randperm(len(data.frames)).split(BATCH) for _ in range(epochs))
-    batches = [
-        shown(Utterances(*(part[some] for part in data))) for order in orders for some in order
-    ]
+    return Listener(CHANNELS, NEURONS, SPEAKERS, learner, lr=0.005, penalty=0.01, target_rate=20.0)
+
+
+def learn(learner: str, data: Split, epochs: int, seed: int) -> Listener:
+    """Trains a network."""
+    network, count = make(learner, seed), len(data.train_labels)
+    orders = (torch.randperm(count).split(BATCH) for _ in range(epochs))
+    parts = data.train_images, data.train_labels
+    batches = [shown(*(part[some] for part in parts)) for order in orders for some in order]
     network.learn(batches, seed)
     return network
+
+
+def mean_of(network: Listener, frames: Tensor) -> Tensor:
+    """What the readout weighs, ``[B, NEURONS]``: the mean of the filtered spikes."""
+    x, target = shown(frames, torch.zeros(len(frames), dtype=torch.long))
+    return network.answer(network.filtered(x), target)
+
+
+def of_thirds(frames: Tensor, parts: int = 3) -> Tensor:
+    """The means of the thirds of an utterance's frames, ``[B, 3 * CHANNELS]``."""
+    each = ([part.mean(0) for part in some[heard(some)].tensor_split(parts)] for some in frames)
+    return torch.stack([torch.cat(means) for means in each])
 
 
 def main() -> None:
     args = arguments(__doc__, __file__, short="one seed, one epoch", fold=0)
     epochs = 1 if args.short else EPOCHS
     torch.set_num_threads(1)
-    train, test = load(args.fold)
-    x, target = shown(test)
-    reached, histories, speeds = {}, {}, {}
+    split = load(args.fold)
+    x, target = shown(*split[2:])
+    reached, networks, speeds = {}, {}, {}
     for learner in LEARNERS:
         start = time.process_time()
-        networks = [learn(learner, train, epochs, seed) for seed in range(args.seeds)]
-        speeds[learner] = args.seeds * epochs * len(train.frames) / (time.process_time() - start)
-        reached[learner] = [100 * network.score(network(x), target) for network in networks]
-        histories[learner] = [network.history for network in networks]
-        print(f"{TITLES.get(learner, learner):28s} {spread(reached[learner])}", flush=True)
-    plain = [by_mean_frame(train, test)] * args.seeds
-    controls = {CONTROL: spread(reached[CONTROL]), "linear, of the mean frame": spread(plain)}
-    report(spread(reached["symmetric"]), speeds["symmetric"], controls)
-    draw(histories, args.picture)
+        runs = [learn(learner, split, epochs, seed) for seed in range(args.seeds)]
+        seconds = time.process_time() - start
+        networks[learner] = runs
+        speeds[learner] = len(runs) * epochs * len(split.train_labels) / seconds
+        reached[learner] = spread([100 * network.score(network(x), target) for network in runs])
+        print(f"{TITLES[learner]:28s} {reached[learner]}", flush=True)
+    fixed = [linear_behind(split, partial(mean_of, make("bptt", s))) for s in range(args.seeds)]
+    refitted = [linear(seen_by(split, partial(mean_of, run))) for run in networks["symmetric"]]
+    mean, thirds = (linear(seen_by(split, partial(of_thirds, parts=parts))) for parts in (1, 3))
+    print(f"{REFITTED:28s} {spread(refitted)}")
+    simple = {
+        "linear, of the mean frame": spread([mean] * args.seeds),
+        "linear, of the means of thirds": spread([thirds] * args.seeds),
+        "BPTT": reached["bptt"],
+    }
+    report(reached["symmetric"], speeds["symmetric"], {UNTRAINED: spread(fixed)}, simple)
+    histories = {learner: [run.history for run in runs] for learner, runs in networks.items()}
+    draw(histories, -(-len(split.train_labels) // BATCH), args.picture)
 
 
-def by_mean_frame(train: Utterances, test: Utterances) -> float:
-    """The share of right answers, in percent, of a linear readout of the mean over frames."""
-    heard = [(part.speakers >= 0).unsqueeze(-1) for part in (train, test)]
-    means = [
-        part.frames.sum(1) / mask.sum(1) for part, mask in zip((train, test), heard, strict=True)
-    ]
-    split = Split(means[0], train.speakers[:, -1], means[1], test.speakers[:, -1])
-    return linear_accuracy(split, *means)
-
-
-def draw(histories: dict[str, list[list[float]]], path: str) -> None:
+def draw(histories: dict[str, list[list[float]]], batches: int, path: str) -> None:
     """Draws the share of right answers in the batches of each epoch, before they are learned."""
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.subplots()
-    for learner, colour in zip(LEARNERS, ("C0", "C2", "C3", "0.5"), strict=True):
+    for learner, colour in zip(LEARNERS, ("C0", "C2", "C3"), strict=True):
         shares = torch.tensor(histories[learner])
-        shares = 100 * shares.unflatten(1, (-1, -(-270 // BATCH))).mean(2)
-        curves(axes, range(shares.shape[1]), shares, colour, TITLES.get(learner, learner))
+        shares = 100 * shares.unflatten(1, (-1, batches)).mean(2)
+        curves(axes, range(shares.shape[1]), shares, colour, TITLES[learner])
     axes.set(xlabel="epoch", ylabel="right answers, %", ylim=(0, 102))
     axes.legend(frameon=False, fontsize=8)
     save(figure, path, dpi=72)

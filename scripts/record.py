@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from _run import run_script
@@ -30,7 +31,6 @@ ARGUMENTS = {
 
 def record(script: Path, arguments: tuple[str, ...], seconds: float) -> bool:
     """Writes what a script prints to stdout; returns whether it came to its end."""
-    command = ("python", f"examples/{script.name}", *arguments)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = run_script(script, arguments, folder, seconds)
@@ -39,11 +39,16 @@ def record(script: Path, arguments: tuple[str, ...], seconds: float) -> bool:
     if result.returncode:
         print(f"{script.stem}: exit {result.returncode}\n{result.stderr}", flush=True)
         return False
-    lines = "\n".join(line.rstrip() for line in result.stdout.strip("\n").splitlines())
-    text = f"$ {' '.join(command)}\n{lines}\n"
-    (ROOT / "docs" / "outputs" / f"{script.stem}.txt").write_text(text, encoding="utf-8")
+    keep(script, arguments, result.stdout)
     print(f"{script.stem}: {time.perf_counter() - start:.1f} s", flush=True)
     return True
+
+
+def keep(script: Path, arguments: Iterable[str], printed: str) -> None:
+    """Writes the command of a script and what it printed."""
+    lines = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
+    text = f"$ {' '.join(('python', f'examples/{script.name}', *arguments))}\n{lines}\n"
+    (ROOT / "docs" / "outputs" / f"{script.stem}.txt").write_text(text, encoding="utf-8")
 
 
 def main() -> None:

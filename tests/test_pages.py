@@ -12,8 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import check_figures
 import pytest
 import torch
+import zoo
 from _data import load_mnist5k
 from callback_helpers import Net, loader
 from pages import ROOT, blocks
@@ -102,6 +104,40 @@ def test_bars_of_the_benchmarks_are_those_that_were_measured():
     assert sorted(drawn) == sorted(map(round, measured))
 
 
+def test_figures_stand_in_what_was_kept():
+    assert check_figures.science(PAGES["docs/science.md"]) == []
+    assert check_figures.table(PAGES["docs/zoo.md"]) == []
+
+
+def test_a_figure_with_another_digit_is_found():
+    page, caught = PAGES["docs/science.md"], []
+    for figure in re.finditer(r"(?<![\d.,])\d+(?:\.\d+|(?= %))(?![\d)])", page):
+        *_, before = page[: figure.start()].split("\n\n")
+        if "](http" in before + page[figure.end() :].partition("\n\n")[0]:
+            continue  # published, by others
+        last = figure.end() - 1
+        for other in set("0123456789") - {page[last]}:
+            changed = f"{page[:last]}{other}{page[last + 1 :]}"
+            caught.append(check_figures.science(changed) != [])
+    assert len(caught) > 100
+    assert sum(caught) > 0.85 * len(caught)  # the others are other figures of a section
+
+
+def test_a_row_of_the_zoo_with_another_digit_is_found(monkeypatch):
+    control = {"noise": ["90.0, 91.0"] * 3}
+    kept = {"result": ["98.0, 97.0"] * 2 + ["98.0, 98.0"], "unit": " %", "control": control}
+    monkeypatch.setattr(zoo, "recall", lambda: {"conv_wta": {**kept, "simple": {}}})
+    check_figures.printed.cache_clear()
+    page = zoo.page(zoo.recall())
+    assert check_figures.table(page) == []
+    row = page.index("| [MNIST-5k](../examples/conv_wta.py)")
+    for figure in (f"97.7{zoo.NBSP}%", f"90.5{zoo.NBSP}%", f"+7.2{zoo.NBSP}±"):
+        at = page.index(figure, row)
+        changed = page[:at] + re.sub(r"\d(?=\D*$)", "3", figure) + page[at + len(figure) :]
+        assert len(check_figures.table(changed)) == 1
+    check_figures.printed.cache_clear()
+
+
 PAGE = """# A page
 
 Save this block as
@@ -175,7 +211,7 @@ def test_readme_code_learns_larger_images_of_another_contrast_too(monkeypatch, c
         data = scale * images, labels
         monkeypatch.setattr("sklearn.datasets.load_digits", lambda return_X_y, data=data: data)
         torch.manual_seed(0)
-        run(blocks("README.md")[0].replace("1300", "2000").replace("max_epochs=3", "max_epochs=1"))
+        run(readme_block("load_digits").replace("1300", "2000").replace("max_epochs=3", "max_epochs=1"))
         found += re.findall(r"(\d+)% of the", capfd.readouterr().out)
     assert len(found) == 2
     assert all(int(accuracy) > 74 for accuracy in found)  # 10 by chance

@@ -27,6 +27,7 @@ SECTIONS = {
         "softhebb_stack": "Two layers of convolutions by soft competition",
         "conv_stdp": "Filters of a spiking convolution by STDP",
         "oja_pca": "Principal components by Oja and Sanger",
+        "drifting_pca": "Components of a stream that drifts",
         "bcm_selectivity": "Selective neurons by BCM",
         "foreign_neurons": "Neurons of snnTorch, Norse and SpikingJelly",
         "no_optimizer": "Digits without an optimizer",
@@ -34,6 +35,7 @@ SECTIONS = {
     },
     "Learn from reward or from an error": {
         "cartpole": "Balance a pole, from reward",
+        "reversal": "Answers that change, from reward",
         "distal_reward": "Find the synapse that a late reward is for",
         "reward_xor": "XOR from reward",
         "reward_xor_temporal": "XOR of spike trains from reward",

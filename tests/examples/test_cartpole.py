@@ -35,9 +35,19 @@ def test_it_balances_the_pole_for_longer_but_not_by_errors_at_random_times():
     torch.set_num_threads(1)
     agent = example.learn("CartPole-v1", seed=1, batches=220)
     assert sum(agent.lengths[:20]) / 20 < 50
-    assert example.mean_return(agent, games=20) > 150
+    assert example.mean_return(agent.task, example.policy_of(agent), games=20) > 150
     errors = example.shuffled(agent.errors)
     both = (torch.stack(each).flatten().sort().values for each in (errors, agent.errors))
     assert torch.equal(*both)
     other = example.learn("CartPole-v1", seed=2, batches=220, given=errors)
-    assert example.mean_return(other, games=20) < 50
+    assert example.mean_return(other.task, example.policy_of(other), games=20) < 50
+
+
+def test_the_best_at_random_is_the_best_of_what_was_drawn(monkeypatch):
+    drawn, returns = [], iter([30.0, 200.0, 90.0, 500.0])
+    monkeypatch.setattr(example, "linear", drawn.append)
+    monkeypatch.setattr(example, "mean_return", lambda *_: next(returns))
+    best = example.best_at_random("CartPole-v1", 0, decisions=(30 + 200 + 90) * example.GAMES)
+    assert len(drawn) == 3
+    assert best is drawn[1]
+    assert best.shape == (2, 4)

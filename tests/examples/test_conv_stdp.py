@@ -52,6 +52,31 @@ def test_filters_learn_what_comes_early_and_become_different(times):
     assert alike(after) < 0.9 * alike(before)
 
 
+def test_features_are_how_early_the_network_spikes(times):
+    torch.manual_seed(0)
+    net = example.Network()
+    early = net(times[:30]).cumsum(0).sum(0)
+    found = net.features(times[:30]).view(30, example.MAPS, 4, 4)
+    for row, column in ((0, 0), (1, 2), (3, 3)):
+        window = early[..., 6 * row : 6 * row + 10, 6 * column : 6 * column + 10]
+        assert torch.equal(found[..., row, column], window.amax((2, 3)))
+    assert 0 < found.mean() < example.STEPS
+
+
+@pytest.mark.parametrize("start", ["random", "patches", "centres of k-means"])
+def test_filters_that_do_not_learn_have_their_length_and_a_threshold_of_their_own(start, times):
+    torch.manual_seed(0)
+    labels = torch.arange(100) % 10
+    seen = data.Split(times, labels, times, labels)
+    net = example.fixed(start, seen)
+    weight = net.conv.weight.flatten(1)
+    assert (weight >= 0).all()
+    torch.testing.assert_close(weight.norm(dim=1), torch.ones(example.MAPS))
+    assert len(weight.unique(dim=0)) == example.MAPS
+    spoilt = seen._replace(test_labels=labels.flip(0))
+    assert example.threshold_for(net, seen) == example.threshold_for(net, spoilt)
+
+
 # ---------------------------------------------------------------------------- a decision by reward
 STEPS = decision.STEPS
 
@@ -138,3 +163,13 @@ def test_it_learns_from_rewards_and_not_from_shuffled_ones(seen):
         torch.testing.assert_close(layer.fc.weight.norm(dim=1), torch.ones(10 * decision.EACH))
     assert right[False] > 0.45  # by chance 0.1
     assert right[True] < 0.3
+
+
+def test_centres_find_their_digits_by_reward():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(400) % 10  # ten groups, each of one digit
+    images = torch.eye(10)[labels] + 0.1 * torch.rand(400, 10, generator=generator)
+    split = data.Split(images, labels, images, labels)
+    assert decision.by_reward(split, 0, spherical=True) > 95
+    shuffled = split._replace(train_labels=labels[torch.randperm(400, generator=generator)])
+    assert decision.by_reward(shuffled, 0, spherical=True) < 50

@@ -1,7 +1,6 @@
 """Filters that compete approach what they win: at each place of a convolution, and in a stack."""
 
 import _data as data
-import _linear_readout
 import conv_wta as wta
 import pytest
 import s2_stdp as s2
@@ -39,7 +38,7 @@ def test_filters_approach_what_they_win(images):
 
 def test_noise_has_the_mean_and_length_of_patches_but_not_their_shape(images):
     torch.manual_seed(0)
-    patches, noise = (wta.Layer(images, 64, 7, noise=noise).conv.weight for noise in (False, True))
+    patches, noise = (wta.Layer(images, 64, 7, s).conv.weight for s in ("patches", "noise"))
     for filters in (patches, noise):
         torch.testing.assert_close(filters.flatten(1).norm(dim=1), torch.ones(64))
         torch.testing.assert_close(filters.sum((1, 2, 3)), torch.zeros(64), atol=1e-5, rtol=0)
@@ -57,18 +56,32 @@ def test_features_are_the_largest_answers_in_windows_that_overlap(images):
         torch.testing.assert_close(found[..., row, column], expected)
 
 
-def test_shifted_images_keep_their_labels(images):
-    train = torch.zeros(20, 1, 28, 28)
-    train[..., 1:-1, 1:-1] = images[:20, :, 1:-1, 1:-1]
-    more = wta.shifted(train)
-    assert torch.equal(more[:20], train)
-    moved = ((0, 1), (0, -1), (1, 0), (-1, 0))  # down and to the right, in pixels
-    for (down, right), copy in zip(moved, more[20:].split(20), strict=True):
-        inner = copy[..., 1 + down : 27 + down, 1 + right : 27 + right]
-        assert torch.equal(inner, train[..., 1:27, 1:27])
-    labels = torch.arange(20) % 10
-    split = data.Split(train[:, 0], labels, train[:, 0], labels)
-    assert _linear_readout.linear_accuracy(split, more.flatten(1), train.flatten(1)) == 100
+def test_without_pooling_they_are_the_answers_in_the_middle_of_windows(images):
+    layer = wta.Layer(images, 8, 7)
+    found = layer.features(images[:5], pooling=False).view(5, 8, 4, 4)
+    answers = layer.conv(images[:5]).clamp(min=0)
+    for row, column in ((0, 0), (1, 2), (3, 3)):
+        at = answers[..., 6 * row + 5, 6 * column + 5]
+        torch.testing.assert_close(found[..., row, column], at)
+
+
+def closest(filters, patches):
+    """Mean cosine of patches with the filter that answers them most."""
+    return (normalize(patches) @ normalize(filters.flatten(1)).T).amax(1).mean().item()
+
+
+@pytest.mark.parametrize("example", [wta, stack])
+def test_centres_of_k_means_are_closer_to_patches_than_patches_and_noise_are(images, example):
+    torch.manual_seed(0)
+    seen = wta.patches(images, 5, 2000)
+    seen = seen - seen.mean(1, keepdim=True)
+    kinds = ("centres of k-means", "patches", "noise")
+    layers = [example.Layer(images, 32, 5, kind) for kind in kinds]
+    weights = [(each.conv if example is wta else each.filters).weight for each in layers]
+    found = [closest(weight, seen) for weight in weights]
+    assert found == sorted(found, reverse=True)
+    assert found[0] - found[1] > 0.01
+    assert found[1] - found[2] > 0.1
 
 
 # ---------------------------------------------------------------------------- a stack
@@ -87,7 +100,7 @@ def test_patches_are_of_the_images_without_their_mean_and_length(images):
 
 def test_filters_of_a_stack_approach_what_they_win(images):
     torch.manual_seed(0)
-    layer = stack.Layer(images, 32, 5, noise=False)
+    layer = stack.Layer(images, 32, 5)
     patches = stack.patches(images, 5)
     before = alike(layer.filters.weight, patches)
     layer.learn(images)
@@ -97,10 +110,10 @@ def test_filters_of_a_stack_approach_what_they_win(images):
 
 def test_a_layer_answers_as_its_filters_do_to_the_patches_of_an_image(images):
     torch.manual_seed(0)
-    below = stack.Layer(images, 8, 5, noise=False)
+    below = stack.Layer(images, 8, 5)
     for layer, seen in (
         (below, images[:250]),
-        (stack.Layer(below.answer(images)[1], 6, 5, noise=False), below.answer(images[:250])[1]),
+        (stack.Layer(below.answer(images)[1], 6, 5), below.answer(images[:250])[1]),
     ):
         size = seen.shape[-1]
         at_each = unfold(seen, 5, padding=2).transpose(1, 2)
@@ -210,3 +223,15 @@ def test_it_learns(seen, monkeypatch):
     weight = layer.fc.weight
     assert (weight >= 0).all()
     torch.testing.assert_close(weight.mean(1), torch.full((10 * EACH,), 0.5))
+
+
+def test_the_threshold_of_fixed_weights_is_chosen_without_the_test_images(seen, monkeypatch):
+    early = data.split_at_random(*seen).map(lambda times: (STEPS - times).float())
+    looked = []
+    accuracy = s2.Decision.accuracy
+    monkeypatch.setattr(
+        s2.Decision, "accuracy", lambda self, *x: looked.append(x[1]) or accuracy(self, *x)
+    )
+    assert s2.as_weights(early, 0, spherical=True) > 60
+    assert all(torch.equal(labels, early.inner().test_labels) for labels in looked[:-1])
+    assert torch.equal(looked[-1], early.test_labels)

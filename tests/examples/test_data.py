@@ -215,8 +215,11 @@ def test_on_digits(run, tmp_path):
     found = re.search(r"^result: ([\d.]+) %", printed, re.MULTILINE)
     assert found
     assert float(found[1]) > 90  # two epochs of six; chance is 10
-    for control in ("k-means", "centres of k-means as weights"):
-        assert re.search(rf"^control: {control}: 9[3-8]\.", printed, re.MULTILINE)
+    for kind in ("k-means", "spherical k-means"):
+        for control in (f"nearest centre of {kind}", f"centres of {kind} as weights"):
+            assert re.search(rf"^control: {control}: 9[3-8]\.", printed, re.MULTILINE)
+    for simple in ("linear readout of pixels", "nearest image"):
+        assert re.search(rf"^simple: {simple}: 9[5-9]\.", printed, re.MULTILINE)
     assert re.search(r"speed: \d+ samples per second", printed)
     assert f"tensorboard --logdir {tmp_path}" in printed
     assert "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:" in printed

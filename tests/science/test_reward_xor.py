@@ -38,6 +38,25 @@ def test_shuffled_rewards_teach_nothing():
     assert not xor.learned(rates)
 
 
+def test_the_wrong_order_is_worth_nothing_and_no_less():
+    right, wrong = torch.tensor([[0.0, 9, 8, 3]]), torch.tensor([[0.0, 3, 2, 90]])
+    assert xor.margin(right) == 5
+    assert xor.margin(wrong) == 0
+    assert xor.learned(torch.stack([right, wrong])).tolist() == [True, False]
+
+
+def test_the_count_of_seeds_stands_beside_its_interval(capsys):
+    rates = torch.tensor([[[0.0, 9, 8, 3]]] * 4 + [[[0.0, 3, 2, 90]]])
+    xor.row("four of five", rates)
+    assert capsys.readouterr().out.endswith("4 of 5 seeds, 28 to 99 %\n")  # by Clopper and Pearson
+
+
+def test_a_rate_of_0_changes_nothing():
+    first, *_, last = temporal.learn(temporal.MSTDP(0.0, 0.0), 3, seed=0)
+    assert first.sum() > 0
+    assert torch.equal(first, last)
+
+
 @pytest.mark.filterwarnings("ignore:(No|Each) value of `reward`")
 @pytest.mark.parametrize("name", science.RULES)
 @pytest.mark.parametrize(
