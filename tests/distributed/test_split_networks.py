@@ -270,6 +270,11 @@ def test_shares_of_several_runs_are_not_mixed(tmp_path):
     (tmp_path / "1 of 2.pt").write_bytes((tmp_path / "0 of 1.pt").read_bytes())
     with pytest.raises(FileNotFoundError, match=r"all processes of one run.*'1 of 2.pt'"):
         load_shares(made, tmp_path)
+    save_share(made, tmp_path)  # removes those of other runs
+    load_shares(made, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["0 of 1.pt"]
+    with pytest.raises(ValueError, match="one `Populations`"):
+        save_share(nn.Linear(1, 1), tmp_path)
 
 
 def test_statistics_of_updates_are_of_all_shares(found):
