@@ -11,8 +11,8 @@ both its spikes and the eligibility. Side by side: e-prop with the readout's wei
 with fixed random feedback, and backpropagation through time by autograd, of 50 neurons that adapt
 and of 50 that do not, from the same first weights with the same optimizer. The controls are the
 adaptive network as it is at first, its input at the scale that suits it best, with a linear readout
-fitted to the same trials until it converges, and the answer by the last cue. Such a readout of the
-inputs' traces of 500 ms has no network.
+fitted to the same trials until it converges; such a readout of the inputs' traces of 500 ms, with
+no network; and the answer by the last cue.
 
     python examples/evidence_accumulation.py [--picture evidence_accumulation.png] [--short]
 """
@@ -157,11 +157,10 @@ def main() -> None:
     untrained = [partial(at_the_end, make("bptt", "ALIF", s).filtered) for s in range(args.seeds)]
     controls = {
         UNTRAINED: spread([linear_behind(*each) for each in zip(splits, untrained, strict=True)]),
+        "traces of the inputs, linear readout": spread([by_traces(split) for split in splits]),
         "by the last cue": spread([by_last_cue(split) for split in splits]),
     }
-    traced = spread([by_traces(split) for split in splits])
-    simple = {"linear, of the inputs' traces": traced, "BPTT": reached["ALIF", "bptt"]}
-    report(reached[eprop], speeds[eprop], controls, simple)
+    report(reached[eprop], speeds[eprop], controls, {"BPTT": reached["ALIF", "bptt"]})
     draw(found, args.picture)
 
 

@@ -92,7 +92,7 @@ ZOO = {
         MNIST5K,
         "WTAHebb, then a linear readout",
         "128 filters of 7 × 7",
-        options="--seeds 3",
+        options="--seeds 2",
         folds=5,
     ),
     "softhebb_stack": Network(
@@ -102,7 +102,7 @@ ZOO = {
         "64 filters of 5 × 5, 128 of 5 × 5",
         "[Journé et al. 2022](https://arxiv.org/abs/2209.11883): 99.4 % on MNIST, up to five hidden"
         " layers",
-        options="--seeds 3",
+        options="--seeds 2",
         folds=5,
     ),
     "conv_stdp": Network(
@@ -111,7 +111,7 @@ ZOO = {
         "STDP, then a linear readout",
         "32 filters of 5 × 5, each spikes once",
         f"{KHERADPISHEH}: 98.4 % on MNIST, two layers, a support vector machine",
-        options="--seeds 3",
+        options="--seeds 2",
         folds=5,
     ),
     "reward_decision": Network(
@@ -121,7 +121,7 @@ ZOO = {
         "32 filters of 5 × 5, 200 neurons, each spikes once",
         "[Mozafari et al. 2019](https://doi.org/10.1016/j.patcog.2019.05.015): 97.2 % on MNIST,"
         " three layers",
-        "--seeds 3",
+        "--seeds 2",
         folds=5,
     ),
     "s2_stdp": Network(
@@ -129,7 +129,7 @@ ZOO = {
         MNIST5K,
         "S2-STDP by DeltaRule, no readout",
         "128 filters of 7 × 7 that do not learn, 50 neurons, each spikes once",
-        options="--seeds 3",
+        options="--seeds 2",
         folds=5,
     ),
     "hybrid_backprop": Network(
@@ -158,7 +158,7 @@ ZOO = {
     ),
     "evidence_accumulation": Network(
         "evidence_accumulation",
-        "which side had more cues, 256 new trials",
+        "which side had more cues, 1,024 new trials",
         "e-prop",
         "50 neurons",
         options="--seeds 5",

@@ -57,6 +57,20 @@ def test_is_traced():
     assert not of_torch.is_traced()
 
 
+def test_values_under_vmap():
+    seen = []
+
+    def both(x, y):
+        seen.extend(of_torch.values_under_vmap(each) for each in (x, y, 2.0))
+        return (x * y).sum()
+
+    x, y = torch.rand(3), torch.rand(2)
+    torch.func.vmap(torch.func.grad(both), (0, None))(x, y)
+    assert torch.equal(seen[0], x)
+    assert seen[1:] == [None, None]
+    assert of_torch.values_under_vmap(x) is None
+
+
 def test_forward_methods():
     class Doubled(nn.Conv1d):
         def _conv_forward(self, *args):
@@ -443,6 +457,7 @@ def test_without_transforms_and_modes(monkeypatch):
     found = runpy.run_path(of_torch.__file__)
     assert not found["is_traced"]()
     assert not found["in_dispatch_mode"]()
+    assert found["values_under_vmap"](torch.ones(1)) is None
 
 
 def test_torch_has_parallel_regions_where_it_was_built_with_openmp():

@@ -56,6 +56,7 @@ SECTIONS = {
         "stdp_window": "The STDP window",
         "triplet_frequency": "Triplet STDP and the frequency of pairings",
         "homeostasis": "Homeostasis of firing rates",
+        "rule_recovery": "A hidden rule, recovered by its gradient",
         "brunel": "Ten million plastic synapses in real time",
     },
     "Optimizers and streams": {

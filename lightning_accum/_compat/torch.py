@@ -35,8 +35,20 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or transform_level() is not None
 
 
-_functorch = getattr(torch._C, "_functorch", None)
+_functorch: Any = getattr(torch._C, "_functorch", None)
 transform_level = getattr(_functorch, "maybe_current_level", lambda: None)  # `None` outside
+
+
+def values_under_vmap(tensor: object) -> Tensor | None:
+    """Returns the values of all calls of ``torch.func.vmap``; ``None`` if all have the same."""
+    level = None if torch.compiler.is_compiling() else transform_level()
+    if level is None or not isinstance(tensor, Tensor):
+        return None
+    values, mapped = tensor, False
+    while _functorch.is_functorch_wrapped_tensor(values):
+        mapped = mapped or _functorch.is_batchedtensor(values)
+        values = _functorch.get_unwrapped(values)
+    return values if mapped else None
 
 
 def in_dispatch_mode() -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_choice, check_tensors, check_type, quoted
+from lightning_accum._compat.torch import values_under_vmap
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
 from lightning_accum.engine.rule import Rule
@@ -26,6 +29,7 @@ class _Matrix:
     """A weight, as a window has it: what a rule asks of it, and how its products are summed."""
 
     summed: bool  # over samples, too
+    alone: bool  # so that nothing passes on, and rules may share products
     is_matrix = True
 
 
@@ -49,7 +53,7 @@ def change_of(
     window of a ``Linear``, ``pos - neg``. It is differentiable in activity, weight, inputs and in
     the rule's rates and time constants, which may be tensors here: scalars, or a rate for each
     synapse, ``[out, in]``. It works under :mod:`torch.func`, unless the rule reads numbers in
-    Python.
+    Python. Rules under ``vmap`` share products, unless these are of two traces.
 
     Args:
         rule: whose terms are products, at once or modulated by a reward.
@@ -87,13 +91,14 @@ def change_of(
         raise ValueError(
             "Arguments `pre`, `post` and `weight` should be [T, B, in], [T, B, out] and [out, in]."
             f" Found {list(pre.shape)}, {list(post.shape)} and {list(weight.shape)}: give all steps"
-            " of the same samples, as `x[None]` for one step."
+            " of the same samples, as `x[None]` for one step; for a convolution, `unfold` its"
+            " input, and give places as samples."
         )
     if batch_reduction is not None:
         check_choice("batch_reduction", batch_reduction, ("sum", "mean"))
     signals, summed = {"pre": pre, "post": post, **(states or {})}, batch_reduction is not None
     change = change_and_left(rule, signals, weight, dt, inputs, summed=summed)[0]
-    return change / pre.shape[1] if batch_reduction == "mean" else change
+    return change / max(1, pre.shape[1]) if batch_reduction == "mean" else change
 
 
 def change_and_left(
@@ -104,9 +109,10 @@ def change_and_left(
     inputs: Mapping[str, Any],
     carried: Mapping[str, Tensor] | None = None,
     summed: bool = False,
+    factors: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the change of each sample, or their sum, and what passes on to the next window."""
-    memory = _Passed(carried or {}, {})
+    """Returns the change of each sample, or their sum or factors, and what passes on."""
+    memory, matrix = _Passed(carried or {}, {}), _Matrix(summed, carried is None)
     given, pre, post = Given(inputs), signals["pre"], signals["post"]
     dtype = torch.promote_types(weight.dtype, torch.float32)
     sources = {name: Graphed(each, dt, name, memory, dtype) for name, each in signals.items()}
@@ -120,19 +126,26 @@ def change_and_left(
     if type(rule).prepare is not Rule.prepare:
         recorded = {name: Recorded(each) for name, each in signals.items()}
         prepared = rule.prepare(Recording(recorded, dt, -1, len(pre), {}, given, True, levels))
-    window = Window(
-        sources, "weight", dt, weight, given, 0, len(pre), _Matrix(summed), {}, {}, levels, prepared
+    window = (_Unweighted if factors else Window)(
+        sources, "weight", dt, weight, given, 0, len(pre), matrix, {}, {}, levels, prepared
     )
-    change = torch.zeros((), dtype=dtype, device=weight.device)
-    for part in listed(rule.terms(window), type(rule).__name__, numbers=False):
-        change = change + _summed(part, window, memory)
+    parts = listed(rule.terms(window), type(rule).__name__, numbers=False)
+    change = _factors(parts) if factors else _changed(parts, window, memory)
     if given.unread:
         raise TypeError(
             f"The inputs of `{type(rule).__name__}` should be those that it reads. Found"
             f" {quoted(given.unread)}, which it does not: leave it out, or mend its name."
         )
-    lead = () if summed else post.shape[1:2]
-    return change.expand(*lead, *weight.shape[-2:]), memory.left
+    return change, memory.left
+
+
+class _Unweighted(Window):
+    """A window whose weight is not known."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "param":
+            raise NeedsData
+        return super().__getattribute__(name)
 
 
 def is_named(rule: Rule, dt: float) -> bool:
@@ -143,11 +156,11 @@ def is_named(rule: Rule, dt: float) -> bool:
     return False
 
 
-class _Passed:
+class _Passed(NamedTuple):
     """Traces and eligibility of the previous window, and those left for the next one, by name."""
 
-    def __init__(self, carried: Mapping[str, Tensor], left: dict[str, Tensor]) -> None:
-        self.carried, self.left = carried, left
+    carried: Mapping[str, Tensor]
+    left: dict[str, Tensor]
 
 
 class Graphed:
@@ -180,14 +193,14 @@ class Graphed:
         """Returns the trace of numbers, and its value before the first step."""
         of = f"{len(self._memory.left)}" if isinstance(decay, Tensor) else repr(decay)
         key = f"{self.side} {what}{mode} trace {of}"
-        last = first = self._memory.carried.get(key, torch.zeros_like(numbers[0]))
+        last = first = self._memory.carried.get(key, numbers.new_zeros(numbers.shape[1:]))
         values = []
         for now in numbers.unbind(0):
             kept = last if mode == "cumulative" else torch.where(now != 0, 0.0, last)
             last = now + decay * kept
             values.append(last)
         self._memory.left[key] = last
-        return torch.stack(values), first
+        return torch.stack(values) if values else numbers, first
 
     def ones(self) -> Graphed:
         """Returns ones of this shape."""
@@ -224,13 +237,30 @@ def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Ten
     return value if value.ndim == 2 else torch.cat((zeros[1:], (zeros[0] + value).unsqueeze(0)))
 
 
-def _summed(change: Change, window: Window, memory: _Passed) -> Tensor:
-    """Returns the sum over time of a change, ``[B, out, in]``."""
-    if isinstance(change, Modulated):
-        return _modulated(change, window, memory)
-    if not isinstance(change, Term):
-        raise _not_products(f"`{type(change).__name__}`")
-    return _product(change, window)
+def _changed(parts: Sequence[Change], window: Window, memory: _Passed) -> Tensor:
+    """Returns the sum of changes, ``[B, out, in]``, or ``[out, in]`` if it is over samples too."""
+    weight, dtype = window.param, torch.promote_types(window.param.dtype, torch.float32)
+    terms = [each for each in parts if isinstance(each, Term)]
+    change = _total(terms, window) if terms else weight.new_zeros((), dtype=dtype)
+    for part in parts:
+        if isinstance(part, Modulated):
+            change = change + _modulated(part, window, memory)
+        elif not isinstance(part, Term):
+            raise _not_products(f"`{type(part).__name__}`")
+    lead = () if window.vjp.summed else window.post.shape[1:2]
+    return change.expand(*lead, *weight.shape[-2:])
+
+
+def _factors(parts: Sequence[Change]) -> Tensor:
+    """Returns the factors of changes in one step, ``[B, terms, out + in]``."""
+    found = []
+    for part in parts:
+        each = getattr(part.rate, "ndim", 0)  # synapse has its own rate
+        if not isinstance(part, Term) or part.transform or part.room or each:
+            raise NeedsData
+        post, pre = _values(part.post)[0], _values(part.pre)[0]
+        found.append(torch.cat((part.rate * post, pre), -1))
+    return torch.stack(found, 1)
 
 
 def _not_products(found: str) -> TypeError:
@@ -240,13 +270,93 @@ def _not_products(found: str) -> TypeError:
     )
 
 
-def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor:
-    """Returns the product of a term, whose steps and samples a factor multiplies."""
-    post, pre = (
-        each.values() if isinstance(each, Signal) else each for each in (term.post, term.pre)
-    )
+def _total(terms: Sequence[Term], window: Window, factor: Tensor | None = None) -> Tensor:
+    """Returns the sum of rates times products, whose steps and samples a factor multiplies."""
+    totals: list[Tensor] = []
+    rates, products = [], []
+    for term in terms:
+        shares, each = _shared(term, window, factor)
+        rate = torch.as_tensor(term.rate, dtype=each.dtype, device=each.device)
+        if rate.ndim:  # of each synapse
+            totals.append(rate * _mixed(shares, each))
+        else:
+            rates.append(rate * shares)
+            products.append(each)
+    if products:
+        totals.append(_mixed(torch.cat(rates), torch.cat(products)))
+    return reduce(torch.add, totals)
+
+
+def _mixed(shares: Tensor, products: Tensor) -> Tensor:
+    """Returns a weighted sum of products ``[k, ...]``, in one multiplication for all rules."""
+    return (shares @ products.flatten(1)).view(products.shape[1:])
+
+
+def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns shares ``[k]`` of products ``[k, ...]``, whose sum is the product of a term.
+
+    If ``vmap`` maps over the time constant of only one trace, all rules share a few products.
+    """
+    sides: dict[str, Any] = {"post": term.post, "pre": term.pre}
+    for name, trace in sides.items() if window.vjp.alone else ():
+        every = values_under_vmap(trace.decay) if isinstance(trace, Signal) else None
+        if every is None:
+            continue
+        others = (factor, trace.activity, trace.weights, sides["pre" if name == "post" else "post"])
+        if any(values_under_vmap(_values(each)) is not None for each in others):
+            continue
+        few, shares = _few(trace.decay, every, len(window.post.activity), trace.dtype)
+        if not 0 < 2 * len(few) < every.numel():
+            continue
+
+        def product(decay: Any, side: str = name, trace: Any = trace) -> Tensor:
+            signal: Any = Signal(trace.source, decay, trace.mode, trace.weights, trace.shifted)
+            return _product(replace(term, **{side: signal}), window, factor)
+
+        products = torch.func.vmap(product)(few.to(trace.dtype))
+        return shares.to(products.dtype), products
+    only = _product(term, window, factor).unsqueeze(0)
+    return torch.ones(1, dtype=only.dtype, device=only.device), only
+
+
+def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    r"""Returns a few decays, and the shares of their traces in that of a decay :math:`a`.
+
+    .. math:: a^s = \sum_k c_k(a) \, a_k^s, \qquad 0 \le s < T
+
+    The few are chosen for a range of decays, so that shares have exact derivatives by :math:`a`:
+    from many within it, always the one whose trace differs most from those chosen before.
+    """
+    lags = torch.arange(steps, dtype=torch.float64, device=every.device)
+    speeds = -every.detach().double().log()
+    low, high = (speeds.min() / 1.5).log(), (speeds.max() * 1.5).log()
+    places = 0.5 - 0.5 * torch.linspace(0, math.pi, 96, dtype=torch.float64).cos().to(lags.device)
+    many = torch.exp(-torch.exp(low + (high - low) * places))
+    chosen: list[int] = []
+    kernels = rest = many.unsqueeze(1) ** lags
+    axes = kernels[:0]
+    least = (1e-15 if dtype == torch.float64 else 1e-9) * kernels.norm(dim=1).max()
+    while len(chosen) < steps and (size := rest.norm(dim=1)).max() > least:
+        chosen.append(int(size.argmax()))
+        axis = rest[chosen[-1]] / size.max()
+        axis = axis - (axis @ axes.T) @ axes  # of rounding
+        axes = torch.cat((axes, (axis / axis.norm()).unsqueeze(0)))
+        rest = rest - torch.outer(rest @ axes[-1], axes[-1])
+    own, square = (decay.double() ** lags) @ axes.T, (kernels[chosen] @ axes.T).tril()
+    shares = torch.linalg.solve_triangular(square, own.unsqueeze(0), upper=False, left=False)
+    return many[chosen], shares.squeeze(0)
+
+
+def _values(side: Any) -> Any:
+    """Returns the values of a signal; anything else itself."""
+    return side.values() if isinstance(side, Signal) else side
+
+
+def _product(term: Term, window: Window, factor: Tensor | None = None) -> Tensor:
+    """Returns the product of a term without its rate."""
+    post, pre = _values(term.post), _values(term.pre)
     dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
-    if isinstance(factor, Tensor):
+    if factor is not None:
         post = post * factor.unsqueeze(-1)
     summed, transform = window.vjp.summed, term.transform
     product = torch.einsum(f"tbo,tbi->{'oi' if summed else 'boi'}", post.to(dtype), pre.to(dtype))
@@ -255,7 +365,7 @@ def _product(term: Term, window: Window, factor: Tensor | float = 1.0) -> Tensor
     if term.room is not None:
         up, down = (term.room.bounded(window.param, product, upper) for upper in (True, False))
         product = torch.where(torch.as_tensor(term.rate) > 0, up, down)
-    return term.rate * product
+    return product
 
 
 def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
@@ -264,7 +374,7 @@ def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
     reward = torch.as_tensor(reward_of(window, change.reward, change.modulator))
     reward = reward.to(window.post.source.device, window.post.dtype).expand(lead)
     if tc is None:
-        return sum((_product(term, window, reward) for term in terms), torch.zeros(()))
+        return _total(terms, window, reward)
     decay, steps = decay_factor(tc, window.dt), range(len(reward))
     key = f"eligibility {len(memory.left)}"
     before = memory.carried.get(key)
@@ -272,13 +382,12 @@ def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
     to_come = list(reward.unbind(0))
     for t in reversed(steps[:-1]):
         to_come[t] = to_come[t] + decay * to_come[t + 1]
+    total = _total(terms, window, torch.stack(to_come) * (window.dt / tc))
+    if window.vjp.alone:
+        return total
     ago = torch.arange(len(reward) - 1, -1, -1, dtype=reward.dtype, device=reward.device)
     left = (decay**ago).unsqueeze(-1).expand_as(reward) / tc
-    total = sum(
-        (_product(term, window, torch.stack(to_come) * (window.dt / tc)) for term in terms),
-        torch.zeros(()),
-    )
-    memory.left[key] = sum((_product(term, window, left) for term in terms), torch.zeros(()))
+    memory.left[key] = _total(terms, window, left)
     if before is not None:
         total = total + (to_come[0] * decay * window.dt)[:, None, None] * before
         memory.left[key] = memory.left[key] + decay ** len(reward) * before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, final
 
@@ -14,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from lightning_accum import _checks as checks
 from lightning_accum._state import StateModule
 from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.signal import NeedsData
 from lightning_accum.nn._arguments import check_times
 from lightning_accum.rules.differentiable import change_and_left, is_named
 
@@ -34,7 +36,9 @@ class FastWeights(StateModule):
     The fast weights and the rule's traces are kept from call to call until :meth:`reset`; a batch
     of another size starts at zero. Their graph is kept too, until :meth:`reset`, :meth:`detach` or
     a backward pass, which frees it. They take ``B * out * in`` numbers, and training keeps those of
-    each step unless ``checkpoint_every`` is given.
+    each step, unless ``checkpoint_every`` is given, or factors are fewer numbers: in no more steps
+    than neurons, if the rule does not read the weight, and :math:`\alpha`, :math:`\lambda` and all
+    rates count for all synapses.
 
     Args:
         connection: the slow weights; its parameters are trained as usual.
@@ -184,9 +188,7 @@ class FastWeights(StateModule):
                 self.detach()
             return state
         self.reset()
-        weight = self.connection.weight
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        return {"fast": weight.new_zeros(x.shape[1], *weight.shape, dtype=dtype)}
+        return {}
 
     def _run(
         self,
@@ -200,24 +202,97 @@ class FastWeights(StateModule):
         if self._learned:
             rule = dataclasses.replace(rule, **{k: getattr(self, k) for k in self._learned})
 
-        def changed(signals: Any, weight: Tensor, own: Mapping[str, Tensor], carried: Any) -> Any:
-            return change_and_left(rule, signals, weight, self.dt, {**others, **own}, carried)
+        def ask(signals: Any, weight: Tensor, own: Any, carried: Any, factors: bool) -> Any:
+            given = {**others, **own}
+            return change_and_left(rule, signals, weight, self.dt, given, carried, factors=factors)
 
-        # what a rule reads of a sample, or averages over samples, belongs to that sample
-        every = changed if is_named(rule, self.dt) else _by_sample(changed)
-        found, weight = [], self.connection.weight
+        def run(kind: type[_Dense], factors: bool) -> tuple[Tensor, dict[str, Tensor]]:
+            fast, asked = kind(self, state.get("fast"), steps), partial(ask, factors=factors)
+            kept = {name: value for name, value in state.items() if name != "fast"}
+            # what a rule reads of a sample, or averages over samples, belongs to that sample
+            changed = asked if is_named(rule, self.dt) else _by_sample(asked)
+            return self._stepped(fast, changed, steps, given, kept)
+
+        slow = self.connection.weight
+        few = all(torch.as_tensor(each).ndim == 0 for each in (self.alpha, self.decay))
+        few = few and len(steps) * sum(slow.shape) <= 2 * slow.numel()
+        if few and not torch.compiler.is_compiling():  # which would be for each number of factors
+            with suppress(NeedsData):  # of a rule that reads the weight
+                return run(_Factors, True)
+        return run(_Dense, False)
+
+    def _stepped(
+        self, fast: _Dense, changed: Callable[..., Any], steps: Tensor, given: Any, carried: Any
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the outputs of some steps, and the state after them."""
+        found = []
         for t, x in enumerate(steps.unbind(0)):
-            share = self.alpha * state["fast"]
-            y = self.connection(x) + torch.einsum("boi,bi->bo", share, x.to(share.dtype))
+            y = self.connection(x) + fast.transmit(x)
+            y = y + given["current"][t] if "current" in given else y
             y = y if self.activation is None else self.activation(y)
             own = {k: v[t].unsqueeze(0) for k, v in given.items() if k != "current"}
             signals = {"pre": x.unsqueeze(0), "post": y.unsqueeze(0)}
-            y = y + given["current"][t] if "current" in given else y
-            carried = {name: value for name, value in state.items() if name != "fast"}
-            change, left = every(signals, weight + share, own, carried)
-            state = {"fast": self.decay * state["fast"] + change, **left}
+            change, carried = changed(signals, fast.weight, own, carried)
+            fast.add(change)
             found.append(y)
-        return torch.stack(found), state
+        return torch.stack(found), {"fast": fast.total(), **carried}
+
+
+class _Dense:
+    """Fast weights of each sample, ``[B, out, in]``."""
+
+    def __init__(self, module: FastWeights, before: Tensor | None, steps: Tensor) -> None:
+        self.alpha, self.decay, slow = module.alpha, module.decay, module.connection.weight
+        zero = slow.new_zeros((), dtype=torch.promote_types(slow.dtype, torch.float32))
+        self.slow = self.weight = slow.expand(steps.shape[1], *slow.shape)
+        self.fast = zero.expand(self.slow.shape) if before is None else before
+        self.at_rest, self.factors = before is None, list[Tensor]()
+
+    def transmit(self, x: Tensor) -> Tensor:
+        """Returns what the fast weights add to the output of an input."""
+        share = self.alpha * self.fast
+        self.weight = self.slow + share
+        return torch.einsum("boi,bi->bo", share, x.to(share.dtype))
+
+    def add(self, change: Tensor) -> None:
+        """Adds the change of a step."""
+        self.fast = self.decay * self.fast + change
+
+    def total(self) -> Tensor:
+        """Returns the fast weights."""
+        return self.fast
+
+
+class _Factors(_Dense):
+    """Fast weights before some steps, and the factors of the change in each since."""
+
+    def transmit(self, x: Tensor) -> Tensor:
+        """Returns what the fast weights add to the output of an input."""
+        y, x = x.new_zeros(()), x.to(self.fast.dtype)
+        if not self.at_rest:
+            y = self.decay ** len(self.factors) * torch.einsum("boi,bi->bo", self.fast, x)
+        if self.factors:
+            left, post, pre = self._since()
+            alike = torch.einsum("sbki,bi->sbk", pre, x.to(pre.dtype)) * left[:, None, None]
+            y = y + torch.einsum("sbk,sbko->bo", alike, post)
+        return self.alpha * y
+
+    def add(self, change: Tensor) -> None:
+        """Keeps the factors of a step."""
+        self.factors.append(change)
+
+    def total(self) -> Tensor:
+        """Returns the fast weights."""
+        left, post, pre = self._since()
+        change = torch.einsum("sbko,sbki->boi", post * left[:, None, None, None], pre)
+        return self.decay ** len(self.factors) * self.fast + change
+
+    def _since(self) -> tuple[Tensor, ...]:
+        """Returns what is left of each step's change ``[S]``, and the factors of all steps."""
+        every = torch.stack(self.factors)
+        ages = torch.arange(len(every) - 1, -1, -1, device=every.device)
+        left = torch.as_tensor(self.decay, dtype=every.dtype, device=every.device) ** ages
+        return left, *every.split([*self.slow.shape[1:]], -1)
 
 
 def _by_sample(changed: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from references import RULES, reference
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import lightning_accum as la
 from lightning_accum import FastWeights, change_of
@@ -24,6 +25,10 @@ def drawn(*shape, seed=0):
 
 def spikes(size, seed=0):
     return (drawn(T, B, size, seed=seed) < 0.4).double()
+
+
+def drawn_spikes(size, seed):
+    return (drawn(60, 8, size, seed=seed) < 0.3).double()
 
 
 def given(name):
@@ -98,18 +103,78 @@ def test_an_error_has_a_derivative():
     assert torch.autograd.gradcheck(change, drawn(T, B, OUT).requires_grad_())
 
 
-def test_many_rules_of_one_form_are_one_call():
-    pre, post, weight = spikes(IN, 1), spikes(OUT, 2), drawn(OUT, IN)
+PAIRED = [
+    lambda lr, one, other: la.STDP(lr, -0.5 * lr, one, other),
+    lambda lr, one, other: la.STDP(lr, -0.5 * lr, one, other, trace_mode="nearest"),
+    lambda lr, one, other: la.TripletSTDP(lr, lr, -lr, -lr, one, other, 2 * one, 30.0),
+    lambda lr, one, other: la.MSTDP(lr, -lr, tc_post=one, tc_pre=other),
+    lambda lr, one, other: la.MSTDPET(lr, -lr, tc_post=one, tc_pre=other, tc_eligibility=other),
+]
 
-    def change(lr, tc):
-        return change_of(la.STDP(lr, -0.5 * lr, tc_pre=tc), pre, post, weight)
 
-    rates, times = drawn(9, seed=3), 5.0 + drawn(9, seed=4)
-    found = torch.func.vmap(change)(rates, times)
-    expected = [change(float(lr), float(tc)) for lr, tc in zip(rates, times, strict=True)]
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-12, atol=1e-12)
-    slope = torch.func.grad(lambda lr: change(lr, 5.0).square().sum())(rates[0])
-    torch.testing.assert_close(slope * rates[0], 2 * change(float(rates[0]), 5.0).square().sum())
+@pytest.mark.parametrize("make", PAIRED)
+def test_many_rules_of_one_form_are_one_call(make):
+    pre, post, weight = drawn_spikes(IN, 1), drawn_spikes(OUT, 2), drawn(OUT, IN)
+    rewarded = isinstance(make(0.1, 5.0, 5.0), (la.MSTDP, la.MSTDPET))
+    inputs = {"reward": drawn(60, 8)} if rewarded else {}
+
+    def change(lr, one, other):
+        return change_of(make(lr, one, other), pre, post, weight, **inputs)
+
+    def error(*values):
+        return (change(*values) - 1.0).square().sum()
+
+    values = 0.1 + drawn(50, seed=3), 1 + 99 * drawn(50, seed=4), 1 + 99 * drawn(50, seed=5)
+    every = [*zip(*values, strict=True)]
+    found = torch.func.vmap(change)(*values)
+    expected = torch.stack([change(*each) for each in every])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    slope = torch.func.grad(error, (0, 1, 2))
+    slopes = torch.func.vmap(slope)(*values)
+    learned = [each.clone().requires_grad_() for each in values]
+    torch.func.vmap(error)(*learned).sum().backward()
+    expected = [torch.stack(each) for each in zip(*(slope(*each) for each in every), strict=True)]
+    for one, each, other in zip(slopes, learned, expected, strict=True):
+        size = float(other.abs().max())
+        for grown in (one, each.grad):
+            torch.testing.assert_close(grown, other, rtol=0, atol=1e-10 * size)
+
+
+def test_many_rules_share_products():
+    pre, post = drawn_spikes(40, 1).float(), drawn_spikes(30, 2).float()
+
+    def change(lr, one, other):
+        rule = la.STDP(lr, -lr, one, other)
+        return change_of(rule, pre, post, torch.zeros(30, 40), batch_reduction="mean")
+
+    cost = []
+    for run, many in ((change, ()), (torch.func.vmap(change), (100,))):
+        values = [5.0 + 20.0 * drawn(*many, seed=seed).float() for seed in range(3)]
+        with FlopCounterMode(display=False) as counter:
+            run(*values)
+        cost.append(counter.get_total_flops())
+    assert cost[1] < 16 * cost[0]
+
+
+def test_samples_and_rules_are_mapped_over_together():
+    activity = torch.stack([drawn_spikes(IN, seed) for seed in range(3)])
+    times, weight = 5.0 + torch.arange(40).double(), drawn(IN, IN)
+
+    def change(pre, tc):
+        return change_of(la.STDP(0.1, -0.1, tc, tc), pre, pre, weight)
+
+    rules = torch.func.vmap(change, (None, 0))
+    found = torch.func.vmap(rules, (0, None))(activity, times)
+    expected = torch.stack([rules(each, times) for each in activity])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    pairs = torch.func.vmap(change)(activity, times[:3])
+    expected = torch.stack([change(*each) for each in zip(activity, times, strict=False)])
+    torch.testing.assert_close(pairs, expected, rtol=1e-12, atol=1e-12)
+    none = change_of(la.STDP(0.1, -0.1), activity[0, :0], activity[0, :0], weight)
+    assert not torch.func.vmap(change, (None, 0))(activity[0, :0], times).any()
+    assert none.shape == (8, IN, IN)
+    nobody = activity[0, :, :0]
+    assert not change_of(la.Hebb(1.0), nobody, nobody, weight, batch_reduction="mean").any()
 
 
 def test_synapses_have_rates_of_their_own():
@@ -119,11 +184,6 @@ def test_synapses_have_rates_of_their_own():
 
 
 def test_a_hidden_rule_is_found_by_gradient():
-    def drawn_spikes(size, seed):
-        return (
-            torch.rand(60, 8, size, generator=torch.Generator().manual_seed(seed)) < 0.3
-        ).double()
-
     hidden, weight = (0.03, -0.02, 15.0, 9.0), torch.zeros(OUT, IN).double()
     pre, post = drawn_spikes(IN, 1), drawn_spikes(OUT, 2)
     wanted = change_of(la.STDP(*hidden), pre, post, weight)
@@ -203,6 +263,51 @@ def test_they_are_differentiable_in_all_parameters_step_by_step_and_in_pieces(ru
         torch.testing.assert_close(other, found[0], rtol=1e-12, atol=1e-12)
 
 
+KEPT = {
+    "Hebb": lambda: la.Hebb(parameter()),
+    "STDP": lambda: la.STDP(parameter(), -0.3, parameter(), trace_mode="nearest"),
+    "TripletSTDP": lambda: la.TripletSTDP(0.1, 0.2, -0.1, parameter()),
+    "Delta": lambda: Delta(parameter()),
+    "Stored": lambda: Stored(parameter()),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_factors_are_kept_where_they_are_fewer_numbers(name):
+    size, share, x = 24, parameter(), drawn(9, B, 24, seed=1) - 0.5
+    inputs = {"Delta": {"target": x}, "Stored": {"value": x}}.get(name, {})
+    decay, rule, slow = parameter(), KEPT[name](), nn.Linear(size, size).double()
+    found = []
+    for alpha in (share, share * torch.ones(size, size).double()):
+        fast = FastWeights(slow, rule, nn.Tanh(), alpha=alpha, decay=decay, time_dim=0)
+        saved = {}
+
+        def keep(tensor, saved=saved):
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+            return tensor
+
+        y = [fast(x[:3], **{k: v[:3] for k, v in inputs.items()})]
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            y.append(fast(x[3:], **{k: v[3:] for k, v in inputs.items()}))
+        learned = [share, decay, *slow.parameters(), *rule_parameters(rule)]
+        grads = torch.autograd.grad(torch.cat(y).square().sum(), learned)
+        found.append((torch.cat(y), *fast.get_extra_state().values(), *grads))
+        found.append(sum(each.nbytes() for each in saved.values()))
+    torch.testing.assert_close(found[0], found[2], rtol=1e-12, atol=1e-12)
+    assert found[1] < found[3] / 2
+
+
+def rule_parameters(rule):
+    return [value for value in vars(rule).values() if isinstance(value, nn.Parameter)]
+
+
+@pytest.mark.parametrize("alpha", [1.0, torch.ones(OUT, IN).double()])
+def test_a_current_is_added_before_the_activation(alpha):
+    fast, x, current = recurrent(la.Hebb(0.0), alpha=alpha), drawn(1, B, IN), drawn(1, B, OUT)
+    expected = torch.tanh(fast.connection(x) + current)
+    torch.testing.assert_close(fast(x, current), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_linear_attention_is_the_rule_that_stores_pairs():
     keys, values, queries = drawn(T, B, IN), drawn(T, B, OUT, seed=1), drawn(T, B, IN, seed=2)
     fast = FastWeights(nn.Linear(IN, OUT, bias=False).double(), Stored(), time_dim=None)
@@ -253,6 +358,8 @@ REFUSED = [
      "inputs of `Hebb` should be those that it reads. Found `rewrad`"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X[0], rewrad=X[0]), TypeError, "Found `rewrad`"),
     (lambda: change_of(la.Hebb(1.0), X[0], X, X), ValueError, r"\[T, B, in\].*Found \[2, 3\]"),
+    (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(4, 3, 3, 3)), ValueError,
+     "for a convolution, `unfold` its input, and give places as samples"),
     (lambda: change_of(la.KernelSTDP(lambda x: x), X, X, torch.ones(3, 3)), TypeError,
      "should be products of activity and its traces.*Found ages of spikes"),
     (lambda: FastWeights(nn.Conv1d(1, 1, 1), la.Hebb(1.0)), TypeError, "`connection` should be a"),
