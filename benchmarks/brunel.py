@@ -10,8 +10,7 @@ process, in turn; times are medians, with the spikes from outside and without th
 construction. Bytes a synapse are what the process keeps, and has at its peak as the network runs,
 beyond what it had before.
 
-NEST can do more than is measured: other neurons, delays of each synapse, spikes between steps,
-several machines.
+NEST can do more than is measured: other neurons, and spikes between steps.
 
     python benchmarks/brunel.py [--smoke] [--ms 1000] [--turns 3] [--nest PYTHON]
 

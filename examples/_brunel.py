@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from lightning_accum import STDP, Clamp, Populations, RuleTrainer, get_updater
+from lightning_accum.cells import own_neurons
 from lightning_accum.nn import LIF, SparseLinear
 from lightning_accum.rules import learn_online
 
@@ -68,21 +70,32 @@ class Brunel:
 
 
 def make(p: Brunel) -> tuple[Populations, RuleTrainer]:
-    """Returns the network and the trainer of its synapses from excitatory to excitatory neurons."""
+    """Returns the network and the trainer of its synapses from excitatory to excitatory neurons.
+
+    If there is a process group, each process has its share of the neurons and of the synapses.
+    """
+    split = dist.is_initialized()
+    own = {kind: own_neurons(size) for kind, size in p.sizes.items()}
     options = {"v_threshold": p.threshold, "v_reset": p.reset, "refractory": p.refractory}
     neurons = {
-        kind: LIF(size, p.tc_mem, **options, spike_dtype=torch.bool)
-        for kind, size in p.sizes.items()
+        kind: LIF(len(each), p.tc_mem, **options, spike_dtype=torch.bool)
+        for kind, each in own.items()
     }
     ends = [(source, target) for source in p.sizes for target in p.sizes]
     connections = {
-        (source, target): SparseLinear(p.sizes[source], p.sizes[target], DENSITY, bias=False)
-        for source, target in ends
+        (source, target): SparseLinear(
+            p.sizes[source],
+            p.sizes[target],
+            DENSITY,
+            bias=False,
+            **({"seed": i, "targets": own[target]} if split else {}),  # the same in any number
+        )
+        for i, (source, target) in enumerate(ends)
     }
     for (source, _), connection in connections.items():
         weight = p.w_exc if source == "E" else -p.g * p.w_exc
         torch.nn.init.constant_(connection.weight, weight)
-    network = Populations(neurons, connections, p.delay)
+    network = Populations(neurons, connections, p.delay, split)
     rate = p.lr * p.w_max
     stdp = STDP(rate, -p.depression * rate, tc_post=p.tc_trace, tc_pre=p.tc_trace)
     trainer = RuleTrainer(stdp)
@@ -99,14 +112,14 @@ class Drive:
 
     def __init__(self, p: Brunel, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
-        self.neurons = p.neurons
+        self.neurons = sum(len(own_neurons(size)) for size in p.sizes.values())
         counts = torch.arange(math.ceil(p.drive + 12 * math.sqrt(p.drive) + 12), dtype=torch.double)
         logs = counts * math.log(p.drive) - p.drive - torch.lgamma(counts + 1)
         levels = (torch.arange(1 << 16, dtype=torch.double) + 0.5) / (1 << 16)
         self.table = p.w_exc * torch.searchsorted(logs.exp().cumsum(0), levels).float()
 
     def __call__(self, steps: int) -> Tensor:
-        """Returns ``[steps, 1, neurons]``."""
+        """Returns ``[steps, 1, neurons]`` of this process."""
         size = steps * self.neurons
         words = torch.empty(-(-size // 4), dtype=torch.int64)
         words.random_(-(2**63), None, generator=self.generator)

@@ -10,13 +10,18 @@ spike by additive pair STDP, between 0 and twice their first weight.
 `learn_online` runs a step of the whole network at a time, in one compiled loop.
 
     python examples/brunel.py [--seconds 20] [--neurons 10000] [--picture brunel.png] [--short]
+
+With `torchrun --nproc-per-node 2` for `python`, two processes share the neurons; what is printed of
+weights is then of those of the first one.
 """
 
 from __future__ import annotations
 
+import os
 import time
 
 import torch
+import torch.distributed as dist
 from _brunel import Brunel, Drive, irregularity, make, rates, simulate
 from _result import arguments, save
 from matplotlib.figure import Figure
@@ -67,16 +72,23 @@ def main() -> None:
     )
     p = Brunel(neurons=1_000 if args.short else args.neurons)
     seconds = 1 if args.short else args.seconds
+    if "WORLD_SIZE" in os.environ:  # of torchrun
+        dist.init_process_group("gloo")
+    rank = dist.get_rank() if dist.is_initialized() else 0
     torch.manual_seed(0)
     network, trainer = make(p)
-    weight, drive = network.cell("E", "E").connection.weight.detach(), Drive(p, seed=0)
+    weight, drive = network.cell("E", "E").connection.weight.detach(), Drive(p, seed=rank)
     synapses = sum(len(each.weight) for each in network.connections.values())
-    print(f"{p.neurons:,} neurons, {synapses:,} synapses, {len(weight):,} of them plastic")
+    where = "" if network.exchange is None else f" in process {rank}"
+    print(f"{p.neurons:,} neurons, {synapses:,} synapses{where}, {len(weight):,} of them plastic")
     for _ in simulate(network, trainer, drive, SETTLE):
         pass
     before, start = weight.clone(), time.perf_counter()
     spikes = torch.cat(list(simulate(network, trainer, drive, 1000 * seconds)))
     took = (time.perf_counter() - start) / seconds
+    spikes = network.gather(spikes)
+    if rank:
+        return
     excitatory, inhibitory = rates(spikes, p)
     print(f"rate: {excitatory:.1f} Hz excitatory, {inhibitory:.1f} Hz inhibitory")
     print(f"coefficient of variation of intervals: {irregularity(spikes):.2f}")

@@ -116,6 +116,19 @@ def test_own_tensor():
     assert of_torch.own_tensor(tied, "weight") is of_torch.own_tensor(tied, "inner") is None
 
 
+def test_ignore_in_ddp(monkeypatch):
+    layer = nn.Linear(2, 1)
+    of_torch.ignore_in_ddp(layer, [])
+    assert not hasattr(layer, "_ddp_params_and_buffers_to_ignore")
+    of_torch.ignore_in_ddp(layer, ["bias"])
+    assert [*layer._ddp_params_and_buffers_to_ignore] == ["bias"]
+    monkeypatch.delattr(
+        nn.parallel.DistributedDataParallel, "_set_params_and_buffers_to_ignore_for_model"
+    )
+    with pytest.raises(RuntimeError, match="private name"):
+        of_torch.ignore_in_ddp(layer, ["bias"])
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [("add", {"alpha": 0.5}), ("add", {}), ("sub", {}), ("mul", {}), ("maximum", {})],

@@ -168,3 +168,14 @@ def own_tensor(module: nn.Module, name: str) -> Tensor | None:
         return module._buffers.get(name) if found is None else found
     except AttributeError as error:
         raise lacking("torch", error) from error
+
+
+def ignore_in_ddp(module: nn.Module, names: list[str]) -> None:
+    """Has DDP neither send these parameters and buffers to other processes, nor reduce them."""
+    if not names:
+        return
+    try:
+        of = torch.nn.parallel.DistributedDataParallel
+        of._set_params_and_buffers_to_ignore_for_model(module, names)
+    except AttributeError as error:
+        raise lacking("torch", error) from error

@@ -1,5 +1,6 @@
 """The DDP strategy for modules that no gradient trains."""
 
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -8,10 +9,12 @@ import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
+from lightning_accum._compat.torch import ignore_in_ddp
 from lightning_accum.callbacks._processes import compare
 from lightning_accum.callbacks._update_optimizers import optimizes_nothing
 from lightning_accum.callbacks.buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
+from lightning_accum.cells.shares import files_of, own_ranges, own_state, splits, write_share
 from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
 
@@ -24,8 +27,11 @@ class LocalDDPStrategy(DDPStrategy):
     DDP does when it starts, and runs the module unwrapped; the callback sums the accumulated
     updates. If the module has no optimizer, or only UpdateOptimizers, ``training_step`` may return
     ``None`` in automatic optimization too, which Lightning rejects under several processes: the
-    step then has a loss of zero and no backward pass. Otherwise this is Lightning's
-    ``DDPStrategy``.
+    step then has a loss of zero and no backward pass.
+
+    Of ``Populations(..., split=True)``, which the module makes in ``configure_model``, each process
+    keeps its own share, and a checkpoint is a folder with a file of each process; any number of
+    processes resumes. Otherwise this is Lightning's ``DDPStrategy``.
 
     Args:
         **kwargs: passed to ``lightning.pytorch.strategies.DDPStrategy``.
@@ -43,6 +49,9 @@ class LocalDDPStrategy(DDPStrategy):
         Raises:
             RuntimeError: in all processes, if one of them lacks such a callback.
         """
+        assert self.model is not None
+        self._split = splits(self.model)
+        ignore_in_ddp(self.model, self._split)
         super().setup(trainer)
         if processes() > 1:
             callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -57,8 +66,31 @@ class LocalDDPStrategy(DDPStrategy):
         if any(param.requires_grad for param in module.parameters()):
             super().configure_ddp()
             return
-        for tensor in (*module.parameters(), *module.buffers()):
-            dist.broadcast(tensor.detach(), src=0)
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if name not in self._split:
+                dist.broadcast(tensor.detach(), src=0)
+
+    def save_checkpoint(self, checkpoint: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Writes a checkpoint; every process writes its own if it has a share of a network."""
+        module = self.lightning_module
+        assert module is not None
+        if not splits(module):
+            super().save_checkpoint(checkpoint, filepath, *args, **kwargs)
+            return
+        share = {**checkpoint, "own": own_ranges(module)}
+        write_share(filepath, share, self.checkpoint_io.save_checkpoint)
+
+    def load_checkpoint(self, checkpoint_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Reads a checkpoint, or this process's share from those of any number of processes."""
+        module = self.lightning_module
+        if module is None or not Path(checkpoint_path).is_dir():
+            return super().load_checkpoint(checkpoint_path, *args, **kwargs)
+        code = kwargs.get("weights_only", args[0] if args else None)
+        files = files_of(checkpoint_path)
+        every = [torch.load(file, "cpu", mmap=True, weights_only=bool(code)) for file in files]
+        own = every[self.global_rank if len(files) == processes() else 0]
+        shares = [(each["own"], each["state_dict"]) for each in every]
+        return {**own, "state_dict": own_state(module, shares)}
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the module's training step; a missing loss is zero if nothing is minimized."""

@@ -1,9 +1,12 @@
 """Cells, layers that hold them, and the trainers that watch and update them."""
 
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.layer import Layer, Populations, Serial
+from lightning_accum.cells.layer import Layer, Serial
+from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
+from lightning_accum.cells.shares import load_shares, save_share
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.distributed.neuron_shares import own_neurons
 
 __all__ = [
     "Cell",
@@ -13,4 +16,7 @@ __all__ = [
     "Populations",
     "RuleTrainer",
     "Serial",
+    "load_shares",
+    "own_neurons",
+    "save_share",
 ]

@@ -358,7 +358,7 @@ def lasting(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 # ---------------------------------------------------------------------- shared
 def shared(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
     """Whether the weights of several processes stay the same."""
-    if x.by != "hand" or processes() == 1 or not (p.applied or p.exported):
+    if x.by != "hand" or processes() == 1 or c.split or not (p.applied or p.exported):
         return None
     became = "applied" if p.applied else "exported as gradients"
     call = "step()" if p.applied else "updates_as_gradients()"

@@ -243,6 +243,7 @@ class CellFacts:
     # Windows in a row in which only the neuron was reset, and only the traces.
     resets: list[int] = field(default_factory=lambda: [0, 0])
     max_delay: float | None = None  # of a connection with delays
+    split: bool = False  # whether processes have shares of the connection
     params: dict[str, ParamFacts] = field(default_factory=dict)
     recorder: Any = None  # of the neuron's output
     total: int = 0  # windows of all cells when this one was found empty

@@ -151,6 +151,8 @@ class Health(Observer):
         connection, updater = trainer.registry.cell(name).connection, trainer.registry.updater(name)
         facts = self.cells[name] = CellFacts(name, {} if state is None else state.settings)
         facts.max_delay = getattr(connection, "max_delay", None)
+        outputs = getattr(connection, "out_features", None)
+        facts.split = getattr(connection, "total", outputs) != outputs
         facts.recorder = None if monitor is None else monitor.reducer
         if updater is None:
             return

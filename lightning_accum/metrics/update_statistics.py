@@ -1,6 +1,7 @@
 """The statistics of a parameter's updates and of neurons' activity, until they are reset."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
+from lightning_accum.distributed.world import processes, summed
 from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
 from lightning_accum.plot.panels import Panel, draw_panels
 from lightning_accum.sparse.events import count_spikes
@@ -60,6 +62,9 @@ class UpdateStatistics(AdditiveMetric):
     all of them.
 
     Args:
+        split: whether processes divide the parameter, as that of a connection of
+            ``Populations(..., split=True)``. An update is then measured as one, of all shares;
+            every process has to call ``update``.
         **kwargs: passed to :class:`torchmetrics.Metric`.
 
     Example:
@@ -76,8 +81,9 @@ class UpdateStatistics(AdditiveMetric):
     totals: Tensor
     updates: Tensor
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, split: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.split = split
         self.add_sum("totals", torch.zeros(len(_NAMES)))
         self.add_sum("updates", torch.zeros((), dtype=torch.long))
 
@@ -96,6 +102,8 @@ class UpdateStatistics(AdditiveMetric):
             ValueError: if ``before`` and ``after`` differ in shape, or share their memory.
         """
         found = fast_statistics(before, after, pos, neg, lower, upper)
+        if self.split and processes() > 1:
+            found = _of_all_shares(found, before, pos, neg)
         if before.data_ptr() == after.data_ptr() != 0:  # 0 without memory
             raise ValueError(
                 "Argument `before` should be a copy of the parameter, made before the update. Found"
@@ -110,6 +118,30 @@ class UpdateStatistics(AdditiveMetric):
     def compute(self) -> dict[str, Tensor]:
         """Returns the statistics by name, float32 scalars; all are 0 before any update."""
         return dict(zip(_NAMES, (self.totals / self.updates.clamp(min=1)).unbind(), strict=True))
+
+
+def _of_all_shares(
+    found: Mapping[str, Tensor | float], before: Tensor, *parts: Tensor | None
+) -> dict[str, float]:
+    """Returns the statistics of a whole parameter, from those of this process's share."""
+    sizes = [
+        0.0 if part is None else float(part.double().nan_to_num(0.0, 0.0, 0.0).abs().sum())
+        for part in parts
+    ]
+    norms = [float(found[f"{name}_norm"]) for name in ("update", "weight", "pos", "neg")]
+    norms.append(float(before.double().nan_to_num(0.0, 0.0, 0.0).norm()))
+    counts = [
+        before.numel() * float(found[name]) for name in ("at_lower", "at_upper", "zero_share")
+    ]
+    own = [norm**2 for norm in norms] + [*sizes, *counts, float(found["nonfinite"]), before.numel()]
+    total = summed(torch.tensor(own, dtype=torch.float64, device=before.device)).tolist()
+    moved, now, up, down, was = (value**0.5 for value in total[:5])
+    raised, lowered, *counts, nonfinite, size = total[5:]
+    at_lower, at_upper, zeros = (count / max(size, 1) for count in counts)
+    both, ratio = raised + lowered, moved / was if was else math.inf
+    balance = (raised - lowered) / both if both else 0.0
+    values = (moved, now, ratio if moved else 0.0, up, down, balance, at_lower, at_upper)
+    return dict(zip(_NAMES, (*values, at_lower + at_upper, zeros, nonfinite), strict=True))
 
 
 class FiringStatistics(AdditiveMetric):

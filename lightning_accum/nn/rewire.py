@@ -14,7 +14,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lightning_accum._checks import check_finite, check_integers, check_type
 from lightning_accum._state import CheckedState
-from lightning_accum.nn.sparse_linear import SparseLinear, keys_of
+from lightning_accum.functional.hashing import hashed
+from lightning_accum.nn.sparse_linear import SparseLinear, keys_of, whole_keys
 from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 _logger = logging.getLogger("lightning_accum")
@@ -30,7 +31,9 @@ class Rewire(CheckedState):
     .. math:: w \leftarrow w - \alpha s + \sigma \nu, \qquad \nu \sim \mathcal N(0, 1),
 
     and then removes the synapses whose weight does not have their sign any more, :math:`s w \le 0`.
-    The new synapses are drawn evenly from all pairs of an input and an output that have none.
+    The new synapses are drawn evenly from all pairs of an input and an output that have none. In a
+    connection with a ``seed`` or ``targets``, every output keeps its number of synapses: the share
+    is of its own, and the new ones are its own, so that it does not matter which process has it.
 
     Call it between batches. Pending changes, the gradient, the optimizers' states, and the
     eligibility that rules carry stay with their synapse, and are zero for a new one. An interrupt
@@ -117,16 +120,14 @@ class Rewire(CheckedState):
             signs = self.signs(connection)
             weight = weight - self.shrink * signs
             if self.noise:
-                noise = torch.randn(
-                    weight.shape, generator=generator, dtype=weight.dtype, device="cpu"
-                )
-                weight.add_(noise.to(weight.device), alpha=self.noise)
+                weight.add_(_noise(connection, generator).to(weight.device), alpha=self.noise)
             removed = weight * signs <= 0
         else:
             removed = torch.zeros_like(weight, dtype=torch.bool)
-            removed[weight.abs().topk(round(self.share * len(weight)), largest=False)[1]] = True
+            removed[_smallest(connection, weight.abs(), self.share)] = True
         made = connection.replacement(removed, generator, optimizers, weight)
-        made.weight[made.new] = self.start * self._signs(made.keys, weight)[made.new]
+        signs = self._signs(connection, made.keys, weight)
+        made.weight[made.new] = self.start * signs[made.new]
         call_uninterrupted(*made.calls, partial(self.calls.add_, 1))
         if not calls and connection.weight.requires_grad:
             _watch(connection, optimizers)
@@ -137,16 +138,44 @@ class Rewire(CheckedState):
 
         Begin Deep R with ``connection.weight.data.abs_().mul_(rewire.signs(connection))``.
         """
-        return self._signs(keys_of(connection), connection.weight)
+        return self._signs(connection, keys_of(connection), connection.weight)
 
-    def _signs(self, keys: Tensor, like: Tensor) -> Tensor:
+    def _signs(self, connection: SparseLinear, keys: Tensor, like: Tensor) -> Tensor:
         """Returns the sign of each synapse, by their keys."""
         if self.sign is not None:
             return torch.full_like(like, self.sign)
-        x = keys + self.seed
+        x = whole_keys(connection, keys) + self.seed
         for _ in range(2):  # a hash of the pair: the sign needs no memory
             x = ((x >> 29) ^ x) * 0x1B873593CC9E2D51
         return 1.0 - 2.0 * ((x >> 41) & 1).to(like.dtype)
+
+
+def _smallest(connection: SparseLinear, size: Tensor, share: float) -> Tensor:
+    """Returns the places of a share of the smallest values, of each output if it has a seed."""
+    if connection.targets is None:
+        return size.topk(round(share * len(size)), largest=False)[1]
+    order, starts = connection.order.long(), connection.starts_of_outputs
+    each = starts.diff()
+    rows = torch.arange(len(each), device=each.device).repeat_interleave(each)
+    by_size = size[order].sort(stable=True)[1]
+    by_row = by_size[rows[by_size].sort(stable=True)[1]]
+    rank = torch.arange(len(order), device=order.device) - starts[:-1][rows]
+    return order[by_row[rank < (share * each.double()).round()[rows]]]
+
+
+def _noise(connection: SparseLinear, generator: torch.Generator) -> Tensor:
+    """Returns normal noise for each synapse, drawn for each output by itself if it has a seed."""
+
+    def normal(count: int, of: torch.Generator) -> Tensor:
+        return torch.randn(count, generator=of, dtype=connection.weight.dtype, device="cpu")
+
+    if connection.targets is None:
+        return normal(len(connection.weight), generator)
+    first, own = int(torch.randint(2**62, (), generator=generator)), torch.Generator("cpu")
+    seeds = hashed(first, torch.tensor(connection.targets, device="cpu")).tolist()
+    each = zip(seeds, connection.starts_of_outputs.diff().tolist(), strict=True)
+    noise = torch.cat([normal(count, own.manual_seed(seed)) for seed, count in each])
+    return connection.by_output.by_place(noise.to(connection.weight.device))
 
 
 def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> None:

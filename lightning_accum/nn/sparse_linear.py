@@ -14,10 +14,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import Self
 
-from lightning_accum._checks import check_finite, check_tensors, check_type, check_value
+from lightning_accum._checks import (
+    check_finite,
+    check_integers,
+    check_tensors,
+    check_type,
+    check_value,
+)
 from lightning_accum._compat.torch import is_traced, version
 from lightning_accum._state import CheckedState
+from lightning_accum.distributed.neuron_shares import processes_here
+from lightning_accum.functional.hashing import uniform
 from lightning_accum.nn._arguments import check_sizes
+from lightning_accum.nn._synapse_draws import RowDraws, draw_distinct, drawn_synapses, unused
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.synapse_products import Synapses, transmit
@@ -27,7 +36,6 @@ from lightning_accum.updates.atomic_changes import call_uninterrupted
 _BUILD_BYTES = 32  # of a synapse, that it takes to draw and sort them, beyond what is kept
 _REPLACE_BYTES = 48  # the same, when some are replaced
 _INDEX_BYTES = 16  # of a synapse, that is kept
-_BLOCK = 1 << 22  # synapses that are drawn at a time
 _INDEX = "starts", "outputs", "order", "inputs", "starts_of_outputs"
 
 
@@ -66,8 +74,16 @@ class SparseLinear(Updatable, CheckedState):
         indices: the synapses instead, ``[2, synapses]``, in any order: their outputs, and their
             inputs. Those of a mask ``[out, in]`` are ``mask.nonzero().T``.
         bias: whether to add a learned bias.
+        seed: draws synapses and first weights by this seed, for each output by itself, so that they
+            do not depend on ``targets``. Synapses are then replaced by others of the same output.
+        targets: the outputs that this connection has, by default all: a share of a large
+            connection, such as :func:`~lightning_accum.cells.own_neurons` for
+            :class:`~lightning_accum.Populations` in several processes. ``density`` needs a
+            ``seed`` then, and ``indices`` still have the outputs of the whole, of which the others
+            are left out.
 
     Attributes:
+        out_features: number of outputs that this connection has.
         weight: ``[synapses]``.
         starts: ``[in_features + 1]`` int64, the first synapse of each input.
         outputs: ``[synapses]`` int32, the output of each synapse.
@@ -103,14 +119,21 @@ class SparseLinear(Updatable, CheckedState):
         density: float | None = None,
         indices: Tensor | None = None,
         bias: bool = True,
+        seed: int | None = None,
+        targets: range | None = None,
     ) -> None:
         super().__init__()
         check_sizes(in_features=in_features, out_features=out_features)
+        targets = _checked_targets(out_features, targets, seed, density)
         if (density is None) == (indices is None):
             raise ValueError(
                 "Arguments `density` and `indices` should not both be given, or both be left out."
                 f" Found `density = {density}`, and `indices` {'not ' * (indices is None)}given."
             )
+        self.targets, self.seed, self.total = targets, seed, out_features
+        self.first = 0 if targets is None else targets.start
+        if targets is not None:
+            out_features = len(targets)
         self.in_features, self.out_features = in_features, out_features
         if indices is None:
             assert density is not None
@@ -120,9 +143,12 @@ class SparseLinear(Updatable, CheckedState):
             each = min(in_features, max(1, round(density * in_features)))
             _check_memory(each * out_features)
             with torch.device("cpu"):  # the same synapses on every device
-                keys = _drawn(each, in_features, out_features)
+                keys = drawn_synapses(each, in_features, out_features, seed, targets)
         else:
-            _check_indices(indices, out_features, in_features)
+            _check_indices(indices, self.total, in_features)
+            if targets is not None:
+                indices = indices[:, (indices[0] >= targets.start) & (indices[0] < targets.stop)]
+                indices = torch.stack((indices[0] - targets.start, indices[1]))
             _check_memory(indices.shape[1])
             keys = indices[1].long() * out_features + indices[0]
         self.weight = nn.Parameter(torch.empty(len(keys)))
@@ -163,9 +189,32 @@ class SparseLinear(Updatable, CheckedState):
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
         bound = self.starts_of_outputs.diff().clamp(min=1).to(self.weight).rsqrt()
         with torch.no_grad():
-            self.weight.uniform_(-1, 1).mul_(bound.index_select(0, self.outputs))
+            self.weight.uniform_(-1, 1)
+            if self.seed is not None:
+                self.weight.copy_(self.draw(self.seed) * 2 - 1)
+            self.weight.mul_(bound.index_select(0, self.outputs))
             if self.bias is not None:
-                self.bias.uniform_(-1, 1).mul_(bound)
+                self.bias.uniform_(-1, 1)
+                if self.seed is not None:
+                    places = torch.arange(len(self.bias), device=self.bias.device) + self.first
+                    self.bias.copy_(uniform(self.seed, places, dtype=self.bias.dtype) * 2 - 1)
+                self.bias.mul_(bound)
+
+    def draw(self, seed: int) -> Tensor:
+        """Draws a number from 0 to below 1 for each synapse, by the seed and its two neurons.
+
+        In :class:`~lightning_accum.Populations` that several processes divide, first weights and
+        delays of such numbers do not depend on the number of processes.
+
+        Args:
+            seed: of the numbers.
+
+        Returns:
+            ``[synapses]``, in the dtype of the weight.
+        """
+        check_integers(seed=seed)
+        ends = self.outputs.long() + self.first, _owners(self.starts).long()
+        return uniform(seed, *ends, dtype=self.weight.dtype)
 
     @property
     def by_input(self) -> Synapses:
@@ -298,10 +347,11 @@ class SparseLinear(Updatable, CheckedState):
         _check_memory(len(removed), _REPLACE_BYTES)
         kept = removed.logical_not().nonzero().flatten()
         keys, count = keys_of(self).index_select(0, kept), len(removed) - len(kept)
-        places = torch.arange(len(keys), device=keys.device)
-        free = self.in_features * self.out_features - len(keys)
-        drawn = draw_distinct([count], free, generator).to(keys.device)
-        drawn += torch.searchsorted(keys - places, drawn, right=True)  # the pairs before it
+        if self.targets is None:
+            free = self.in_features * self.out_features - len(keys)
+            drawn = unused(keys, draw_distinct([count], free, generator).to(keys.device))
+        else:
+            drawn = self._drawn_by_target(removed, generator)
         keys, order = torch.cat((keys, drawn)).sort()
 
         def move(value: Tensor) -> Tensor:
@@ -324,6 +374,23 @@ class SparseLinear(Updatable, CheckedState):
         for follower in followers:
             calls += follower.rearranging(self, move)
         return Replacement(keys, order >= len(kept), moved, calls)
+
+    def _drawn_by_target(self, removed: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Returns keys of as many new synapses of each output as are removed."""
+        seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
+        targets = _owners(self.starts_of_outputs).long()
+        left = removed.logical_not().index_select(0, self.order)
+        keys = (targets * self.in_features + self.inputs)[left].cpu()
+        each = torch.bincount(self.outputs[removed], minlength=self.out_features).cpu()
+        used = self.starts_of_outputs.diff().cpu() - each
+        rows = torch.arange(self.out_features, device="cpu")
+        draws = RowDraws(seed, rows + self.first, self.in_features - used)
+        drawn = draw_distinct(each.tolist(), self.in_features, draw=draws)
+        drawn -= (used.cumsum(0) - used)[
+            drawn // self.in_features
+        ]  # used pairs of others before it
+        drawn = unused(keys, drawn).to(removed.device)
+        return drawn % self.in_features * self.out_features + drawn // self.in_features
 
     def _index(self, keys: Tensor) -> dict[str, Tensor]:
         """Returns the index of synapses, by their keys in order."""
@@ -411,7 +478,27 @@ class SparseLinear(Updatable, CheckedState):
     def extra_repr(self) -> str:
         """Returns the settings shown in the module's representation."""
         sizes = f"{self.in_features}, {self.out_features}, synapses={len(self.weight)}"
-        return f"{sizes}, bias={self.bias is not None}"
+        share = "" if self.targets in (None, range(self.total)) else f", targets={self.targets}"
+        return f"{sizes}, bias={self.bias is not None}{share}"
+
+
+def _checked_targets(
+    outputs: int, targets: range | None, seed: int | None, density: float | None
+) -> range | None:
+    """Returns the outputs of a share, after a check; ``None`` for a connection that has no seed."""
+    if seed is not None:
+        check_integers(seed=seed)
+    if targets is None:
+        return None if seed is None else range(outputs)
+    fits = isinstance(targets, range) and targets.step == 1
+    should = f"a range of the {outputs} outputs, of at least one, in steps of one"
+    fits = fits and 0 <= targets.start < targets.stop <= outputs
+    check_value(fits, "targets", targets, should)
+    how = "otherwise each share would draw synapses of its own"
+    check_value(
+        seed is not None or density is None, "seed", seed, "given with `density` and `targets`", how
+    )
+    return targets
 
 
 def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
@@ -438,12 +525,14 @@ def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
 def _check_memory(synapses: int, more: int = _BUILD_BYTES) -> None:
     """Raises a ``MemoryError`` if synapses would not fit in memory."""
     size = torch.get_default_dtype().itemsize + _INDEX_BYTES
-    needed, free = synapses * (size + more), _free_memory()
+    here = processes_here()
+    needed, free = synapses * (size + more), _free_memory() / here
     if synapses >= 2**31 or needed > free:
         raise MemoryError(
             "The synapses of a SparseLinear should be fewer than 2^31, and fit in memory. Found"
             f" {synapses:,} of {size} bytes each, {synapses * size / 1e9:.1f} GB, and"
-            f" {needed / 1e9:.1f} GB while they are made, with {free / 1e9:.1f} GB free: give it a"
+            f" {needed / 1e9:.1f} GB while they are made, with {free / 1e9:.1f} GB free"
+            f"{f' for each of {here} processes' * (here > 1)}: give it a"
             " lower `density`, or fewer neurons."
         )
 
@@ -458,45 +547,31 @@ def _free_memory() -> float:
         return math.inf
 
 
-def _drawn(each: int, inputs: int, outputs: int) -> Tensor:
-    """Returns the keys of as many random synapses of each output, in any order."""
-    few = 2 * each <= inputs  # otherwise those that are left out are drawn
-    rows = max(1, _BLOCK // max(1, each if few else inputs))
-    blocks = [torch.empty(0, dtype=torch.int64)]
-    for start in range(0, outputs, rows):
-        size = min(rows, outputs - start)
-        places = draw_distinct([each if few else inputs - each] * size, inputs)
-        if not few:
-            kept = torch.ones(size * inputs, dtype=torch.bool)
-            kept[places] = False
-            places = kept.nonzero().flatten()
-        ends = places // inputs
-        blocks.append((places - ends * inputs) * outputs + ends + start)
-    return torch.cat(blocks)
-
-
-def draw_distinct(each: list[int], count: int, generator: torch.Generator | None = None) -> Tensor:
-    """Draws numbers below ``count``, so many distinct ones for each row; adds ``row * count``."""
-    device = None if generator is None else generator.device
-    missing = torch.tensor(each, device=device)
-    keys = more = missing[:0]
-    while missing.any():  # those that were drawn before are drawn again
-        rows = torch.arange(len(each), device=device).repeat_interleave(missing)
-        drawn = torch.randint(count, rows.shape, generator=generator, device=device)
-        new = torch.unique(rows * count + drawn)
-        if len(keys):
-            known = keys[torch.searchsorted(keys, new).clamp(max=len(keys) - 1)] == new
-            new = new[~(known | torch.isin(new, more))]
-            more = torch.cat((more, new))
-        else:
-            keys = new
-        missing -= torch.bincount(new // count, minlength=len(each))
-    return torch.cat((keys, more))
-
-
 def keys_of(connection: SparseLinear) -> Tensor:
     """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
     return _owners(connection.starts).long() * connection.out_features + connection.outputs
+
+
+def whole_keys(connection: SparseLinear, keys: Tensor) -> Tensor:
+    """Returns ``input * outputs + output`` in the whole connection for such keys of a share."""
+    inputs = keys // connection.out_features
+    outputs = keys - inputs * connection.out_features + connection.first
+    return inputs * connection.total + outputs
+
+
+@torch.no_grad()
+def part_of(connection: SparseLinear, chosen: Tensor) -> SparseLinear:
+    """Returns a connection with copies of some synapses, those where ``chosen`` is true."""
+    check_value(connection.bias is None, "bias", connection.bias, "None if delays divide synapses")
+    outputs, inputs = connection.indices[:, chosen.to(connection.outputs.device)].long()
+    sizes = connection.in_features, connection.total
+    ends = torch.stack((outputs + connection.first, inputs))
+    made = SparseLinear(*sizes, indices=ends, bias=False, targets=connection.targets)
+    made.seed = connection.seed
+    made.to(connection.weight)
+    made.weight.copy_(connection.weight[chosen])
+    made.weight.requires_grad_(connection.weight.requires_grad)
+    return made
 
 
 def _owners(starts: Tensor) -> Tensor:

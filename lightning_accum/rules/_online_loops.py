@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import hook_count, is_traced
-from lightning_accum.cells.layer import Ends, Populations, Serial
+from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.plan import named_terms_of
+from lightning_accum.cells.populations import Ends, Populations, all_agree
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import recorded_steps
@@ -298,30 +299,60 @@ def _as_raster(inputs: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------ several populations
-def _run_populations(
+class _ReadyNetwork(NamedTuple):
+    """What the loop takes of populations, and who learns."""
+
+    learners: dict[Ends, _Learner]
+    neurons: list[Neurons]
+    inputs: Tensor  # [T, N] of own neurons
+    past: Tensor  # [D, M] of all processes
+    groups: list[recurrent.SparseGroup]
+    each: list[recurrent.SparseWeights]
+
+
+def _ready_network(
     rule: RuleTrainer, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
-) -> Tensor | None:
-    """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
-    learners = _suited_populations(rule, layer, inputs, given)
+) -> _ReadyNetwork | None:
+    """Returns what the loop takes; ``None`` if it does not suit."""
+    try:
+        learners = _suited_populations(rule, layer, inputs, given)
+    except Unsuited:
+        return None
     neurons: list[Neurons] = list(layer.neurons.values())  # type: ignore[arg-type]
     like = _weights_of(layer)[0].new_empty(1, 0)
     current, past = inputs[:, 0].to(like.dtype).contiguous(), layer.past(1, inputs.device)
     groups = [
-        recurrent.SparseGroup(constants, each.begin_loop(like.new_empty(1, size)))
-        for each, size in zip(neurons, layer.sizes.values(), strict=True)
+        recurrent.SparseGroup(
+            constants, each.begin_loop(like.new_empty(1, size)), layer.totals[name], own.start
+        )
+        for each, (name, size), own in zip(
+            neurons, layer.sizes.items(), layer.own.values(), strict=True
+        )
         if (constants := each.loop_constants()) is not None
     ]
     each = [_weights(layer, ends, learners.get(ends)) for ends in layer.delays]
     arguments = current, past[:, 0].contiguous(), groups, each
     if not current.isfinite().all() or not recurrent.can_run_recurrent(*arguments):
         return None
+    return _ReadyNetwork(learners, neurons, *arguments)
+
+
+def _run_populations(
+    rule: RuleTrainer, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
+) -> Tensor | None:
+    """Simulates a network and learns after each step; ``None`` without a change if it cannot."""
+    ready = _ready_network(rule, layer, inputs, given)
+    if not all_agree(layer, ready is not None, len(inputs)) or ready is None:
+        return None
+    learners, neurons, current, past, groups, each = ready
     for learner in learners.values():
         learner.updater.changes.events.applying(learner.updater, ("weight",))
-    spikes = recurrent.run_recurrent(*arguments).unsqueeze(1)
+    spikes = recurrent.run_recurrent(current, past, groups, each, layer.exchange).unsqueeze(1)
     layer.set_past(spikes)
     for neuron, group in zip(neurons, groups, strict=True):
         neuron.end_loop(group.state, len(inputs))
-    of = dict(zip(layer.sizes, spikes.split([*layer.sizes.values()], 2), strict=True))
+    of = dict(zip(layer.sizes, spikes.split([*layer.totals.values()], 2), strict=True))
+    own = {name: of[name][len(past) :, :, r.start : r.stop] for name, r in layer.own.items()}
     for (ends, delay), weights in zip(layer.delays.items(), each, strict=True):
         if (learns := learners.get(ends)) is not None:
             increment_version(weights.weight)
@@ -331,10 +362,12 @@ def _run_populations(
                 side: [value[None] for _ in keys if value is not None]
                 for (side, keys), value in sides
             }
-            learns.finish(rule, pre, of[ends[1]][len(past) :], {}, left)
+            learns.finish(rule, pre, own[ends[1]], {}, left)
+    like = groups[0].state.v
     dtype = inputs.dtype if inputs.is_floating_point() else like.dtype
     kinds = [neuron.spike_dtype or dtype for neuron in neurons]
-    return spikes[len(past) :].to(functools.reduce(torch.promote_types, kinds))
+    found = torch.cat([*own.values()], 2) if layer.exchange else spikes[len(past) :]
+    return found.to(functools.reduce(torch.promote_types, kinds))
 
 
 def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurrent.SparseWeights:
@@ -342,12 +375,12 @@ def _weights(layer: Populations, ends: Ends, learner: _Learner | None) -> recurr
     connection, names = layer.cell(*ends).connection, list(layer.sizes)
     assert isinstance(connection, SparseLinear)
     weight = connection.weight.detach()
-    source, target = map(names.index, ends)
+    source, target = map(names.index, ends[:2])
     index = connection.starts, connection.outputs
     found = recurrent.SparseWeights(source, target, layer.delays[ends], *index, weight)
     if learner is None:
         return found
-    sizes = layer.sizes[ends[0]], layer.sizes[ends[1]]
+    sizes = layer.totals[ends[0]], layer.sizes[ends[1]]
     left = learner.left(1, *sizes, weight)
     pre, post = (  # zeros for a side without a trace
         (left[side] or [weight.new_zeros(1, size)])[0][0].to(weight.dtype, copy=True)

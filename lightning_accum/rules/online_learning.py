@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_integers, check_tensors, check_value
+from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
@@ -50,7 +51,8 @@ def learn_online(
     Raises:
         ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, rewards
             of steps are not those of the sequence, the rule has no cells or belongs to a callback,
-            or several processes train together: they would learn apart.
+            or several processes train together, which would learn apart unless they divide
+            :class:`~lightning_accum.Populations`, and all run as many steps.
 
     Example:
         >>> import torch
@@ -73,7 +75,8 @@ def learn_online(
             "Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found shape"
             f" {tuple(inputs.shape)}."
         )
-    states = _checked_states(trainer)
+    split = isinstance(layer, Populations) and layer.exchange is not None
+    states = _checked_states(trainer, split)
     names = {"reward"}.union(*(modulators_of(state.rule) for state in states)) & given.keys()
     divided = _by_call({name: given[name] for name in names}, inputs, update_every)
     if update_every == 1:
@@ -89,7 +92,7 @@ def learn_online(
     return torch.cat(outputs) if outputs else layer(inputs)
 
 
-def _checked_states(trainer: RuleTrainer) -> list[CellState]:
+def _checked_states(trainer: RuleTrainer, split: bool) -> list[CellState]:
     """Returns the states of a trainer's cells, or raises an error if it cannot learn online."""
     states = [trainer.state_of(name) for name, _ in trainer.named_cells]
     times = {state.options.time_dim for state in states}
@@ -105,11 +108,11 @@ def _checked_states(trainer: RuleTrainer) -> list[CellState]:
             " or a FabricCellTrainer, which evaluates and applies it at the end of each batch:"
             " leave it out there, and register the layer's cell with the trainer."
         )
-    if processes() > 1:
+    if processes() > 1 and not split:
         raise ValueError(
             "A rule should learn online in one process, as the weights of several would differ"
             f" after the first step. Found {processes()} processes: apply updates at the end of a"
-            " batch."
+            " batch, or divide `Populations` over them, with `split=True`."
         )
     if not trainer.training:
         warnings.warn(

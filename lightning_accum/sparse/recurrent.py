@@ -1,14 +1,14 @@
 """The kernel's loop over the steps of a recurrent network that learns by pair STDP.
 
-The plain form is :class:`lightning_accum.cells.layer.Populations` and its rule, step by step.
+The plain form is :class:`lightning_accum.cells.populations.Populations` and its rule, step by step.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,6 +20,12 @@ from lightning_accum.sparse.neurons import LoopTerms, LoopTrace, NeuronState, Sp
 _FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
 _LONGEST_BLOCK = 64  # steps
 _LOSS = 16.0  # factor by which rounding may grow within a block
+_MOST_PLACES = 2**31 - 1
+
+# Exchanges spikes with other processes, by what writes the own and what takes those of all.
+Exchange: TypeAlias = Callable[
+    [Callable[[Tensor, int], object], Callable[[Tensor, int], int]], None
+]
 
 
 class SparseGroup(NamedTuple):
@@ -27,6 +33,8 @@ class SparseGroup(NamedTuple):
 
     neurons: SpikingNeurons
     state: NeuronState  # [1, N]
+    total: int  # neurons of all processes
+    first: int = 0  # the first of the own among them
 
 
 class PairSTDP(NamedTuple):
@@ -82,11 +90,12 @@ class SparseWeights(NamedTuple):
 
 def run_recurrent(
     inputs: Tensor,  # [T, N] current from outside
-    past: Tensor,  # bool [D, N] spikes of the last steps, at least of the longest delay
+    past: Tensor,  # bool [D, M] spikes of the last steps, at least of the longest delay
     groups: Sequence[SparseGroup],
     each: Sequence[SparseWeights],
+    exchange: Exchange | None = None,  # with the processes that have the other neurons of M
 ) -> Tensor:
-    """Returns the spikes ``[D + T, N]``, of which the first are those before.
+    """Returns the spikes ``[D + T, M]``, of which the first are those before.
 
     The arguments are those of which :func:`can_run_recurrent` has said that it can.
     """
@@ -94,13 +103,14 @@ def run_recurrent(
     assert kernel is not None
     work = sum(len(weights.weight) for weights in each)
     parts = library.threads_among(min(len(group.state.v[0]) for group in groups), work // 8)
-    spikes = torch.cat((past, past.new_empty(steps, size)))
+    new = past.new_empty if exchange is None else past.new_zeros
+    spikes = torch.cat((past, new(steps, past.shape[1])))
     kept: list[Tensor] = []
     populations = (_Population * len(groups))(*_populations(groups, kept))
     connections = (_Connection * len(each))(*(_connection(w, groups, parts, kept) for w in each))
-    sizes = (steps, size, parts, len(groups), len(each), len(past))
+    sizes = (steps, size, parts, len(groups), len(each), len(past), past.shape[1])
     network = _Network(*sizes, *arguments(inputs, spikes), populations, connections)
-    kernel.run_recurrent(ctypes.byref(network))
+    _run(kernel, ctypes.byref(network), steps, _together(each, spikes), exchange)
     for group in groups:
         group.state.hold.clamp_(min=0)
     for weights, made in zip(each, connections, strict=True):
@@ -109,35 +119,64 @@ def run_recurrent(
     return spikes
 
 
+def _together(each: Sequence[SparseWeights], spikes: Tensor) -> int:
+    """Returns for how many steps processes need no spikes of each other; places are int32."""
+    return min([weights.delay for weights in each] + [max(1, _MOST_PLACES // spikes.shape[1])])
+
+
+def _run(
+    kernel: library.Kernel, network: Any, steps: int, together: int, exchange: Exchange | None
+) -> None:
+    """Takes all steps, and exchanges spikes after every few."""
+    kernel.begin_recurrent(network)
+    if exchange is None:
+        kernel.advance_recurrent(network, Int(1), Int(steps + 1))
+    else:
+        for begin in range(1, steps + 1, together):
+            piece = network, Int(begin), Int(min(begin + together, steps + 1))
+            kernel.advance_recurrent(*piece)
+
+            def collect(row: Tensor, room: int, piece: Any = piece) -> None:
+                kernel.collect_spikes(*piece, *arguments(row, room))
+
+            def scatter(rows: Tensor, room: int, piece: Any = piece) -> int:
+                return int(kernel.scatter_spikes(*piece, *arguments(rows, room, len(rows))))
+
+            exchange(collect, scatter)
+    kernel.end_recurrent(network)
+
+
 def can_run_recurrent(
     inputs: Tensor, past: Tensor, groups: Sequence[SparseGroup], each: Sequence[SparseWeights]
 ) -> bool:
     """Returns whether there is a kernel, which reads the arguments as torch does."""
     dtype, sizes = inputs.dtype, [group.state.v.shape[1] for group in groups]
+    totals = [group.total for group in groups]
+    inside = all(0 <= g.first <= g.total - n for g, n in zip(groups, sizes, strict=True))
     if not library.kernel_for(dtype) or not len(inputs) or not sizes or not min(sizes):
         return False
     values: list[tuple[Tensor, tuple[int, ...]]] = [(inputs, (len(inputs), sum(sizes)))]
     for group, n in zip(groups, sizes, strict=True):
         values += zip(group.state, ((1, n), (1, n), (n,)), strict=True)
-    spikes = library.are_values(torch.bool, (past, (len(past), sum(sizes))))
-    if not spikes or not library.are_values(dtype, *values):
+    spikes = library.are_values(torch.bool, (past, (len(past), sum(totals))))
+    if not inside or not spikes or not library.are_values(dtype, *values):
         return False
     same = all(w.weight.dtype == dtype for w in each)
-    return same and all(w.suits(sizes[w.source], sizes[w.target], len(past)) for w in each)
+    return same and all(w.suits(totals[w.source], sizes[w.target], len(past)) for w in each)
 
 
 def _populations(groups: Sequence[SparseGroup], kept: list[Tensor]) -> list[_Population]:
     """Returns what C knows of populations."""
-    made, first = [], 0
-    for constants, state in groups:
+    made, first, of = [], 0, 0
+    for constants, state, total, own in groups:
         size = state.v.shape[1]
         current = torch.empty(size, dtype=state.v.dtype)
         kept.append(current)
         decay, drive, threshold, decay_theta, theta_plus, period, _ = constants
         numbers = decay, drive, threshold, period, decay_theta, theta_plus
         places = arguments(state.v, state.hold, state.theta, current)
-        made.append(_Population(size, first, *places, *numbers))
-        first += size
+        made.append(_Population(size, first, total, of, of + own, *places, *numbers))
+        first, of = first + size, of + total
     return made
 
 
@@ -186,7 +225,7 @@ def steps_of_block(decay: float) -> int:
 
 class _Population(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("size", "first")),
+        *((name, Int) for name in ("size", "first", "sources", "of", "place")),
         *((name, At) for name in ("v", "hold", "theta", "current")),
         *((name, Real) for name in ("decay", "drive", "threshold", "period")),
         *((name, Real) for name in ("decay_theta", "theta_plus")),
@@ -209,6 +248,7 @@ class _Connection(ctypes.Structure):
 class _Network(ctypes.Structure):
     _fields_ = (
         *((n, Int) for n in ("steps", "size", "parts", "populations", "connections", "longest")),
+        ("width", Int),
         *((n, At) for n in ("input", "spikes")),
         ("groups", ctypes.POINTER(_Population)),
         ("each", ctypes.POINTER(_Connection)),

@@ -59,7 +59,7 @@ def surrogate(current, weights, v, adaptation, spiked, membrane, limits, raster)
 
 
 def recurrent(inputs, past, v, hold, theta, outputs, starts, weight, pre, post, delay=2):
-    group = SparseGroup(SpikingNeurons(0.9, 0.0, 1.0), NeuronState(v, hold, theta))
+    group = SparseGroup(SpikingNeurons(0.9, 0.0, 1.0), NeuronState(v, hold, theta), N)
     own = 0, 0, delay, starts, outputs, weight, PAIR, pre, post
     return can_run_recurrent(inputs, past, [group], [SparseWeights(*own)])
 

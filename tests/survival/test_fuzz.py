@@ -109,6 +109,7 @@ GOOD = {
     for make, keys in [
         *((functools.partial(copy.copy, value), keys) for value, keys in [
             ("running_var", "StateMonitor.attr"), (1, "Except.begin"), (5, "steps"),
+            (5, "SparseLinear.draw.seed"),
             (0.5, "LateralInhibition.strength SparseLinear.density decay"),
             ("E", "Populations.source Populations.target"), ("0", "CellSpec.connection"),
             ("1", "CellSpec.neuron"), ("loss", "Log.name name"), (0.0, "Clamp.min Accumulator.min"),

@@ -1,7 +1,7 @@
 /* Simulates populations of integrate-and-fire neurons that are connected by sparse weights with
    delays, and learns by pair STDP after each step.
 
-   sparse/recurrent.py checks every argument; the plain form is Populations in cells/layer.py, step by step.
+   sparse/recurrent.py checks every argument; the plain form is Populations in cells/populations.py, step by step.
 
    Weights are rows of presynaptic neurons, and a row is visited only when a spike arrives there. It
    then takes up the postsynaptic spikes since its last visit. As the presynaptic trace only decays
@@ -11,14 +11,17 @@
    A row that waits until its block is to be used again is visited without a spike.
 
    Each thread has a part of the targets of every row, so that nobody writes what another reads; they
-   meet once in the steps of the shortest delay. */
+   meet once in the steps of the shortest delay. Processes divide the targets in the same way, and meet
+   by `collect_spikes` and `scatter_spikes`. A neuron's sum goes by connection and then by source, so
+   that it does not depend on their numbers. */
 
 #include "threads.h"
 
 #include <string.h>
 
 typedef struct {
-    int64_t size, first; /* neurons, and the first of them among all */
+    int64_t size, first;        /* own neurons, and the first of them among those of the process */
+    int64_t sources, of, place; /* those of all processes, and the columns where they and the own begin */
     REAL *v, *hold, *theta, *current;
     double decay, drive, threshold, period, decay_theta, theta_plus;
 } population;
@@ -44,8 +47,9 @@ typedef struct {
 
 typedef struct {
     int64_t steps, size, parts, populations, connections, longest;
+    int64_t width;     /* neurons of all processes */
     const REAL *input; /* [steps, size] */
-    uint8_t *spikes;   /* [longest + steps, size], 0 or 1, of which the first are before the start */
+    uint8_t *spikes;   /* [longest + steps, width], 0 or 1, of which the first are before the start */
     const population *groups;
     const connection *each;
 } network;
@@ -93,7 +97,7 @@ static void change_row(row w, REAL trace, const REAL *restrict change, REAL low,
 static void settle(const network *x, const connection *c, int64_t e, const range *r, row w,
                    int64_t until)
 {
-    const int64_t E = x->groups[c->source].size, N = x->groups[c->target].size;
+    const int64_t E = x->groups[c->source].sources, N = x->groups[c->target].size;
     REAL *pre = c->pre + r->part * E + e;
     int64_t *last = c->last + r->part * E + e;
     const int64_t block = *last / c->block, since = *last - block * c->block;
@@ -113,7 +117,13 @@ static void settle(const network *x, const connection *c, int64_t e, const range
 /* Returns whose spikes reach a connection in a step, a byte for each presynaptic neuron. */
 static const uint8_t *arriving(const network *x, const connection *c, int64_t t)
 {
-    return x->spikes + (x->longest + t - 1 - c->delay) * x->size + x->groups[c->source].first;
+    return x->spikes + (x->longest + t - 1 - c->delay) * x->width + x->groups[c->source].of;
+}
+
+/* Returns where a population's own neurons write their spikes in a step. */
+static uint8_t *leaving(const network *x, const population *p, int64_t t)
+{
+    return x->spikes + (x->longest + t - 1) * x->width + p->place;
 }
 
 /* Returns the first neuron from `e` on that has spiked; `size` if there is none. */
@@ -136,7 +146,7 @@ static void fetch(const void *at, int64_t bytes)
 static void transmit(const network *x, const connection *c, int64_t t, const range *r)
 {
     const uint8_t *spikes = arriving(x, c, t);
-    const int64_t E = x->groups[c->source].size;
+    const int64_t E = x->groups[c->source].sources;
     REAL *restrict current = x->groups[c->target].current;
     for (int64_t e = next(spikes, 0, E), after; e < E; e = after) {
         row w = row_of(x, c, e, r);
@@ -169,7 +179,7 @@ static void integrate(const population *p, const range *r, uint8_t *spikes)
 /* Begins a block of steps, in the place of the oldest one. */
 static void begin_block(const network *x, const connection *c, int64_t t, const range *r)
 {
-    const int64_t E = x->groups[c->source].size, N = x->groups[c->target].size;
+    const int64_t E = x->groups[c->source].sources, N = x->groups[c->target].size;
     const int64_t kept = t - (c->blocks - 1) * c->block;
     for (int64_t e = 0; e < E; e++)
         if (c->last[r->part * E + e] < kept) settle(x, c, e, r, row_of(x, c, e, r), t - 1);
@@ -181,8 +191,8 @@ static void begin_block(const network *x, const connection *c, int64_t t, const 
 static void learn(const network *x, const connection *c, int64_t t, const range *r)
 {
     const population *p = &x->groups[c->target];
-    const uint8_t *spikes = x->spikes + (x->longest + t - 1) * x->size + p->first;
-    const int64_t E = x->groups[c->source].size, N = p->size, block = t / c->block;
+    const uint8_t *spikes = leaving(x, p, t);
+    const int64_t E = x->groups[c->source].sources, N = p->size, block = t / c->block;
     const int64_t first = block < c->blocks ? 0 : block - c->blocks + 1;
     const REAL decay_post = (REAL)c->decay_post, rate_post = (REAL)c->rate_post;
     const REAL rate_pre = (REAL)c->rate_pre, low = (REAL)c->low, high = (REAL)c->high;
@@ -226,7 +236,7 @@ static void take_step(const network *x, int64_t t, int64_t part)
     for (int64_t i = 0; i < x->populations; i++) {
         const population *p = &x->groups[i];
         const range r = targets(x, p, part);
-        integrate(p, &r, x->spikes + (x->longest + t - 1) * x->size + p->first);
+        integrate(p, &r, leaving(x, p, t));
     }
     for (int64_t i = 0; i < x->connections; i++) {
         const connection *c = &x->each[i];
@@ -249,7 +259,7 @@ static void settle_all(const void *task, int64_t begin, int64_t end, void *memor
         for (int64_t i = 0; i < x->connections; i++) {
             const connection *c = &x->each[i];
             const range r = targets(x, &x->groups[c->target], part);
-            for (int64_t e = 0; c->learns && e < x->groups[c->source].size; e++)
+            for (int64_t e = 0; c->learns && e < x->groups[c->source].sources; e++)
                 settle(x, c, e, &r, row_of(x, c, e, &r), x->steps);
         }
 }
@@ -259,7 +269,7 @@ static void find_places(const network *x, const connection *c)
 {
     const population *p = &x->groups[c->target];
     int64_t *places = c->places;
-    for (int64_t e = 0; e < x->groups[c->source].size; e++)
+    for (int64_t e = 0; e < x->groups[c->source].sources; e++)
         for (int64_t part = 0, at = c->starts[e]; part <= x->parts; part++) {
             int64_t end = c->starts[e + 1], from = p->size * part / x->parts;
             while (at < end) {
@@ -271,17 +281,56 @@ static void find_places(const network *x, const connection *c)
         }
 }
 
-void run_recurrent(const network *x)
+void begin_recurrent(const network *x)
 {
     for (int64_t i = 0; i < x->connections; i++) find_places(x, &x->each[i]);
-    int64_t together = x->steps + 1; /* steps in which nothing arrives that is sent in them */
+}
+
+/* Takes the steps from `begin` to before `end`, which count from 1. */
+void advance_recurrent(const network *x, int64_t begin, int64_t end)
+{
+    int64_t together = end - begin; /* steps in which nothing arrives that is sent in them */
     for (int64_t i = 0; i < x->connections; i++)
         if (x->each[i].delay < together) together = x->each[i].delay;
-    for (int64_t t = 1; t <= x->steps; t += together) {
-        const int64_t end = t + together;
-        const steps s = {x, t, end <= x->steps ? end : x->steps + 1};
+    for (int64_t t = begin; t < end; t += together) {
+        const steps s = {x, t, t + together < end ? t + together : end};
         divide(take_steps, &s, x->parts, 0, 0, (int)x->parts);
     }
+}
+
+void end_recurrent(const network *x)
+{
     const steps all = {x, 1, x->steps + 1};
     divide(settle_all, &all, x->parts, 0, 0, (int)x->parts);
+}
+
+/* Writes the places of the own spikes from step `begin` on, as far as there is room, and in front of
+   them their number. */
+void collect_spikes(const network *x, int64_t begin, int64_t end, int32_t *row, int64_t room)
+{
+    int32_t count = 0;
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t i = 0; i < x->populations; i++) {
+            const population *p = &x->groups[i];
+            const uint8_t *spikes = leaving(x, p, t);
+            const int64_t first = (t - begin) * x->width + p->place;
+            for (int64_t n = next(spikes, 0, p->size); n < p->size; n = next(spikes, n + 1, p->size))
+                if (count++ < room) row[count] = (int32_t)(first + n);
+        }
+    row[0] = count;
+}
+
+/* Writes the spikes of all processes, and returns the largest number of them in a row. */
+int64_t scatter_spikes(const network *x, int64_t begin, int64_t end, const int32_t *rows, int64_t room,
+                       int64_t processes)
+{
+    const int64_t size = (end - begin) * x->width;
+    uint8_t *spikes = x->spikes + (x->longest + begin - 1) * x->width;
+    int64_t most = 0;
+    for (int64_t i = 0; i < processes; i++, rows += room + 1) {
+        if (rows[0] > most) most = rows[0];
+        for (int64_t k = 1; k <= rows[0] && k <= room; k++)
+            if (rows[k] >= 0 && rows[k] < size) spikes[rows[k]] = 1;
+    }
+    return most;
 }
