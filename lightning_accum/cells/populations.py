@@ -233,7 +233,7 @@ class Populations(StateModule):
         now = spikes != 0
         if self.exchange:
             now = torch.zeros_like(past[0]).index_copy_(1, self.columns.to(x.device), now)
-            self.exchange.fill(now)
+            self.exchange(now)
         self.set_past(torch.cat((past, now.unsqueeze(0))))
         return spikes
 
