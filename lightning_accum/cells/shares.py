@@ -1,6 +1,6 @@
 """Checkpoints of networks that processes divide: each writes its share, and any number resumes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,12 +18,11 @@ from lightning_accum.engine.state import StateKey
 
 Found = TypeVar("Found")
 State: TypeAlias = dict[str, Any]
-Ranges: TypeAlias = dict[str, tuple[int, int]]  # of own neurons, by population
-Share: TypeAlias = tuple[Ranges, State]
-Move: TypeAlias = Callable[[Sequence[Tensor]], Tensor]  # from the values of all shares to the own
 
 
-def save_share(module: nn.Module, folder: str | Path) -> None:
+def save_share(
+    module: nn.Module, folder: str | Path, checkpoint: Mapping[str, Any] | None = None
+) -> None:
     """Writes this process's share of a network and its trainers into a folder.
 
     Every process has to call it, between sequences; all have to see the folder.
@@ -32,8 +31,19 @@ def save_share(module: nn.Module, folder: str | Path) -> None:
         module: contains one :class:`~lightning_accum.Populations` with ``split=True``, and the
             trainers of its cells.
         folder: is made if it does not exist.
+        checkpoint: a checkpoint of Lightning, with the ``state_dict`` of the module.
     """
-    write_share(folder, (own_ranges(module), module.state_dict()), torch.save)
+    share = {**(checkpoint or {"state_dict": module.state_dict()}), "own": _ranges(module)}
+    rank, count = dist.get_rank() if processes() > 1 else 0, processes()
+    file = Path(folder) / f"{rank} of {count}.pt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(share, part := file.with_suffix(".part"))
+    of_all(None)  # waits: the files of before stay until all have written theirs
+    part.replace(file)
+    for old in file.parent.glob("* of *.pt") if rank == 0 else ():
+        if not old.stem.endswith(f" of {count}"):
+            old.unlink()
+    of_all(None)
 
 
 def load_shares(module: nn.Module, folder: str | Path) -> None:
@@ -46,134 +56,111 @@ def load_shares(module: nn.Module, folder: str | Path) -> None:
     Raises:
         FileNotFoundError: if a share is missing.
     """
-    shares = [torch.load(file, mmap=True, weights_only=True) for file in files_of(folder)]
-    module.load_state_dict(own_state(module, shares))
+    module.load_state_dict(read_share(module, folder)["state_dict"])
 
 
-def write_share(folder: str | Path, share: Any, save: Callable[[Any, Path], object]) -> None:
-    """Writes the file of this process; the files of before stay until all have written theirs."""
-    rank, count = dist.get_rank() if processes() > 1 else 0, processes()
-    file = Path(folder) / f"{rank} of {count}.pt"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    save(share, part := file.with_suffix(".part"))
-    of_all(None)  # waits
-    part.replace(file)
-    for old in file.parent.glob("* of *.pt") if rank == 0 else ():
-        if not old.stem.endswith(f" of {count}"):
-            old.unlink()
-    of_all(None)
+def read_share(module: nn.Module, folder: str | Path, weights_only: bool = True) -> State:
+    """Returns the checkpoint of this process, from those of any number of processes.
 
-
-def files_of(folder: str | Path) -> list[Path]:
-    """Returns the files of all shares by rank, or raises a ``FileNotFoundError``."""
+    Those of another number hold what a network has between sequences: no recorded steps.
+    """
     files = sorted(Path(folder).glob("* of *.pt"), key=lambda file: int(file.stem.split()[0]))
     if {file.stem.split()[2] for file in files} != {str(len(files))}:
         raise FileNotFoundError(
             f"Folder `{folder}` should have the shares of all processes of one run, as"
             f" `0 of 2.pt`. Found {[file.name for file in files]}."
         )
-    return files
+    every = [torch.load(file, "cpu", mmap=True, weights_only=weights_only) for file in files]
+    own = _ranges(module)
+    for share in every:
+        if share["own"] == own:
+            return share
+    return {**every[0], "state_dict": _own_state(module, every)}
 
 
 def splits(module: nn.Module) -> list[str]:
     """Returns the parameters and buffers of which each process has a share, by name."""
-    names = (
-        [at + name for name, _ in (*network.named_parameters(), *network.named_buffers())]
+    return [
+        at + name
         for at, network in _all_of(module, Populations)
         if network.exchange
-    )
-    return [name for each in names for name in each]
+        for name, _ in (*network.named_parameters(), *network.named_buffers())
+    ]
 
 
-def own_ranges(module: nn.Module) -> Ranges:
-    """Returns which neurons this process has, by population."""
-    _, network = _network_of(module)
-    return {name: (each.start, each.stop) for name, each in network.own.items()}
-
-
-def own_state(module: nn.Module, shares: Sequence[Share]) -> State:
-    """Returns the state of this process's share, from the shares of any number of processes.
-
-    Those of another number hold what a network has between sequences: no recorded steps.
-    """
+def _own_state(module: nn.Module, shares: Sequence[State]) -> State:
+    """Returns the state of this process's share, from the shares of another number of processes."""
     prefix, network = _network_of(module)
-    mine = own_ranges(module)
-    states, found = [state for _, state in shares], dict(shares[0][1])
-    for of, state in shares:
-        if of == mine:
-            return state
+    states, moves = [share["state_dict"] for share in shares], {}
+    found = dict(states[0])
     for name, own in network.own.items():
         for key in [key for key in found if key.startswith(f"{prefix}neurons.{name}.")]:
             values = [state[key] for state in states]
-            found[key] = _cut_state(values, own) if key.endswith(EXTRA) else _cut(values, own)
-    movers = {}
+            if key.endswith(EXTRA):
+                found[key] = pack(_cut([unpack(value, key) for value in values], own))
+            else:
+                found[key] = _cut(values, own)
     for ends in network.delays:
-        at = f"{prefix}connections.{name_of(ends)}."
-        index, movers[network.cell(*ends).connection] = _moved_synapses(network, ends, at, shares)
+        index, moves[network.cell(*ends).connection] = _synapses(network, ends, prefix, shares)
         found |= index
     for at, trainer in _all_of(module, RuleTrainer):
         for name, (cell, _) in trainer.named_cells:
-            ends = next(ends for ends in network.delays if network.cell(*ends) == cell)
             key = f"{at}_states.{name}.{EXTRA}"
-            each = [unpack(state[key], f"cell `{name}`") for state in states]
+            each = [unpack(state[key], key) for state in states]
             carried = {
-                text: _carried(
-                    text,
-                    [one["carried"][text] for one in each],
-                    network.own[ends[1]],
-                    movers[cell.connection],
-                )
+                text: moves[cell.connection](StateKey.parse(text).kind, values)
                 for text in each[0]["carried"]
+                if (values := [one["carried"][text] for one in each])
             }
             found[key] = pack({**each[0], "carried": carried})
     return found
 
 
-def _carried(text: str, values: Sequence[Tensor], own: range, move: Move) -> Tensor:
-    """Returns what a trainer carries for the own neurons, or for their synapses."""
-    kind = StateKey.parse(text).kind
-    if kind.startswith("pre "):  # of the neurons of all processes
-        return values[0]
-    return move(values) if kind.startswith("weight ") else _cut(values, own)
-
-
-def _moved_synapses(
-    network: Populations, ends: Ends, at: str, shares: Sequence[Share]
-) -> tuple[State, Move]:
-    """Returns the own synapses of a connection, and what moves values of synapses to them."""
-    (source, target, *_), parts, places = ends, [], []
+def _synapses(
+    network: Populations, ends: Ends, prefix: str, shares: Sequence[State]
+) -> tuple[State, Callable[[str, Sequence[Tensor]], Tensor]]:
+    """Returns the state of a connection, and what moves values of a kind from all shares to it."""
+    (source, target, *_), keys, places = ends, [], []
     own, total = network.own[target], network.totals[target]
-    for of, state in shares:
-        outputs, first = state[f"{at}outputs"], of[target][0]
-        inside = (outputs >= own.start - first) & (outputs < own.stop - first)
-        places.append(inside.nonzero().flatten())
-        inputs = torch.searchsorted(state[f"{at}starts"], places[-1], right=True) - 1
-        parts.append(inputs * total + outputs[places[-1]].long() + first)
-    keys, order = torch.cat(parts).sort()
+    starts, outputs, weight = (
+        f"{prefix}connections.{name_of(ends)}.{name}" for name in ("starts", "outputs", "weight")
+    )
+    for share in shares:
+        state, targets = share["state_dict"], share["state_dict"][outputs] + share["own"][target][0]
+        inside = ((targets >= own.start) & (targets < own.stop)).nonzero().flatten()
+        inputs = torch.searchsorted(state[starts], inside, right=True) - 1
+        keys.append(inputs * total + targets[inside])
+        places.append(inside)
+    every, order = torch.cat(keys).sort()
 
-    def move(values: Sequence[Tensor]) -> Tensor:
+    def move(kind: str, values: Sequence[Tensor]) -> Tensor:
+        if kind.startswith("pre "):  # of the neurons of all processes
+            return values[0]
+        if not kind.startswith("weight"):
+            return _cut(values, own)
         some = [each[..., place] for each, place in zip(values, places, strict=True)]
         return torch.cat(some, -1)[..., order]
 
-    firsts = torch.arange(network.totals[source] + 1) * total
     index = {
-        f"{at}starts": torch.searchsorted(keys, firsts),
-        f"{at}outputs": (keys % total - own.start).int(),
-        f"{at}weight": move([state[f"{at}weight"] for _, state in shares]),
+        starts: torch.searchsorted(every, torch.arange(network.totals[source] + 1) * total),
+        outputs: (every % total - own.start).int(),
+        weight: move("weight", [share["state_dict"][weight] for share in shares]),
     }
     return index, move
 
 
-def _cut(values: Sequence[Tensor], own: range) -> Tensor:
-    """Returns the values of own neurons, from those of the neurons of all shares."""
-    return torch.cat([*values], -1)[..., own.start : own.stop].clone()
-
-
-def _cut_state(vectors: Sequence[Tensor], own: range) -> Any:
+def _cut(values: Sequence[Any], own: range) -> Any:
     """Returns the state of own neurons, from those of the neurons of all shares."""
-    states = [unpack(vector, "neurons") for vector in vectors]
-    each = {key: [state[key] for state in states] for key in states[0]}
-    return pack({k: None if values[0] is None else _cut(values, own) for k, values in each.items()})
+    if isinstance(values[0], dict):
+        return {key: _cut([each[key] for each in values], own) for key in values[0]}
+    return (
+        None if values[0] is None else torch.cat([*values], -1)[..., own.start : own.stop].clone()
+    )
+
+
+def _ranges(module: nn.Module) -> dict[str, tuple[int, int]]:
+    """Returns which neurons this process has, by population."""
+    return {name: (own.start, own.stop) for name, own in _network_of(module)[1].own.items()}
 
 
 def _network_of(module: nn.Module) -> tuple[str, Populations]:
