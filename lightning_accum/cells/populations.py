@@ -98,35 +98,30 @@ class Populations(StateModule):
         steps = _delays_of(delay, connections, _step_of(neurons))
         connections, self.delays = _by_delay(connections, steps, split)
         self.exchange = SpikeExchange() if split else None
-        self.processes = processes() if split else 1
-        seeds = {ends: getattr(each, "seed", None) for ends, each in connections.items()}
-        self.own, self.totals = self._shares(seeds)
+        each = [
+            f"{e} with delay {self.delays[e]}, seed {getattr(c, 'seed', None)}"
+            for e, c in connections.items()
+        ]
+        settings = [*self.sizes, *each]
+        every = of_all((self.sizes, settings), split)
+        for rank, (_, other) in enumerate(every):
+            if other != settings:
+                raise ValueError(
+                    "Populations should have the same names, delays and seeds in all processes."
+                    f" Found {sorted({*settings} - {*other})} here, and in process {rank}"
+                    f" {sorted({*other} - {*settings})}: make them by the same program."
+                )
+        self.own, self.totals, self.processes = {}, {}, len(every)
+        for name in self.sizes:
+            ends = [*accumulate((sizes[name] for sizes, _ in every), initial=0)]
+            rank = dist.get_rank() if len(every) > 1 else 0
+            self.own[name], self.totals[name] = range(*ends[rank : rank + 2]), ends[-1]
         for ends, connection in connections.items():
             _check_connection(ends, connection, self.sizes, self.totals, self.own if split else {})
         self.neurons = nn.ModuleDict(neurons)
         named = {name_of(ends): each for ends, each in connections.items()}
         self.connections = nn.ModuleDict(named)
         self.reset()
-
-    def _shares(self, seeds: Mapping[Ends, Any]) -> tuple[dict[str, range], dict[str, int]]:
-        """Returns which neurons are the own, and how many all processes have, by population."""
-        each = {ends: f"delay {d}, seed {seeds[ends]}" for ends, d in self.delays.items()}
-        settings: dict[Any, Any] = {**dict.fromkeys(self.sizes), **each}
-        every = of_all((self.sizes, settings)) if self.exchange else [(self.sizes, settings)]
-        for rank, (_, other) in enumerate(every):
-            if list(other.items()) != list(settings.items()):
-                raise ValueError(
-                    "Populations should have the same names, delays and seeds in all processes."
-                    f" Found {dict(settings.items() - other.items())} here, and in process {rank}"
-                    f" {dict(other.items() - settings.items())}: make them by the same program."
-                )
-        before = every[: dist.get_rank()] if len(every) > 1 else []
-        own, totals = {}, {}
-        for name, size in self.sizes.items():
-            first = sum(sizes[name] for sizes, _ in before)
-            own[name] = range(first, first + size)
-            totals[name] = sum(sizes[name] for sizes, _ in every)
-        return own, totals
 
     @property
     def columns(self) -> Tensor:
@@ -144,7 +139,7 @@ class Populations(StateModule):
         size = sum(self.sizes.values())
         should = f"shape [..., {size}], of the own neurons"
         checks.check_shape(values.shape[-1:] == (size,), "values", values, should)
-        each = of_all((self.columns, values.cpu())) if self.exchange else [(self.columns, values)]
+        each = of_all((self.columns, values.cpu()), self.exchange is not None)
         order = torch.cat([columns for columns, _ in each]).argsort()
         return torch.cat([own for _, own in each], -1)[..., order].to(values.device)
 
@@ -261,7 +256,7 @@ def all_agree(network: Populations, ready: bool, steps: int) -> bool:
     Every process has to call it. Raises a ``ValueError`` if their numbers of steps differ.
     """
     network.check_processes()
-    found = of_all((ready, steps)) if network.exchange else [(ready, steps)]
+    found = of_all((ready, steps), network.exchange is not None)
     if len({each for _, each in found}) > 1:
         raise ValueError(
             "Processes that divide a network should run as many steps. Found"
@@ -385,7 +380,7 @@ def _by_delay(
             found[ends], delays[ends] = connections[ends], delay
             continue
         own = delay.unique().tolist()
-        for each in sorted({*chain(*of_all(own))} if split else own):
+        for each in sorted({*chain(*of_all(own, split))}):
             key = (*ends, each)
             found[key], delays[key] = part_of(connections[ends], delay == each), each
     return found, delays

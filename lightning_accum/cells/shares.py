@@ -101,17 +101,16 @@ def _own_state(module: nn.Module, shares: Sequence[State]) -> State:
             else:
                 found[key] = _cut(values, own)
     for ends in network.delays:
-        index, moves[network.cell(*ends).connection] = _synapses(network, ends, prefix, shares)
+        index, moves[network.cell(*ends)] = _synapses(network, ends, prefix, shares)
         found |= index
     for at, trainer in _all_of(module, RuleTrainer):
         for name, (cell, _) in trainer.named_cells:
             key = f"{at}_states.{name}.{EXTRA}"
             each = [unpack(state[key], key) for state in states]
-            carried = {
-                text: moves[cell.connection](StateKey.parse(text).kind, values)
-                for text in each[0]["carried"]
-                if (values := [one["carried"][text] for one in each])
-            }
+            carried = {}
+            for text in each[0]["carried"]:
+                values = [one["carried"][text] for one in each]
+                carried[text] = moves[cell](StateKey.parse(text).kind, values)
             found[key] = pack({**each[0], "carried": carried})
     return found
 
@@ -122,15 +121,12 @@ def _synapses(
     """Returns the state of a connection, and what moves values of a kind from all shares to it."""
     (source, target, *_), keys, places = ends, [], []
     own, total = network.own[target], network.totals[target]
-    starts, outputs, weight = (
-        f"{prefix}connections.{name_of(ends)}.{name}" for name in ("starts", "outputs", "weight")
-    )
-    for share in shares:
-        state, targets = share["state_dict"], share["state_dict"][outputs] + share["own"][target][0]
-        inside = ((targets >= own.start) & (targets < own.stop)).nonzero().flatten()
-        inputs = torch.searchsorted(state[starts], inside, right=True) - 1
-        keys.append(inputs * total + targets[inside])
-        places.append(inside)
+    at, states = f"{prefix}connections.{name_of(ends)}.", [share["state_dict"] for share in shares]
+    for share, state in zip(shares, states, strict=True):
+        outputs = state[f"{at}outputs"] + share["own"][target][0]
+        places.append(((outputs >= own.start) & (outputs < own.stop)).nonzero().flatten())
+        inputs = torch.searchsorted(state[f"{at}starts"], places[-1], right=True) - 1
+        keys.append(inputs * total + outputs[places[-1]])
     every, order = torch.cat(keys).sort()
 
     def move(kind: str, values: Sequence[Tensor]) -> Tensor:
@@ -141,11 +137,13 @@ def _synapses(
         some = [each[..., place] for each, place in zip(values, places, strict=True)]
         return torch.cat(some, -1)[..., order]
 
+    firsts = torch.arange(network.totals[source] + 1) * total
     index = {
-        starts: torch.searchsorted(every, torch.arange(network.totals[source] + 1) * total),
-        outputs: (every % total - own.start).int(),
-        weight: move("weight", [share["state_dict"][weight] for share in shares]),
+        f"{at}starts": torch.searchsorted(every, firsts),
+        f"{at}outputs": (every % total - own.start).int(),
     }
+    for name in {f"{at}weight", f"{at}bias"} & states[0].keys():
+        index[name] = move(name.removeprefix(at), [state[name] for state in states])
     return index, move
 
 
@@ -153,9 +151,9 @@ def _cut(values: Sequence[Any], own: range) -> Any:
     """Returns the state of own neurons, from those of the neurons of all shares."""
     if isinstance(values[0], dict):
         return {key: _cut([each[key] for each in values], own) for key in values[0]}
-    return (
-        None if values[0] is None else torch.cat([*values], -1)[..., own.start : own.stop].clone()
-    )
+    if values[0] is None:
+        return None
+    return torch.cat([*values], -1)[..., own.start : own.stop].clone()
 
 
 def _ranges(module: nn.Module) -> dict[str, tuple[int, int]]:

@@ -41,9 +41,9 @@ def processes_here() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
-def of_all(value: Any) -> list[Any]:
-    """Returns a value of each process, by rank; every process has to call it."""
-    found: list[Any] = [value] * processes()
+def of_all(value: Any, split: bool = True) -> list[Any]:
+    """Returns a value of each process, by rank, all of which have to call it; else the own."""
+    found: list[Any] = [value] * (processes() if split else 1)
     if len(found) > 1:
         dist.all_gather_object(found, value)
     return found
