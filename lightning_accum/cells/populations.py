@@ -113,15 +113,40 @@ class Populations(StateModule):
                 )
         self.own, self.totals, self.processes = {}, {}, len(every)
         for name in self.sizes:
-            ends = [*accumulate((sizes[name] for sizes, _ in every), initial=0)]
+            firsts = [*accumulate((sizes[name] for sizes, _ in every), initial=0)]
             rank = dist.get_rank() if len(every) > 1 else 0
-            self.own[name], self.totals[name] = range(*ends[rank : rank + 2]), ends[-1]
+            self.own[name], self.totals[name] = range(*firsts[rank : rank + 2]), firsts[-1]
         for ends, connection in connections.items():
-            _check_connection(ends, connection, self.sizes, self.totals, self.own if split else {})
+            self._check_connection(ends, connection)
         self.neurons = nn.ModuleDict(neurons)
         named = {name_of(ends): each for ends, each in connections.items()}
         self.connections = nn.ModuleDict(named)
         self.reset()
+
+    def _check_connection(self, ends: Any, connection: object) -> None:
+        """Raises an error unless a module connects two populations, or its share if split."""
+        named = isinstance(ends, tuple) and len(ends) > 1 and {*ends[:2]} <= {*self.sizes}
+        kind = f"`{type(connection).__name__}`"
+        if not named or not isinstance(connection, nn.Module):
+            raise ValueError(
+                "Argument `connections` should hold modules by pairs of populations, of"
+                f" {list(self.sizes)}, such as `(source, target)`. Found {kind} for `{ends!r}`."
+            )
+        shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
+        expected = self.totals[ends[0]], self.sizes[ends[1]]
+        targets = getattr(connection, "targets", None)
+        if self.exchange and targets != self.own[ends[1]]:
+            raise ValueError(
+                "Connections of populations that processes divide should lead to the own neurons,"
+                f" as `SparseLinear(..., seed=0, targets=own_neurons({self.totals[ends[1]]}))`."
+                f" Found for {ends} `targets = {targets}` in a {kind}: connect them by synapses."
+            )
+        if shapes != expected:
+            raise ValueError(
+                "Argument `connections` should have `in_features` and `out_features`"
+                f" {expected} for {ends}, the sizes of the populations. Found {shapes} in a {kind}"
+                f"{': give it attributes of these names.' if None in shapes else '.'}"
+            )
 
     @property
     def columns(self) -> Tensor:
@@ -290,40 +315,6 @@ def _size_of(name: str, neuron: object, split: bool) -> int:
             f" `time_dim = {getattr(neuron, 'time_dim', None)}`."
         )
     return int(size[0])
-
-
-def _check_connection(
-    ends: Any,
-    connection: object,
-    sizes: Mapping[str, int],
-    totals: Mapping[str, int],
-    own: Mapping[str, range],
-) -> None:
-    """Raises an error unless a module connects two populations, or its share if they are split."""
-    named = isinstance(ends, tuple) and len(ends) > 1 and all(end in sizes for end in ends[:2])
-    if not named or not isinstance(connection, nn.Module):
-        raise ValueError(
-            "Argument `connections` should hold modules by pairs of populations, of"
-            f" {list(sizes)}, such as `(source, target)`. Found `{type(connection).__name__}` for"
-            f" `{ends!r}`."
-        )
-    shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
-    targets = getattr(connection, "targets", None)
-    if own and targets != own[ends[1]]:
-        raise ValueError(
-            "Connections of populations that processes divide should lead to the own neurons, as"
-            f" `SparseLinear(..., seed=0, targets=own_neurons({totals[ends[1]]}))`. Found for"
-            f" {ends} `targets = {targets}` in a `{type(connection).__name__}`: connect them by"
-            " synapses."
-        )
-    expected = totals[ends[0]], sizes[ends[1]]
-    if shapes != expected:
-        raise ValueError(
-            f"Argument `connections` should have `in_features` and `out_features` {expected} for"
-            f" {ends}, the sizes of the populations. Found {shapes} in a"
-            f" `{type(connection).__name__}`"
-            f"{': give it attributes of these names.' if None in shapes else '.'}"
-        )
 
 
 def _step_of(neurons: Mapping[str, nn.Module]) -> float:

@@ -71,11 +71,8 @@ def read_share(module: nn.Module, folder: str | Path, weights_only: bool = True)
             f" `0 of 2.pt`. Found {[file.name for file in files]}."
         )
     every = [torch.load(file, "cpu", mmap=True, weights_only=weights_only) for file in files]
-    own = _ranges(module)
-    for share in every:
-        if share["own"] == own:
-            return share
-    return {**every[0], "state_dict": _own_state(module, every)}
+    own: list[State] = [share for share in every if share["own"] == _ranges(module)]
+    return own[0] if own else {**every[0], "state_dict": _own_state(module, every)}
 
 
 def splits(module: nn.Module) -> list[str]:
@@ -117,7 +114,7 @@ def _own_state(module: nn.Module, shares: Sequence[State]) -> State:
 
 def _synapses(
     network: Populations, ends: Ends, prefix: str, shares: Sequence[State]
-) -> tuple[State, Callable[[str, Sequence[Tensor]], Tensor]]:
+) -> tuple[State, Callable[[str, Sequence[Tensor]], Any]]:
     """Returns the state of a connection, and what moves values of a kind from all shares to it."""
     (source, target, *_), keys, places = ends, [], []
     own, total = network.own[target], network.totals[target]
@@ -129,7 +126,7 @@ def _synapses(
         keys.append(inputs * total + outputs[places[-1]])
     every, order = torch.cat(keys).sort()
 
-    def move(kind: str, values: Sequence[Tensor]) -> Tensor:
+    def move(kind: str, values: Sequence[Tensor]) -> Any:
         if kind.startswith("pre "):  # of the neurons of all processes
             return values[0]
         if not kind.startswith("weight"):

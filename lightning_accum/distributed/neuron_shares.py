@@ -1,6 +1,5 @@
 """Neurons that are divided over processes: which a process has, and how spikes are exchanged."""
 
-import os
 from typing import Any, final
 
 import numpy as np
@@ -34,11 +33,6 @@ def own_neurons(size: int) -> range:
         )
     rank = dist.get_rank() if count > 1 else 0
     return range(size * rank // count, size * (rank + 1) // count)
-
-
-def processes_here() -> int:
-    """Returns how many processes share the memory of this machine, as ``torchrun`` says."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def of_all(value: Any, split: bool = True) -> list[Any]:
