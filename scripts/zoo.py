@@ -75,7 +75,7 @@ ZOO = {
         MNIST5K,
         "STDP",
         "784 inputs, 100 neurons",
-        options="--data mnist5k --neurons 100 --seeds 3",
+        options="--data mnist5k --neurons 100 --seeds 2",
         folds=5,
     ),
     "mnist_stdp_400": Network(
@@ -84,7 +84,7 @@ ZOO = {
         "STDP",
         "784 inputs, 400 neurons",
         f"{DIEHL}: 95 % with 6,400 neurons, MNIST, 60,000 to train",
-        "--data mnist5k --neurons 400 --seeds 3",
+        "--data mnist5k --neurons 400 --seeds 1",
         folds=5,
     ),
     "conv_wta": Network(
@@ -145,7 +145,7 @@ ZOO = {
         f"{DIGITS}, row by row",
         "e-prop",
         "8 inputs, recurrent, 10 outputs",
-        options="--seeds 3",
+        options="--seeds 2",
         folds=5,
     ),
     "speech": Network(
@@ -244,8 +244,8 @@ Networks that learn by local rules, each an example: what they reach, what is re
 rule, and what simple methods reach. `make zoo` runs all of them again, `make zoo ARGS="--only NAME
 ..."` only some.
 
-Every figure is a mean ± standard deviation, with the number of runs in brackets: of data, two
-or three seeds on each of five folds, which test each sample once; otherwise as many seeds.
+Every figure is a mean ± standard deviation, with the number of runs in brackets: of data, one
+to three seeds on each of five folds, which test each sample once; otherwise as many seeds.
 
 * *control* is the strongest, in the mean, of what does not learn by the rule: the network without
   it, k-means, images as weights, rewards of other samples and the like, each fitted until it

@@ -331,9 +331,11 @@ def _delays_of(
     """Returns the steps of each connection, or of each of its synapses, after a check."""
     found = delay if isinstance(delay, Mapping) else dict.fromkeys(connections, delay)
     if found.keys() != {*connections}:
+        apart = [*dict.fromkeys([*connections, *found])]
+        apart = [ends for ends in apart if (ends in found) != (ends in connections)]
         raise ValueError(
             f"Argument `delay` should be a number of ms, or one for each of {list(connections)}."
-            f" Found {list(found)}."
+            f" Found {list(found)}: add or remove {apart}."
         )
     steps: dict[Ends, int | Tensor] = {}
     for ends, connection in connections.items():
