@@ -22,7 +22,7 @@ from lightning_accum._checks import (
     check_value,
 )
 from lightning_accum._compat.torch import is_traced, version
-from lightning_accum._state import CheckedState
+from lightning_accum._state_module import CheckedState
 from lightning_accum.distributed.neuron_shares import processes_here
 from lightning_accum.functional.hashing import uniform
 from lightning_accum.nn._arguments import check_sizes
