@@ -84,7 +84,7 @@ ZOO = {
         "STDP",
         "784 inputs, 400 neurons",
         f"{DIEHL}: 95 % with 6,400 neurons, MNIST, 60,000 to train",
-        "--data mnist5k --neurons 400 --seeds 3",
+        "--data mnist5k --neurons 400 --seeds 1",
         folds=5,
     ),
     "conv_wta": Network(
@@ -244,8 +244,8 @@ Networks that learn by local rules, each an example: what they reach, what is re
 rule, and what simple methods reach. `make zoo` runs all of them again, `make zoo ARGS="--only NAME
 ..."` only some.
 
-Every figure is a mean ± standard deviation, with the number of runs in brackets: of data, two
-or three seeds on each of five folds, which test each sample once; otherwise as many seeds.
+Every figure is a mean ± standard deviation, with the number of runs in brackets: of data, one
+to three seeds on each of five folds, which test each sample once; otherwise as many seeds.
 
 * *control* is the strongest, in the mean, of what does not learn by the rule: the network without
   it, k-means, images as weights, rewards of other samples and the like, each fitted until it
