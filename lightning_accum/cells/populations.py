@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
-from lightning_accum._state import StateModule, check_that
+from lightning_accum._state_module import StateModule, check_that
 from lightning_accum.cells.cell import Cell
 from lightning_accum.distributed.neuron_shares import SpikeExchange, of_all
 from lightning_accum.distributed.world import processes
