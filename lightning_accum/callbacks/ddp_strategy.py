@@ -14,7 +14,7 @@ from lightning_accum.callbacks._processes import compare
 from lightning_accum.callbacks._update_optimizers import optimizes_nothing
 from lightning_accum.callbacks.average_buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
-from lightning_accum.cells.shares import read_share, save_share, splits
+from lightning_accum.cells.network_shares import read_share, save_share, splits
 from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
 
