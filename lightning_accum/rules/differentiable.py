@@ -247,7 +247,7 @@ def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Ten
     """Returns what a call released of a neuromodulator, ``[T, B]``."""
     zeros = torch.zeros_like(post[..., 0], dtype=dtype)
     given = 0.0 if given is None else given
-    value = torch.as_tensor(given_value(name, given, *zeros.shape, direct=True), dtype=dtype)
+    value = torch.as_tensor(given_value(name, given, len(post), post.shape[1], True), dtype=dtype)
     return value if value.ndim == 2 else torch.cat((zeros[1:], (zeros[0] + value).unsqueeze(0)))
 
 
@@ -267,7 +267,7 @@ def _changed(parts: Sequence[Change], window: Window, memory: _Passed) -> Tensor
 def _factors(parts: Sequence[Change]) -> Tensor:
     """Returns the factors of changes in one step, ``[B, terms, out + in]``."""
     terms = [each for each in parts if isinstance(each, Term)]
-    one = all(not (t.transform or t.room or getattr(t.rate, "ndim", 0)) for t in terms)
+    one = all((t.transform or t.room) is None and not getattr(t.rate, "ndim", 0) for t in terms)
     if not (terms and one and len(terms) == len(parts)):  # one rate for all synapses
         raise NeedsData
     every = [(t.rate * _values(t.post)[0], _values(t.pre)[0]) for t in terms]

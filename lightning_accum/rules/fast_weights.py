@@ -116,8 +116,8 @@ class FastWeights(StateModule):
         one, each = torch.Size([]), self.connection.weight.shape
         should = f"the shape [], or {[*each]}, a value for each synapse"
         checks.check_shape(value.shape in (one, each), name, value, should, "give one of these")
-        is_parameter = isinstance(value, nn.Parameter)
-        (self.register_parameter if is_parameter else self.register_buffer)(name, value)
+        kind = "parameter" if isinstance(value, nn.Parameter) else "buffer"
+        getattr(self, f"register_{kind}")(name, value)
 
     def reset(self) -> None:
         """Forgets the fast weights and traces: the next call starts at zero."""

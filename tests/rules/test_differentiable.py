@@ -386,7 +386,7 @@ WRONG_SIDES = {
     ),
     "no time": (lambda w: la.Term(1.0, w.post.values().mean(0), w.pre), "same T and B. Found"),
     "one unit": (
-        lambda w: la.Term(1.0, w.post.values()[..., :1], w.pre), r"should have sides \[T, B, .\] and"
+        lambda w: la.Term(1.0, w.post.values()[..., :1], w.pre), r"have sides \[T, B, .\] and"
     ),
 }  # fmt: skip
 
