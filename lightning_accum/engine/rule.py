@@ -136,7 +136,8 @@ class Rule(ABC):
         """Raises an error if hyperparameters make no sense; a subclass defines which do.
 
         Every ``tc_...`` is positive, and ``lr`` and every ``lr_...`` is finite: that is checked
-        before.
+        before; of tensors, only on the CPU and outside transforms. Where ``torch.func.vmap`` maps
+        over a field, this is not called.
         """
 
     def of_cell(self, name: str, cell: Any) -> Self:
