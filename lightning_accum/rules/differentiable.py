@@ -86,15 +86,14 @@ def change_of(
     """
     check_type(isinstance(rule, Rule), "rule", rule, "a rule, such as `STDP(0.01, -0.01)`")
     check_tensors(pre=pre, post=post, weight=weight)
-    lead, sizes = [*pre.shape[:2]], [*post.shape[-1:], *pre.shape[-1:]]
+    lead, ends = [*pre.shape[:2]], [*post.shape[-1:], *pre.shape[-1:]]
     mend = "give all steps of the same samples, as `x[None]` for one step"
     check_shape(pre.ndim == 3, "pre", pre, "the shape [T, B, in]", mend)
     fits = post.ndim == 3 and [*post.shape[:2]] == lead
     check_shape(fits, "post", post, f"the shape [T, B, out], with T and B of `pre`, {lead}", mend)
     mend = "for a convolution, `unfold` its input, and give places as samples"
     mend = mend if weight.ndim > 2 else "give that from `pre` to `post`"
-    should = f"the shape [out, in], here {sizes}"
-    check_shape([*weight.shape] == sizes, "weight", weight, should, mend)
+    check_shape([*weight.shape] == ends, "weight", weight, f"the shape [out, in], here {ends}", mend)
     if batch_reduction is not None:
         check_choice("batch_reduction", batch_reduction, ("sum", "mean"))
     signals, summed = {"pre": pre, "post": post, **(states or {})}, batch_reduction is not None
@@ -144,7 +143,7 @@ def _parts(rule: Rule, window: Window) -> Sequence[Change]:
     try:
         parts = listed(rule.terms(window), name, numbers=False)
     except RuntimeError as error:
-        if not any(of in str(error) for of in ("vmap over calling .item()", "control flow")):
+        if not any(of in str(error) for of in ("vmap over calling .item()", "data-dependent")):
             raise
         raise TypeError(
             f"`terms` of `{name}` should take the same steps whatever the activity. Found that it"
@@ -283,7 +282,8 @@ def _not_products(found: str) -> TypeError:
 
 def _total(terms: Sequence[Term], window: Window, factor: Tensor | None = None) -> Tensor:
     """Returns the sum of rates times products, whose steps and samples a factor multiplies."""
-    totals, products = list[Tensor](), list[tuple[Tensor, Tensor]]()
+    totals: list[Tensor] = []
+    products: list[tuple[Tensor, Tensor]] = []
     for term in terms:
         shares, each = _shared(term, window, factor)
         rate = torch.as_tensor(term.rate, dtype=each.dtype, device=each.device)
