@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import lightning_accum as la
-from lightning_accum.engine import accumulate
-from lightning_accum.engine.forms import Form
+from lightning_accum.engine import window_changes as accumulate
+from lightning_accum.engine.summation_forms import Form
 
 RULES: dict[str, la.Rule] = {
     "STDP": la.STDP(1e-4, -1e-4),

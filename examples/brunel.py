@@ -87,6 +87,8 @@ def main() -> None:
     spikes = torch.cat(list(simulate(network, trainer, drive, 1000 * seconds)))
     took = (time.perf_counter() - start) / seconds
     spikes = network.gather(spikes)
+    if dist.is_initialized():
+        dist.destroy_process_group()
     if rank:
         return
     excitatory, inhibitory = rates(spikes, p)

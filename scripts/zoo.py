@@ -75,7 +75,7 @@ ZOO = {
         MNIST5K,
         "STDP",
         "784 inputs, 100 neurons",
-        options="--data mnist5k --neurons 100 --seeds 3",
+        options="--data mnist5k --neurons 100 --seeds 2",
         folds=5,
     ),
     "mnist_stdp_400": Network(
@@ -145,7 +145,7 @@ ZOO = {
         f"{DIGITS}, row by row",
         "e-prop",
         "8 inputs, recurrent, 10 outputs",
-        options="--seeds 3",
+        options="--seeds 2",
         folds=5,
     ),
     "speech": Network(

@@ -15,7 +15,8 @@ import lightning_accum
 ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
-    {"_compat", "_checks", "_events", "_packing"}, {"_state"}, {"_metric"}, {"functional", "plot"},
+    {"_compat", "_checks", "_observer", "_state_vector"}, {"_state_module"}, {"_metric"},
+    {"functional", "plot"},
     {"sparse", "distributed"}, {"_show_versions"}, {"updates", "observe", "accumulators"},
     {"optim"}, {"nn"}, {"engine"}, {"cells"}, {"rules", "nir"}, {"metrics", "health"},
     {"callbacks"},

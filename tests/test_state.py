@@ -4,7 +4,7 @@ import pytest
 import torch
 from turns import turns
 
-from lightning_accum._state import COUNT, CheckedState, StateModule, check_state
+from lightning_accum._state_module import COUNT, CheckedState, StateModule, check_state
 from lightning_accum.nn import LIF
 
 

@@ -7,9 +7,15 @@ from lightning_utilities import apply_to_collection
 from torch import Tensor
 
 from lightning_accum._checks import check_value
-from lightning_accum._state import ANYTHING, Kind, check_that, list_of
+from lightning_accum._state_module import ANYTHING, Kind, check_that, list_of
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
-from lightning_accum.accumulators.elementwise import NUMBERS, by_parts, check_like, double, wide
+from lightning_accum.accumulators.elementwise_base import (
+    NUMBERS,
+    by_parts,
+    check_like,
+    double,
+    wide,
+)
 
 
 class Keeping(StreamAccumulator):

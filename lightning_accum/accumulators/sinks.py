@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torchmetrics.utilities import rank_zero_warn
 
-from lightning_accum._state import COUNT, CheckedState, check_state
+from lightning_accum._state_module import COUNT, CheckedState, check_state
 from lightning_accum.accumulators.pipe_stage import Stage
 from lightning_accum.distributed.world import is_first
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_integers
-from lightning_accum._state import Kind
+from lightning_accum._state_module import Kind
 from lightning_accum.accumulators.base import State
-from lightning_accum.accumulators.elementwise import (
+from lightning_accum.accumulators.elementwise_base import (
     NUMBERS,
     ElementWise,
     add,

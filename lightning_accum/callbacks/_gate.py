@@ -11,7 +11,7 @@ from lightning.pytorch.plugins.precision import Precision
 from torch.optim import Optimizer
 
 from lightning_accum._compat.lightning import count_steps, replace_methods, restore_methods
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._update_optimizers import optimizes_nothing, scales_gradients
 from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer

@@ -9,8 +9,8 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum._events import SILENT, Observer, Values
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum._observer import SILENT, Observer, Values
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
 from lightning_accum.cells.trainer import confirm, params_of, updaters_of
 from lightning_accum.distributed import world

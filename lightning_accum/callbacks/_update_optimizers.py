@@ -8,8 +8,8 @@ import torch
 from torch.optim import Optimizer
 
 from lightning_accum._compat.lightning import count_steps
-from lightning_accum._events import By
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum._observer import By
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.updates import Updater

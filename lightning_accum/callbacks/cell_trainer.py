@@ -13,10 +13,10 @@ from typing_extensions import Unpack
 from lightning_accum._checks import check_type, knows_arguments, names_in
 from lightning_accum._compat.lightning import compared_by_key, skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
-from lightning_accum._events import SILENT, Observer
-from lightning_accum._state import MAPPING, StateModule
+from lightning_accum._observer import SILENT, Observer
+from lightning_accum._state_module import MAPPING, StateModule
 from lightning_accum.callbacks import _update_optimizers as appliers
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._gate import BatchRecording, StepGate
 from lightning_accum.callbacks._logging import log_summary, own_state, remove_lent
 from lightning_accum.callbacks._measurements import Report

@@ -12,9 +12,9 @@ from torch import Tensor
 from lightning_accum._compat.torch import ignore_in_ddp
 from lightning_accum.callbacks._processes import compare
 from lightning_accum.callbacks._update_optimizers import optimizes_nothing
-from lightning_accum.callbacks.buffers import AverageBuffers
+from lightning_accum.callbacks.average_buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
-from lightning_accum.cells.shares import files_of, own_ranges, own_state, splits, write_share
+from lightning_accum.cells.network_shares import read_share, save_share, splits
 from lightning_accum.distributed.world import processes
 from lightning_accum.optim import UpdateOptimizer
 
@@ -74,23 +74,18 @@ class LocalDDPStrategy(DDPStrategy):
         """Writes a checkpoint; every process writes its own if it has a share of a network."""
         module = self.lightning_module
         assert module is not None
-        if not splits(module):
+        if splits(module):
+            save_share(module, filepath, checkpoint)
+        else:
             super().save_checkpoint(checkpoint, filepath, *args, **kwargs)
-            return
-        share = {**checkpoint, "own": own_ranges(module)}
-        write_share(filepath, share, self.checkpoint_io.save_checkpoint)
 
     def load_checkpoint(self, checkpoint_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Reads a checkpoint, or this process's share from those of any number of processes."""
         module = self.lightning_module
         if module is None or not Path(checkpoint_path).is_dir():
             return super().load_checkpoint(checkpoint_path, *args, **kwargs)
-        code = kwargs.get("weights_only", args[0] if args else None)
-        files = files_of(checkpoint_path)
-        every = [torch.load(file, "cpu", mmap=True, weights_only=bool(code)) for file in files]
-        own = every[self.global_rank if len(files) == processes() else 0]
-        shares = [(each["own"], each["state_dict"]) for each in every]
-        return {**own, "state_dict": own_state(module, shares)}
+        weights_only = bool(kwargs.get("weights_only", args[0] if args else None))
+        return read_share(module, checkpoint_path, weights_only)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the module's training step; a missing loss is zero if nothing is minimized."""

@@ -11,8 +11,8 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_factor, knows_arguments
-from lightning_accum._events import End, Observer
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum._observer import End, Observer
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree
 from lightning_accum.cells.cell import CellSpec

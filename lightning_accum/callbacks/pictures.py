@@ -16,8 +16,8 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers, check_mapping, check_value
 from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
-from lightning_accum._events import Observer, Values
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum._observer import Observer, Values
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in
 from lightning_accum.cells.rule_trainer import RuleTrainer

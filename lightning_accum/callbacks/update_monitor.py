@@ -308,9 +308,14 @@ class _Moved(NamedTuple):
             (any(map(math.isnan, ratios)) or jumps or (most > _BIG and half < _DEAD), "too large"),
             (not path, "unchanged"),
             (most > _BIG and not math.isinf(ratios[0]), "large at times"),
-            (path < min(_PATH, _SMALL * steps), "too small"),
+            (path < _least_path(steps), "too small"),
         )
         return cls(steps, path, most, verdict or "usual")
+
+
+def _least_path(steps: int) -> float:
+    """Returns how far steps move weights at the least, relative to these, at a usual rate."""
+    return min(_PATH, _SMALL * steps)
 
 
 def _what_to_do(rows: Sequence[tuple[str, _Moved]]) -> Iterator[str]:
@@ -318,14 +323,14 @@ def _what_to_do(rows: Sequence[tuple[str, _Moved]]) -> Iterator[str]:
     known: dict[str, list[str]] = {}
     for group, moved in rows:
         known.setdefault(moved.verdict, []).append(group)
-    paths = [m.path for _, m in rows if m.verdict == "too small"]
-    times = f"{10 ** max(1, round(-math.log10(median(paths)))):,}" if paths else ""
+    short = [_least_path(m.steps) / m.path for _, m in rows if m.verdict == "too small"]
+    times = f"{10 ** math.ceil(math.log10(median(short))):,}" if short else ""
     remedies = {
         "too large": "Lower the learning rate of {}, to a tenth for example.",
-        "too small": f"Raise the learning rate of {{}}, about {times} times, unless it had learned"
-        " before.",
-        "unchanged": "Look for a learning rate of 0, or gradients of 0, of {}, which did not"
-        " change.",
+        "too small": f"Raise the learning rate of {{}}, about {times} times, unless the"
+        " weights are pretrained.",
+        "unchanged": "Look for a learning rate of 0, gradients of 0, or none as by"
+        " `requires_grad=False`, of {}, which did not change.",
         "large at times": "If the loss jumps, warm up or lower the learning rate of {}; if it"
         " falls, keep it.",
     }

@@ -2,9 +2,9 @@
 
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.layer import Layer, Serial
+from lightning_accum.cells.network_shares import load_shares, save_share
 from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
-from lightning_accum.cells.shares import load_shares, save_share
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.distributed.neuron_shares import own_neurons
 

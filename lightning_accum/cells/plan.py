@@ -11,12 +11,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._events import Observer
+from lightning_accum._observer import Observer
 from lightning_accum.cells.cell import Cell, CellRegistry
-from lightning_accum.cells.recorded import delays_in
-from lightning_accum.cells.single_steps import StepPlanner
+from lightning_accum.cells.recorded_signals import delays_in
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.accumulate import Evaluation, WindowChanges, dtype_of
+from lightning_accum.cells.step_planner import StepPlanner
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.products import check_sides
 from lightning_accum.engine.recording import (
@@ -32,6 +31,7 @@ from lightning_accum.engine.signal import NeedsData
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import PerSynapse, WeightVJP, kind_of_vjp, unit_dim_of
 from lightning_accum.engine.window import Outline
+from lightning_accum.engine.window_changes import Evaluation, WindowChanges, dtype_of
 from lightning_accum.observe import Monitor
 from lightning_accum.updates import Updater
 

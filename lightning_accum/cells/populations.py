@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
-from lightning_accum._state import StateModule, check_that
+from lightning_accum._state_module import StateModule, check_that
 from lightning_accum.cells.cell import Cell
 from lightning_accum.distributed.neuron_shares import SpikeExchange, of_all
 from lightning_accum.distributed.world import processes
@@ -98,35 +98,55 @@ class Populations(StateModule):
         steps = _delays_of(delay, connections, _step_of(neurons))
         connections, self.delays = _by_delay(connections, steps, split)
         self.exchange = SpikeExchange() if split else None
-        self.processes = processes() if split else 1
-        seeds = {ends: getattr(each, "seed", None) for ends, each in connections.items()}
-        self.own, self.totals = self._shares(seeds)
+        each = [
+            f"{e} with delay {self.delays[e]}, seed {getattr(c, 'seed', None)}"
+            for e, c in connections.items()
+        ]
+        settings = [*self.sizes, *each]
+        every = of_all((self.sizes, settings), split)
+        for rank, (_, other) in enumerate(every):
+            if other != settings:
+                raise ValueError(
+                    "Populations should have the same names, delays and seeds in all processes."
+                    f" Found {sorted({*settings} - {*other})} here, and in process {rank}"
+                    f" {sorted({*other} - {*settings})}: make them by the same program."
+                )
+        self.own, self.totals, self.processes = {}, {}, len(every)
+        for name in self.sizes:
+            firsts = [*accumulate((sizes[name] for sizes, _ in every), initial=0)]
+            rank = dist.get_rank() if len(every) > 1 else 0
+            self.own[name], self.totals[name] = range(*firsts[rank : rank + 2]), firsts[-1]
         for ends, connection in connections.items():
-            _check_connection(ends, connection, self.sizes, self.totals, self.own if split else {})
+            self._check_connection(ends, connection)
         self.neurons = nn.ModuleDict(neurons)
         named = {name_of(ends): each for ends, each in connections.items()}
         self.connections = nn.ModuleDict(named)
         self.reset()
 
-    def _shares(self, seeds: Mapping[Ends, Any]) -> tuple[dict[str, range], dict[str, int]]:
-        """Returns which neurons are the own, and how many all processes have, by population."""
-        each = {ends: f"delay {d}, seed {seeds[ends]}" for ends, d in self.delays.items()}
-        settings: dict[Any, Any] = {**dict.fromkeys(self.sizes), **each}
-        every = of_all((self.sizes, settings)) if self.exchange else [(self.sizes, settings)]
-        for rank, (_, other) in enumerate(every):
-            if list(other.items()) != list(settings.items()):
-                raise ValueError(
-                    "Populations should have the same names, delays and seeds in all processes."
-                    f" Found {dict(settings.items() - other.items())} here, and in process {rank}"
-                    f" {dict(other.items() - settings.items())}: make them by the same program."
-                )
-        before = every[: dist.get_rank()] if len(every) > 1 else []
-        own, totals = {}, {}
-        for name, size in self.sizes.items():
-            first = sum(sizes[name] for sizes, _ in before)
-            own[name] = range(first, first + size)
-            totals[name] = sum(sizes[name] for sizes, _ in every)
-        return own, totals
+    def _check_connection(self, ends: Any, connection: object) -> None:
+        """Raises an error unless a module connects two populations, or its share if split."""
+        named = isinstance(ends, tuple) and len(ends) > 1 and {*ends[:2]} <= {*self.sizes}
+        kind = f"`{type(connection).__name__}`"
+        if not named or not isinstance(connection, nn.Module):
+            raise ValueError(
+                "Argument `connections` should hold modules by pairs of populations, of"
+                f" {list(self.sizes)}, such as `(source, target)`. Found {kind} for `{ends!r}`."
+            )
+        shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
+        expected = self.totals[ends[0]], self.sizes[ends[1]]
+        targets = getattr(connection, "targets", None)
+        if self.exchange and targets != self.own[ends[1]]:
+            raise ValueError(
+                "Connections of populations that processes divide should lead to the own neurons,"
+                f" as `SparseLinear(..., seed=0, targets=own_neurons({self.totals[ends[1]]}))`."
+                f" Found for {ends} `targets = {targets}` in a {kind}: connect them by synapses."
+            )
+        if shapes != expected:
+            raise ValueError(
+                "Argument `connections` should have `in_features` and `out_features`"
+                f" {expected} for {ends}, the sizes of the populations. Found {shapes} in a {kind}"
+                f"{': give it attributes of these names.' if None in shapes else '.'}"
+            )
 
     @property
     def columns(self) -> Tensor:
@@ -144,7 +164,7 @@ class Populations(StateModule):
         size = sum(self.sizes.values())
         should = f"shape [..., {size}], of the own neurons"
         checks.check_shape(values.shape[-1:] == (size,), "values", values, should)
-        each = of_all((self.columns, values.cpu())) if self.exchange else [(self.columns, values)]
+        each = of_all((self.columns, values.cpu()), self.exchange is not None)
         order = torch.cat([columns for columns, _ in each]).argsort()
         return torch.cat([own for _, own in each], -1)[..., order].to(values.device)
 
@@ -233,7 +253,7 @@ class Populations(StateModule):
         now = spikes != 0
         if self.exchange:
             now = torch.zeros_like(past[0]).index_copy_(1, self.columns.to(x.device), now)
-            self.exchange.fill(now)
+            self.exchange(now)
         self.set_past(torch.cat((past, now.unsqueeze(0))))
         return spikes
 
@@ -261,7 +281,7 @@ def all_agree(network: Populations, ready: bool, steps: int) -> bool:
     Every process has to call it. Raises a ``ValueError`` if their numbers of steps differ.
     """
     network.check_processes()
-    found = of_all((ready, steps)) if network.exchange else [(ready, steps)]
+    found = of_all((ready, steps), network.exchange is not None)
     if len({each for _, each in found}) > 1:
         raise ValueError(
             "Processes that divide a network should run as many steps. Found"
@@ -297,40 +317,6 @@ def _size_of(name: str, neuron: object, split: bool) -> int:
     return int(size[0])
 
 
-def _check_connection(
-    ends: Any,
-    connection: object,
-    sizes: Mapping[str, int],
-    totals: Mapping[str, int],
-    own: Mapping[str, range],
-) -> None:
-    """Raises an error unless a module connects two populations, or its share if they are split."""
-    named = isinstance(ends, tuple) and len(ends) > 1 and all(end in sizes for end in ends[:2])
-    if not named or not isinstance(connection, nn.Module):
-        raise ValueError(
-            "Argument `connections` should hold modules by pairs of populations, of"
-            f" {list(sizes)}, such as `(source, target)`. Found `{type(connection).__name__}` for"
-            f" `{ends!r}`."
-        )
-    shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
-    targets = getattr(connection, "targets", None)
-    if own and targets != own[ends[1]]:
-        raise ValueError(
-            "Connections of populations that processes divide should lead to the own neurons, as"
-            f" `SparseLinear(..., seed=0, targets=own_neurons({totals[ends[1]]}))`. Found for"
-            f" {ends} `targets = {targets}` in a `{type(connection).__name__}`: connect them by"
-            " synapses."
-        )
-    expected = totals[ends[0]], sizes[ends[1]]
-    if shapes != expected:
-        raise ValueError(
-            f"Argument `connections` should have `in_features` and `out_features` {expected} for"
-            f" {ends}, the sizes of the populations. Found {shapes} in a"
-            f" `{type(connection).__name__}`"
-            f"{': give it attributes of these names.' if None in shapes else '.'}"
-        )
-
-
 def _step_of(neurons: Mapping[str, nn.Module]) -> float:
     """Returns the step of all neurons in ms, after a check."""
     each = {name: float(neuron.dt) for name, neuron in neurons.items() if hasattr(neuron, "dt")}  # type: ignore[arg-type]
@@ -345,9 +331,11 @@ def _delays_of(
     """Returns the steps of each connection, or of each of its synapses, after a check."""
     found = delay if isinstance(delay, Mapping) else dict.fromkeys(connections, delay)
     if found.keys() != {*connections}:
+        apart = [*dict.fromkeys([*connections, *found])]
+        apart = [ends for ends in apart if (ends in found) != (ends in connections)]
         raise ValueError(
             f"Argument `delay` should be a number of ms, or one for each of {list(connections)}."
-            f" Found {list(found)}."
+            f" Found {list(found)}: add or remove {apart}."
         )
     steps: dict[Ends, int | Tensor] = {}
     for ends, connection in connections.items():
@@ -385,7 +373,7 @@ def _by_delay(
             found[ends], delays[ends] = connections[ends], delay
             continue
         own = delay.unique().tolist()
-        for each in sorted({*chain(*of_all(own))} if split else own):
+        for each in sorted({*chain(*of_all(own, split))}):
             key = (*ends, each)
             found[key], delays[key] = part_of(connections[ends], delay == each), each
     return found, delays

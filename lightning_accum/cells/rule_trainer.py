@@ -12,10 +12,10 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_mapping, check_type, knows_arguments, nearest
 from lightning_accum._compat.torch import compiled_from, is_traced
-from lightning_accum._events import Observer
+from lightning_accum._observer import Observer
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.plan import CellPlan, CellWindow, named_terms_of
-from lightning_accum.cells.recorded import (
+from lightning_accum.cells.recorded_signals import (
     RecordedSignal,
     check_modules,
     follows_gradient,
@@ -23,10 +23,10 @@ from lightning_accum.cells.recorded import (
 )
 from lightning_accum.cells.state import CellState, Options
 from lightning_accum.cells.trainer import CellTrainer, feedbacks_of, recorded_steps
-from lightning_accum.engine.accumulate import Backend
 from lightning_accum.engine.recording import Given
 from lightning_accum.engine.rule import OPTIONS, Rule, fields_of
 from lightning_accum.engine.vjp import sample_dims_of
+from lightning_accum.engine.window_changes import Backend
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import Picker

@@ -9,7 +9,7 @@ and belongs to the potentiating part if its rate is positive, to the depressing 
 batch reduction then reduces the changes of all samples to one, for each part separately.
 
 :mod:`lightning_accum.engine.product_sums` computes sums and means in a few products for all
-samples, and :mod:`lightning_accum.engine.accumulate` chooses between the two.
+samples, and :mod:`lightning_accum.engine.window_changes` chooses between the two.
 """
 
 from collections.abc import Sequence

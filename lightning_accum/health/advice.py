@@ -319,7 +319,7 @@ def hardly_moved(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     if 0 < apart < min(_NEAR, _SLOW * count):
         yield (
             f"The fit changed `{c.name}.{p.name}` by a share of {apart:.0e}, in"
-            f" {number(count, 'update')}: raise {rates}, unless it had learned before."
+            f" {number(count, 'update')}: raise {rates}, unless the weights are pretrained."
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from lightning_accum._checks import is_number
-from lightning_accum.cells.recorded import follows_gradient
+from lightning_accum.cells.recorded_signals import follows_gradient
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.engine.rule import Rule, rates_in
 from lightning_accum.functional.kernels import changes

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
-from lightning_accum.distributed.world import processes, summed
+from lightning_accum.distributed.neuron_shares import of_all
+from lightning_accum.distributed.world import processes
 from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
 from lightning_accum.plot.panels import Panel, draw_panels
 from lightning_accum.sparse.events import count_spikes
@@ -121,27 +122,27 @@ class UpdateStatistics(AdditiveMetric):
 
 
 def _of_all_shares(
-    found: Mapping[str, Tensor | float], before: Tensor, *parts: Tensor | None
+    own: Mapping[str, Tensor | float], before: Tensor, *parts: Tensor | None
 ) -> dict[str, float]:
     """Returns the statistics of a whole parameter, from those of this process's share."""
-    sizes = [
-        0.0 if part is None else float(part.double().nan_to_num(0.0, 0.0, 0.0).abs().sum())
-        for part in parts
-    ]
-    norms = [float(found[f"{name}_norm"]) for name in ("update", "weight", "pos", "neg")]
-    norms.append(float(before.double().nan_to_num(0.0, 0.0, 0.0).norm()))
-    counts = [
-        before.numel() * float(found[name]) for name in ("at_lower", "at_upper", "zero_share")
-    ]
-    own = [norm**2 for norm in norms] + [*sizes, *counts, float(found["nonfinite"]), before.numel()]
-    total = summed(torch.tensor(own, dtype=torch.float64, device=before.device)).tolist()
-    moved, now, up, down, was = (value**0.5 for value in total[:5])
-    raised, lowered, *counts, nonfinite, size = total[5:]
-    at_lower, at_upper, zeros = (count / max(size, 1) for count in counts)
-    both, ratio = raised + lowered, moved / was if was else math.inf
-    balance = (raised - lowered) / both if both else 0.0
-    values = (moved, now, ratio if moved else 0.0, up, down, balance, at_lower, at_upper)
-    return dict(zip(_NAMES, (*values, at_lower + at_upper, zeros, nonfinite), strict=True))
+    finite = [None if x is None else x.double().nan_to_num(0.0, 0.0, 0.0) for x in (before, *parts)]
+    norms = [0.0 if x is None else float(x.norm(p)) for x, p in zip(finite, (2, 1, 1), strict=True)]
+    share = {name: float(value) for name, value in own.items()}
+    each, sizes, further = zip(*of_all((share, before.numel(), norms)), strict=True)
+    found, (before_norms, up, down) = {}, zip(*further, strict=True)
+    for name in _NAMES:
+        values = [share[name] for share in each]
+        if name.endswith("_norm"):
+            found[name] = math.hypot(*values)
+        elif name == "nonfinite":
+            found[name] = sum(values)
+        else:
+            shares = zip(values, sizes, strict=True)
+            found[name] = sum(value * size for value, size in shares) / max(1, sum(sizes))
+    moved, was = found["update_norm"], math.hypot(*before_norms)
+    found["ratio"] = moved / was if was else math.inf if moved else 0.0
+    found["balance"] = (sum(up) - sum(down)) / (sum(up) + sum(down) or 1.0)
+    return found
 
 
 class FiringStatistics(AdditiveMetric):

@@ -1,28 +1,22 @@
-"""Random synapses: distinct inputs of each output."""
+"""Random synapses: distinct inputs of each output; and numbers that depend on a place only."""
 
 import torch
 from torch import Tensor
 
-from lightning_accum.functional.hashing import hashed
-
 _BLOCK = 1 << 22  # synapses that are drawn at a time
+_STEP = -7046029254386353131  # 2**64 over the golden ratio, as the constants of SplitMix64
+_FACTORS = (30, -4658895280553007687), (27, -7723592293110705685)
 
 
-def drawn_synapses(
-    each: int, inputs: int, outputs: int, seed: int | None, targets: range | None
-) -> Tensor:
+def drawn_synapses(each: int, inputs: int, outputs: int, seed: int | None, first: int) -> Tensor:
     """Returns the keys of as many random synapses of each output, in any order."""
     few = 2 * each <= inputs  # otherwise those that are left out are drawn
     rows = max(1, _BLOCK // max(1, each if few else inputs))
     blocks = [torch.empty(0, dtype=torch.int64)]
     for start in range(0, outputs, rows):
         size = min(rows, outputs - start)
-        draws = None
-        if seed is not None:
-            assert targets is not None
-            numbers = torch.arange(size) + (targets.start + start)
-            draws = RowDraws(seed, numbers, torch.full_like(numbers, inputs))
-        places = draw_distinct([each if few else inputs - each] * size, inputs, draw=draws)
+        counts = [each if few else inputs - each] * size
+        places = draw_distinct(counts, inputs, seed=seed, first=first + start)
         if not few:
             kept = torch.ones(size * inputs, dtype=torch.bool)
             kept[places] = False
@@ -32,43 +26,30 @@ def drawn_synapses(
     return torch.cat(blocks)
 
 
-class RowDraws:
-    """Draws numbers for rows; those of a row depend on the seed and its own number only.
-
-    Args:
-        seed: of all numbers.
-        numbers: ``[rows]`` int64, by which rows differ.
-        below: ``[rows]`` int64, the numbers of a row are below it.
-    """
-
-    def __init__(self, seed: int, numbers: Tensor, below: Tensor) -> None:
-        self._seed, self._numbers, self._below = seed, numbers, below
-        self._made = torch.zeros_like(numbers)
-
-    def __call__(self, each: Tensor, rows: Tensor) -> Tensor:
-        """Draws ``each[row]`` more numbers for each row; ``rows`` has them in order."""
-        first = each.cumsum(0) - each
-        at = torch.arange(len(rows), device=rows.device) + (self._made - first)[rows]
-        self._made = self._made + each
-        return hashed(self._seed, self._numbers[rows], -1 - at) % self._below[rows]
-
-
 def draw_distinct(
     each: list[int],
     count: int,
     generator: torch.Generator | None = None,
-    draw: RowDraws | None = None,
+    seed: int | None = None,
+    first: int = 0,
+    taken: Tensor | None = None,
 ) -> Tensor:
-    """Draws numbers below ``count``, so many distinct ones for each row; adds ``row * count``."""
-    device = None if generator is None else generator.device
+    """Draws numbers below ``count``, so many distinct ones for each row; adds ``row * count``.
+
+    By a ``seed``, those of a row depend on it and on ``first + row`` only. ``taken`` has numbers
+    that are not drawn, in order.
+    """
+    device = torch.device("cpu") if generator is None else generator.device
     missing = torch.tensor(each, device=device)
-    keys = more = missing[:0]
+    more, made = missing[:0], torch.zeros_like(missing)
+    keys = more if taken is None else taken
     while missing.any():  # those that were drawn before are drawn again
         rows = torch.arange(len(each), device=device).repeat_interleave(missing)
-        if draw is None:
+        if seed is None:
             drawn = torch.randint(count, rows.shape, generator=generator, device=device)
         else:
-            drawn = draw(missing, rows)
+            at = torch.arange(len(rows), device=device) + (made + missing - missing.cumsum(0))[rows]
+            drawn, made = hashed(seed, rows + first, -1 - at) % count, made + missing
         new = torch.unique(rows * count + drawn)
         if len(keys):
             known = keys[torch.searchsorted(keys, new).clamp(max=len(keys) - 1)] == new
@@ -77,10 +58,31 @@ def draw_distinct(
         else:
             keys = new
         missing -= torch.bincount(new // count, minlength=len(each))
-    return torch.cat((keys, more))
+    return more if taken is not None and len(taken) else torch.cat((keys, more))
 
 
-def unused(keys: Tensor, drawn: Tensor) -> Tensor:
-    """Returns the numbers that are not among ``keys``, which are in order, by their place."""
-    places = torch.arange(len(keys), device=keys.device)
-    return drawn + torch.searchsorted(keys - places, drawn, right=True)  # the keys before it
+def hashed(seed: int, *places: Tensor) -> Tensor:
+    """Returns an integer from 0 to 2**62 - 1 for each place, by its integer coordinates.
+
+    Source:
+        Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators",
+        doi:10.1145/2660193.2660195.
+    """
+    x = torch.full_like(places[0], (seed + 2**63) % 2**64 - 2**63, dtype=torch.int64)
+    for place in places:
+        x = x + (place + 1) * _STEP
+        for shift, factor in _FACTORS:
+            x = (x ^ _shifted(x, shift)) * factor
+        x = x ^ _shifted(x, 31)
+    return _shifted(x, 2)
+
+
+def uniform(seed: int, *places: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns a number from 0 to below 1 for each place, of which every bit is random."""
+    bits = {torch.float64: 53, torch.float32: 24}.get(dtype, 8)
+    return (hashed(seed, *places) >> (62 - bits)).to(dtype) / (1 << bits)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Shifts to the right as unsigned integers are."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -16,7 +16,7 @@ from lightning_accum._checks import (
     check_value,
     warn_below_step,
 )
-from lightning_accum._state import StateModule
+from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of
 

@@ -14,7 +14,7 @@ from lightning_accum._checks import (
     check_tensors,
     check_value,
 )
-from lightning_accum._state import CheckedState, Kind, check_state, optional
+from lightning_accum._state_module import CheckedState, Kind, check_state, optional
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.spikes import poisson_encode
 from lightning_accum.nn._arguments import check_times

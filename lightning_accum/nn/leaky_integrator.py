@@ -6,7 +6,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._state import StateModule
+from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lightning_accum._checks import check_finite, check_integers, check_type
-from lightning_accum._state import CheckedState
-from lightning_accum.functional.hashing import hashed
-from lightning_accum.nn.sparse_linear import SparseLinear, keys_of, whole_keys
+from lightning_accum._state_module import CheckedState
+from lightning_accum.nn._synapse_draws import uniform
+from lightning_accum.nn.sparse_linear import SparseLinear, keys_of
 from lightning_accum.updates.atomic_changes import call_uninterrupted
 
 _logger = logging.getLogger("lightning_accum")
@@ -144,7 +144,8 @@ class Rewire(CheckedState):
         """Returns the sign of each synapse, by their keys."""
         if self.sign is not None:
             return torch.full_like(like, self.sign)
-        x = whole_keys(connection, keys) + self.seed
+        others = connection.total - connection.out_features  # outputs, if this is a share
+        x = keys + keys // connection.out_features * others + connection.first + self.seed
         for _ in range(2):  # a hash of the pair: the sign needs no memory
             x = ((x >> 29) ^ x) * 0x1B873593CC9E2D51
         return 1.0 - 2.0 * ((x >> 41) & 1).to(like.dtype)
@@ -154,28 +155,23 @@ def _smallest(connection: SparseLinear, size: Tensor, share: float) -> Tensor:
     """Returns the places of a share of the smallest values, of each output if it has a seed."""
     if connection.targets is None:
         return size.topk(round(share * len(size)), largest=False)[1]
-    order, starts = connection.order.long(), connection.starts_of_outputs
-    each = starts.diff()
-    rows = torch.arange(len(each), device=each.device).repeat_interleave(each)
-    by_size = size[order].sort(stable=True)[1]
-    by_row = by_size[rows[by_size].sort(stable=True)[1]]
-    rank = torch.arange(len(order), device=order.device) - starts[:-1][rows]
-    return order[by_row[rank < (share * each.double()).round()[rows]]]
+    firsts, each = connection.starts_of_outputs[:-1], connection.starts_of_outputs.diff()
+    by_size = size.argsort(stable=True)
+    by_output = by_size[connection.outputs[by_size].argsort(stable=True)]
+    rank = torch.arange(len(size), device=size.device) - firsts.repeat_interleave(each)
+    return by_output[rank < (share * each.double()).round().repeat_interleave(each)]
 
 
 def _noise(connection: SparseLinear, generator: torch.Generator) -> Tensor:
-    """Returns normal noise for each synapse, drawn for each output by itself if it has a seed."""
-
-    def normal(count: int, of: torch.Generator) -> Tensor:
-        return torch.randn(count, generator=of, dtype=connection.weight.dtype, device="cpu")
-
+    """Returns normal noise for each synapse, drawn for each pair by itself if it has a seed."""
+    weight = connection.weight
     if connection.targets is None:
-        return normal(len(connection.weight), generator)
-    first, own = int(torch.randint(2**62, (), generator=generator)), torch.Generator("cpu")
-    seeds = hashed(first, torch.tensor(connection.targets, device="cpu")).tolist()
-    each = zip(seeds, connection.starts_of_outputs.diff().tolist(), strict=True)
-    noise = torch.cat([normal(count, own.manual_seed(seed)) for seed, count in each])
-    return connection.by_output.by_place(noise.to(connection.weight.device))
+        return torch.randn(len(weight), generator=generator, dtype=weight.dtype, device="cpu")
+    seed = int(torch.randint(2**62, (), generator=generator))
+    outputs, inputs = connection.indices.long()
+    even = uniform(seed, outputs + connection.first, inputs, dtype=torch.float64)
+    noise: Tensor = torch.special.ndtri(even.clamp(min=2.0**-54))  # -inf at 0
+    return noise.to(weight.dtype)
 
 
 def _watch(connection: SparseLinear, given: Sequence[torch.optim.Optimizer]) -> None:

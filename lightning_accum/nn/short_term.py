@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_value
 from lightning_accum._compat.torch import is_traced
-from lightning_accum._state import StateModule
+from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of
 

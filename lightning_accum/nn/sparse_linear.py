@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,11 +23,9 @@ from lightning_accum._checks import (
     check_value,
 )
 from lightning_accum._compat.torch import is_traced, version
-from lightning_accum._state import CheckedState
-from lightning_accum.distributed.neuron_shares import processes_here
-from lightning_accum.functional.hashing import uniform
+from lightning_accum._state_module import CheckedState
 from lightning_accum.nn._arguments import check_sizes
-from lightning_accum.nn._synapse_draws import RowDraws, draw_distinct, drawn_synapses, unused
+from lightning_accum.nn._synapse_draws import draw_distinct, drawn_synapses, uniform
 from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.synapse_products import Synapses, transmit
@@ -124,16 +123,15 @@ class SparseLinear(Updatable, CheckedState):
     ) -> None:
         super().__init__()
         check_sizes(in_features=in_features, out_features=out_features)
-        targets = _checked_targets(out_features, targets, seed, density)
+        _check_share(out_features, targets, seed, density)
         if (density is None) == (indices is None):
             raise ValueError(
                 "Arguments `density` and `indices` should not both be given, or both be left out."
                 f" Found `density = {density}`, and `indices` {'not ' * (indices is None)}given."
             )
-        self.targets, self.seed, self.total = targets, seed, out_features
-        self.first = 0 if targets is None else targets.start
-        if targets is not None:
-            out_features = len(targets)
+        own = range(out_features) if targets is None else targets
+        self.seed, self.targets = seed, targets if seed is None else own
+        self.first, self.total, out_features = own.start, out_features, len(own)
         self.in_features, self.out_features = in_features, out_features
         if indices is None:
             assert density is not None
@@ -143,14 +141,12 @@ class SparseLinear(Updatable, CheckedState):
             each = min(in_features, max(1, round(density * in_features)))
             _check_memory(each * out_features)
             with torch.device("cpu"):  # the same synapses on every device
-                keys = drawn_synapses(each, in_features, out_features, seed, targets)
+                keys = drawn_synapses(each, in_features, out_features, seed, own.start)
         else:
             _check_indices(indices, self.total, in_features)
-            if targets is not None:
-                indices = indices[:, (indices[0] >= targets.start) & (indices[0] < targets.stop)]
-                indices = torch.stack((indices[0] - targets.start, indices[1]))
-            _check_memory(indices.shape[1])
-            keys = indices[1].long() * out_features + indices[0]
+            inside = (indices[0] >= own.start) & (indices[0] < own.stop)
+            _check_memory(int(inside.sum()))
+            keys = (indices[1].long() * out_features + indices[0] - own.start)[inside]
         self.weight = nn.Parameter(torch.empty(len(keys)))
         self._set(keys.sort()[0].to(self.weight.device))
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
@@ -189,16 +185,19 @@ class SparseLinear(Updatable, CheckedState):
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
         bound = self.starts_of_outputs.diff().clamp(min=1).to(self.weight).rsqrt()
         with torch.no_grad():
-            self.weight.uniform_(-1, 1)
-            if self.seed is not None:
+            if self.seed is None:
+                self.weight.uniform_(-1, 1)
+            else:
                 self.weight.copy_(self.draw(self.seed) * 2 - 1)
             self.weight.mul_(bound.index_select(0, self.outputs))
-            if self.bias is not None:
+            if self.bias is None:
+                return
+            if self.seed is None:
                 self.bias.uniform_(-1, 1)
-                if self.seed is not None:
-                    places = torch.arange(len(self.bias), device=self.bias.device) + self.first
-                    self.bias.copy_(uniform(self.seed, places, dtype=self.bias.dtype) * 2 - 1)
-                self.bias.mul_(bound)
+            else:
+                places = torch.arange(len(bound), device=bound.device) + self.first
+                self.bias.copy_(uniform(self.seed, places, dtype=bound.dtype) * 2 - 1)
+            self.bias.mul_(bound)
 
     def draw(self, seed: int) -> Tensor:
         """Draws a number from 0 to below 1 for each synapse, by the seed and its two neurons.
@@ -348,8 +347,10 @@ class SparseLinear(Updatable, CheckedState):
         kept = removed.logical_not().nonzero().flatten()
         keys, count = keys_of(self).index_select(0, kept), len(removed) - len(kept)
         if self.targets is None:
+            places = torch.arange(len(keys), device=keys.device)
             free = self.in_features * self.out_features - len(keys)
-            drawn = unused(keys, draw_distinct([count], free, generator).to(keys.device))
+            drawn = draw_distinct([count], free, generator).to(keys.device)
+            drawn += torch.searchsorted(keys - places, drawn, right=True)  # the pairs before it
         else:
             drawn = self._drawn_by_target(removed, generator)
         keys, order = torch.cat((keys, drawn)).sort()
@@ -378,18 +379,11 @@ class SparseLinear(Updatable, CheckedState):
     def _drawn_by_target(self, removed: Tensor, generator: torch.Generator | None) -> Tensor:
         """Returns keys of as many new synapses of each output as are removed."""
         seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
-        targets = _owners(self.starts_of_outputs).long()
-        left = removed.logical_not().index_select(0, self.order)
-        keys = (targets * self.in_features + self.inputs)[left].cpu()
-        each = torch.bincount(self.outputs[removed], minlength=self.out_features).cpu()
-        used = self.starts_of_outputs.diff().cpu() - each
-        rows = torch.arange(self.out_features, device="cpu")
-        draws = RowDraws(seed, rows + self.first, self.in_features - used)
-        drawn = draw_distinct(each.tolist(), self.in_features, draw=draws)
-        drawn -= (used.cumsum(0) - used)[
-            drawn // self.in_features
-        ]  # used pairs of others before it
-        drawn = unused(keys, drawn).to(removed.device)
+        keys = _owners(self.starts_of_outputs).long() * self.in_features + self.inputs
+        kept = keys[removed.logical_not().index_select(0, self.order)].cpu()
+        each = torch.bincount(self.outputs[removed], minlength=self.out_features).tolist()
+        drawn = draw_distinct(each, self.in_features, seed=seed, first=self.first, taken=kept)
+        drawn = drawn.to(removed.device)
         return drawn % self.in_features * self.out_features + drawn // self.in_features
 
     def _index(self, keys: Tensor) -> dict[str, Tensor]:
@@ -482,23 +476,19 @@ class SparseLinear(Updatable, CheckedState):
         return f"{sizes}, bias={self.bias is not None}{share}"
 
 
-def _checked_targets(
+def _check_share(
     outputs: int, targets: range | None, seed: int | None, density: float | None
-) -> range | None:
-    """Returns the outputs of a share, after a check; ``None`` for a connection that has no seed."""
+) -> None:
+    """Raises an error unless these may be the outputs and the seed of a connection."""
     if seed is not None:
         check_integers(seed=seed)
-    if targets is None:
-        return None if seed is None else range(outputs)
-    fits = isinstance(targets, range) and targets.step == 1
-    should = f"a range of the {outputs} outputs, of at least one, in steps of one"
-    fits = fits and 0 <= targets.start < targets.stop <= outputs
-    check_value(fits, "targets", targets, should)
-    how = "otherwise each share would draw synapses of its own"
-    check_value(
-        seed is not None or density is None, "seed", seed, "given with `density` and `targets`", how
-    )
-    return targets
+    if targets is not None:
+        fits = isinstance(targets, range) and targets.step == 1
+        fits = fits and 0 <= targets.start < targets.stop <= outputs
+        should = f"a range of the {outputs} outputs, of at least one, in steps of one"
+        check_value(fits, "targets", targets, should)
+        should, how = "given with `density` and `targets`", "each share would draw its own synapses"
+        check_value(seed is not None or density is None, "seed", seed, should, f"otherwise {how}")
 
 
 def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
@@ -525,7 +515,7 @@ def _check_indices(indices: Tensor, outputs: int, inputs: int) -> None:
 def _check_memory(synapses: int, more: int = _BUILD_BYTES) -> None:
     """Raises a ``MemoryError`` if synapses would not fit in memory."""
     size = torch.get_default_dtype().itemsize + _INDEX_BYTES
-    here = processes_here()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # processes of this machine, by torchrun
     needed, free = synapses * (size + more), _free_memory() / here
     if synapses >= 2**31 or needed > free:
         raise MemoryError(
@@ -550,13 +540,6 @@ def _free_memory() -> float:
 def keys_of(connection: SparseLinear) -> Tensor:
     """Returns ``[synapses]`` int64, ``input * out_features + output`` of each, in order."""
     return _owners(connection.starts).long() * connection.out_features + connection.outputs
-
-
-def whole_keys(connection: SparseLinear, keys: Tensor) -> Tensor:
-    """Returns ``input * outputs + output`` in the whole connection for such keys of a share."""
-    inputs = keys // connection.out_features
-    outputs = keys - inputs * connection.out_features + connection.first
-    return inputs * connection.total + outputs
 
 
 @torch.no_grad()

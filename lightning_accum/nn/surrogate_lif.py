@@ -15,7 +15,7 @@ from lightning_accum._checks import (
     warn_below_step,
 )
 from lightning_accum._compat.torch import is_traced
-from lightning_accum._state import StateModule
+from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.nn._arguments import (

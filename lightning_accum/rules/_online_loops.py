@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -299,21 +299,16 @@ def _as_raster(inputs: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------ several populations
-class _ReadyNetwork(NamedTuple):
-    """What the loop takes of populations, and who learns."""
-
-    learners: dict[Ends, _Learner]
-    neurons: list[Neurons]
-    inputs: Tensor  # [T, N] of own neurons
-    past: Tensor  # [D, M] of all processes
-    groups: list[recurrent.SparseGroup]
-    each: list[recurrent.SparseWeights]
+# Input [T, N] of own neurons, past spikes [D, M] of all processes, populations and connections.
+_Arguments: TypeAlias = tuple[
+    Tensor, Tensor, list[recurrent.SparseGroup], list[recurrent.SparseWeights]
+]
 
 
 def _ready_network(
     rule: RuleTrainer, layer: Populations, inputs: Tensor, given: Mapping[str, Any]
-) -> _ReadyNetwork | None:
-    """Returns what the loop takes; ``None`` if it does not suit."""
+) -> tuple[dict[Ends, _Learner], list[Neurons], _Arguments] | None:
+    """Returns who learns, and what the loop takes; ``None`` if it does not suit."""
     try:
         learners = _suited_populations(rule, layer, inputs, given)
     except Unsuited:
@@ -334,7 +329,7 @@ def _ready_network(
     arguments = current, past[:, 0].contiguous(), groups, each
     if not current.isfinite().all() or not recurrent.can_run_recurrent(*arguments):
         return None
-    return _ReadyNetwork(learners, neurons, *arguments)
+    return learners, neurons, arguments
 
 
 def _run_populations(
@@ -344,7 +339,7 @@ def _run_populations(
     ready = _ready_network(rule, layer, inputs, given)
     if not all_agree(layer, ready is not None, len(inputs)) or ready is None:
         return None
-    learners, neurons, current, past, groups, each = ready
+    learners, neurons, (current, past, groups, each) = ready
     for learner in learners.values():
         learner.updater.changes.events.applying(learner.updater, ("weight",))
     spikes = recurrent.run_recurrent(current, past, groups, each, layer.exchange).unsqueeze(1)

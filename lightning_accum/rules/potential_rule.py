@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_finite, check_type, check_value, is_number
 from lightning_accum.cells.cell import Cell
-from lightning_accum.cells.recorded import check_states
+from lightning_accum.cells.recorded_signals import check_states
 from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.rule import Rule, fields_of
 from lightning_accum.functional.spikes import Surrogate, Triangular

@@ -31,7 +31,7 @@ REBUILD = "run `python scripts/build_kernel.py`"
 _FOLDER = Path(__file__).with_name("kernel")
 _REAL = {torch.float32: "float", torch.float64: "double"}
 _LEVELS = ("baseline", "avx2", "avx512")  # of processors, in the order of `level.c`
-_INTEGERS = ("count_ones", "find_events", "record_step", "scatter_spikes")
+_INTEGERS = ("count_ones", "find_events", "record_step")
 
 Int, Real, At = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 COLUMN_BYTES = 128  # bytes of the columns of a sum that a thread works on at a time

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +20,7 @@ from lightning_accum.sparse.neurons import LoopTerms, LoopTrace, NeuronState, Sp
 _FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
 _LONGEST_BLOCK = 64  # steps
 _LOSS = 16.0  # factor by which rounding may grow within a block
-_MOST_PLACES = 2**31 - 1
-
-# Exchanges spikes with other processes, by what writes the own and what takes those of all.
-Exchange: TypeAlias = Callable[
-    [Callable[[Tensor, int], object], Callable[[Tensor, int], int]], None
-]
+_MOST_PLACES = 2**31 - 1  # of spikes that are exchanged, as int32
 
 
 class SparseGroup(NamedTuple):
@@ -93,7 +88,7 @@ def run_recurrent(
     past: Tensor,  # bool [D, M] spikes of the last steps, at least of the longest delay
     groups: Sequence[SparseGroup],
     each: Sequence[SparseWeights],
-    exchange: Exchange | None = None,  # with the processes that have the other neurons of M
+    exchange: Callable[[Tensor], None] | None = None,  # adds the others' spikes of some steps
 ) -> Tensor:
     """Returns the spikes ``[D + T, M]``, of which the first are those before.
 
@@ -103,47 +98,27 @@ def run_recurrent(
     assert kernel is not None
     work = sum(len(weights.weight) for weights in each)
     parts = library.threads_among(min(len(group.state.v[0]) for group in groups), work // 8)
-    new = past.new_empty if exchange is None else past.new_zeros
-    spikes = torch.cat((past, new(steps, past.shape[1])))
+    spikes = torch.cat((past, past.new_zeros(steps, past.shape[1])))
     kept: list[Tensor] = []
     populations = (_Population * len(groups))(*_populations(groups, kept))
     connections = (_Connection * len(each))(*(_connection(w, groups, parts, kept) for w in each))
     sizes = (steps, size, parts, len(groups), len(each), len(past), past.shape[1])
     network = _Network(*sizes, *arguments(inputs, spikes), populations, connections)
-    _run(kernel, ctypes.byref(network), steps, _together(each, spikes), exchange)
+    together = steps
+    if exchange is not None:
+        limits = max(1, _MOST_PLACES // past.shape[1]), *(weights.delay for weights in each)
+        together = min(limits)
+    for begin in range(0, steps, together):
+        end = min(begin + together, steps)
+        kernel.run_recurrent(ctypes.byref(network), Int(begin + 1), Int(end + 1))
+        if exchange is not None:
+            exchange(spikes[len(past) + begin : len(past) + end])
     for group in groups:
         group.state.hold.clamp_(min=0)
     for weights, made in zip(each, connections, strict=True):
         if weights.pre is not None:
             weights.pre.copy_(kept[made.kept][0])
     return spikes
-
-
-def _together(each: Sequence[SparseWeights], spikes: Tensor) -> int:
-    """Returns for how many steps processes need no spikes of each other; places are int32."""
-    return min([weights.delay for weights in each] + [max(1, _MOST_PLACES // spikes.shape[1])])
-
-
-def _run(
-    kernel: library.Kernel, network: Any, steps: int, together: int, exchange: Exchange | None
-) -> None:
-    """Takes all steps, and exchanges spikes after every few."""
-    kernel.begin_recurrent(network)
-    if exchange is None:
-        kernel.advance_recurrent(network, Int(1), Int(steps + 1))
-    else:
-        for begin in range(1, steps + 1, together):
-            piece = network, Int(begin), Int(min(begin + together, steps + 1))
-            kernel.advance_recurrent(*piece)
-
-            def collect(row: Tensor, room: int, piece: Any = piece) -> None:
-                kernel.collect_spikes(*piece, *arguments(row, room))
-
-            def scatter(rows: Tensor, room: int, piece: Any = piece) -> int:
-                return int(kernel.scatter_spikes(*piece, *arguments(rows, room, len(rows))))
-
-            exchange(collect, scatter)
-    kernel.end_recurrent(network)
 
 
 def can_run_recurrent(

@@ -11,7 +11,15 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._state import COUNT, REAL, Kind, check_state, check_that, list_of, optional
+from lightning_accum._state_module import (
+    COUNT,
+    REAL,
+    Kind,
+    check_state,
+    check_that,
+    list_of,
+    optional,
+)
 from lightning_accum.functional.dtypes import as_numbers, at_least_float32
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.reductions import reduction as find_reduction

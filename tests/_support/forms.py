@@ -5,9 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from lightning_accum.engine import accumulate, forms
-from lightning_accum.engine.forms import Form, unmoved_side
+from lightning_accum.engine import summation_forms as forms
+from lightning_accum.engine import window_changes as accumulate
 from lightning_accum.engine.products import Product
+from lightning_accum.engine.summation_forms import Form, unmoved_side
 from lightning_accum.sparse import event_sums, kernel_library
 
 FORMS = ("auto", "plain", "dense", "pre", "post")

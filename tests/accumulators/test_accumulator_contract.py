@@ -12,7 +12,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import Running
 
-from lightning_accum._packing import unpack
+from lightning_accum._state_vector import unpack
 from lightning_accum.accumulators import EMA, Except, Max, Mean, Scalar, Sum, Window
 
 names = pytest.mark.parametrize("name", CASES)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from lightning_accum._metric import representable
 from lightning_accum.accumulators import EMA, Mean, Sum, Variance, Window
-from lightning_accum.accumulators.elementwise import add
+from lightning_accum.accumulators.elementwise_base import add
 from lightning_accum.accumulators.statistics import with_value
 
 VALUES = [0.1, 1 / 3, 123.456, 3.3e4, 1e-3, -7.7]

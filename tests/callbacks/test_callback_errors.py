@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 import lightning_accum as la
 from lightning_accum import STDP, CellSpec, RuleTrainer
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.engine.terms import Term
 from lightning_accum.optim import UpdateOptimizer
 

@@ -216,7 +216,7 @@ def test_modules_are_those_where_a_network_divides_and_a_table_ends_the_fit(tmp_
         "weights of  each step  largest  all steps  learning rate",
         *rows,
         "Lower the learning rate of `net.0.dec`, to a tenth for example. Raise the learning rate of"
-        " `net.0.enc`, about 10,000 times, unless it had learned before.",
+        " `net.0.enc`, about 1,000 times, unless the weights are pretrained.",
     ]
 
 
@@ -330,7 +330,7 @@ def test_a_block_that_does_not_learn_is_told_by_its_name(tmp_path, tables):
         "encoder.layers.0": "usual", "encoder.layers.1": "unchanged",
         "encoder.layers.2": "usual", "head": "usual",
     }  # fmt: skip
-    assert "gradients of 0, of `encoder.layers.1`" in last
+    assert "`requires_grad=False`, of `encoder.layers.1`" in last
 
 
 class Images(pl.LightningModule):

@@ -15,7 +15,7 @@ from turns import turns
 
 import lightning_accum as la
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.nn import LIF
 
 PRE, POST = raster(6, 3, 4, seed=1), raster(6, 3, 2, seed=2)

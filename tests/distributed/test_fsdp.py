@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._processes import shard_holders
 from lightning_accum.distributed.shards import is_sharded, whole_parameters
 from lightning_accum.nn import LIF

@@ -10,7 +10,7 @@ from torch import nn
 from values import differences
 
 import lightning_accum as la
-from lightning_accum._packing import unpack
+from lightning_accum._state_vector import unpack
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import LIF, AdaptiveLIF, PoissonEncoder

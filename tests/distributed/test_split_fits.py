@@ -15,7 +15,7 @@ from torch import nn
 from values import differences
 
 from lightning_accum.callbacks import LocalDDPStrategy
-from lightning_accum.cells.shares import splits
+from lightning_accum.cells.network_shares import splits
 from lightning_accum.rules import learn_online
 
 RANKS = 1, 2, 4

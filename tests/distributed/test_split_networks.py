@@ -14,7 +14,7 @@ from values import differences
 
 import lightning_accum as la
 import lightning_accum.nn.sparse_linear as sparse_linear
-from lightning_accum.cells.shares import load_shares, save_share
+from lightning_accum.cells.network_shares import load_shares, save_share
 from lightning_accum.distributed.neuron_shares import own_neurons
 from lightning_accum.metrics import UpdateStatistics
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, Rewire, SparseLinear, WinnerTakeAll
@@ -80,8 +80,7 @@ def of_network(made, trainer, spikes):
 
 def keys_of(connection):
     outputs, inputs = connection.indices.long()
-    keys = inputs * connection.out_features + outputs
-    return sparse_linear.whole_keys(connection, keys)
+    return inputs * connection.total + outputs + connection.first
 
 
 def whole(shares):
@@ -123,7 +122,7 @@ def rewired():
     """Synapses after pruning and after Deep R, and statistics of what has changed."""
     made, trainer = make(torch.float64)
     pruned, deep = made.cell("E", "E").connection, made.cell("I", "E").connection
-    of_share, of_sign = Rewire(share=0.3, start=0.2, seed=4), Rewire(sign=None, noise=0.2, seed=5)
+    of_share, of_sign = Rewire(share=0.3, start=0.2, seed=4), Rewire(sign=None, noise=0.3, seed=6)
     deep.weight.abs_().mul_(of_sign.signs(deep))
     learn_online(trainer, made, drive(made, 0))
     counts = [[of_share(pruned), of_sign(deep)] for _ in range(2)]
@@ -275,6 +274,24 @@ def test_shares_of_several_runs_are_not_mixed(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["0 of 1.pt"]
     with pytest.raises(ValueError, match="one `Populations`"):
         save_share(nn.Linear(1, 1), tmp_path)
+
+
+def test_a_share_has_the_biases_of_its_neurons(tmp_path):
+    def connection(*own):
+        return SparseLinear(4, 4, 0.5, seed=1, targets=range(*own))
+
+    made = la.Populations({"N": LIF(4)}, {("N", "N"): connection(0, 4)}, split=True)
+    whole_, shares = made.state_dict(), [(0, 1), (1, 4)]
+    for rank, own in enumerate(shares):
+        parts_ = {"connections.N_to_N": connection(*own), "neurons.N": LIF(own[1] - own[0])}
+        state = {f"{n}.{k}": v for n, part in parts_.items() for k, v in part.state_dict().items()}
+        share_ = {"own": {"N": own}, "state_dict": {**whole_, **state}}
+        torch.save(share_, tmp_path / f"{rank} of 2.pt")
+    other = la.Populations({"N": LIF(4)}, {("N", "N"): connection(0, 4)}, split=True)
+    for each in other.parameters():
+        nn.init.zeros_(each)
+    load_shares(other, tmp_path)
+    assert not differences(other.state_dict(), whole_)
 
 
 def test_statistics_of_updates_are_of_all_shares(found):

@@ -5,7 +5,7 @@ import torch
 from compiled import needs_kernel, spikes
 from forms import products
 
-from lightning_accum.engine import forms
+from lightning_accum.engine import summation_forms as forms
 from lightning_accum.engine.products import Activity, has_short_traces, short_trace
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Term

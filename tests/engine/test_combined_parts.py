@@ -12,7 +12,7 @@ from turns import turns
 from values import by_pickle
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
-from lightning_accum.engine import forms
+from lightning_accum.engine import summation_forms as forms
 from lightning_accum.updates.updater import claim
 
 T, B = 7, 3

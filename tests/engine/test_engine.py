@@ -13,7 +13,7 @@ from turns import turns
 
 from lightning_accum import BCM, STDP, Cell, EProp, Rule, RuleTrainer, Serial, Term, get_updater
 from lightning_accum import nn as layers
-from lightning_accum.engine import accumulate as run_module
+from lightning_accum.engine import window_changes as run_module
 from lightning_accum.engine.state import StateKey
 from lightning_accum.observe.monitor import copied
 

@@ -18,7 +18,7 @@ from values import differences
 
 import lightning_accum as la
 from lightning_accum import STDP, Cell, RuleTrainer, Serial
-from lightning_accum._events import SILENT
+from lightning_accum._observer import SILENT
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF, Linear
 

@@ -15,7 +15,7 @@ from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater
-from lightning_accum.engine import accumulate as run_module
+from lightning_accum.engine import window_changes as run_module
 from lightning_accum.functional import FastSigmoid
 from lightning_accum.nn import Linear, SurrogateLIF
 from lightning_accum.sparse.kernel_library import Scratch

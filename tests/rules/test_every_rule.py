@@ -15,7 +15,8 @@ from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell
-from lightning_accum.engine import accumulate, product_sums
+from lightning_accum.engine import product_sums
+from lightning_accum.engine import window_changes as accumulate
 from lightning_accum.nn import Rewire, SparseLinear
 
 exact = {"rtol": 1e-10, "atol": 1e-10}

@@ -17,7 +17,7 @@ from values import unpacked
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
 from lightning_accum.rules import online_learning
 from lightning_accum.rules.online_learning import learn_online, why_step_by_step

@@ -17,7 +17,7 @@ from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell, CellSpec, RuleTrainer, Serial, Term, get_updater
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.engine import CustomChange
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.nn import LIF, AdaptiveLIF, DelayedLinear, SurrogateLIF

@@ -11,7 +11,7 @@ from torch import nn
 from trainers import trainer_of
 
 from lightning_accum import STDP, Cell, RuleTrainer
-from lightning_accum.engine import accumulate
+from lightning_accum.engine import window_changes as accumulate
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
 WAYS = [*itertools.product(("cumulative", "nearest"), FORMS)]

@@ -15,9 +15,9 @@ from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell
-from lightning_accum._events import SILENT
-from lightning_accum.engine import accumulate as run_module
-from lightning_accum.engine import forms
+from lightning_accum._observer import SILENT
+from lightning_accum.engine import summation_forms as forms
+from lightning_accum.engine import window_changes as run_module
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import RandomFeedback, SymmetricFeedback, _eprop_windows

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import STDP, CellSpec, Clamp, RuleTrainer, Updater, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback
-from lightning_accum.callbacks._cell_trainer_host import CellHost
+from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.nn import LIF
 from lightning_accum.observe import Monitor
 from lightning_accum.optim import UpdateOptimizer, updates_as_gradients

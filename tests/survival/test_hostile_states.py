@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 import lightning_accum as la
-from lightning_accum._state import CheckedState
+from lightning_accum._state_module import CheckedState
 from lightning_accum.callbacks import CellTrainerCallback
 
 EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "25"))

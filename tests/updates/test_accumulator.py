@@ -13,7 +13,7 @@ from turns import turns
 from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
-from lightning_accum._packing import unpack
+from lightning_accum._state_vector import unpack
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.updates.part import Part, StackedProducts
 

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations, prune
 from turns import turns
 
 from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Normalize, Updater
-from lightning_accum._events import SILENT, Observer
+from lightning_accum._observer import SILENT, Observer
 from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.attached import attach_updater

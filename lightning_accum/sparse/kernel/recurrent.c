@@ -12,8 +12,8 @@
 
    Each thread has a part of the targets of every row, so that nobody writes what another reads; they
    meet once in the steps of the shortest delay. Processes divide the targets in the same way, and meet
-   by `collect_spikes` and `scatter_spikes`. A neuron's sum goes by connection and then by source, so
-   that it does not depend on their numbers. */
+   between calls. A neuron's sum goes by connection and then by source, so that it does not depend on
+   their numbers. */
 
 #include "threads.h"
 
@@ -281,56 +281,18 @@ static void find_places(const network *x, const connection *c)
         }
 }
 
-void begin_recurrent(const network *x)
-{
-    for (int64_t i = 0; i < x->connections; i++) find_places(x, &x->each[i]);
-}
-
-/* Takes the steps from `begin` to before `end`, which count from 1. */
-void advance_recurrent(const network *x, int64_t begin, int64_t end)
+/* Takes the steps from `begin` to before `end`, which count from 1 in the first call to all in the last. */
+void run_recurrent(const network *x, int64_t begin, int64_t end)
 {
     int64_t together = end - begin; /* steps in which nothing arrives that is sent in them */
-    for (int64_t i = 0; i < x->connections; i++)
+    for (int64_t i = 0; i < x->connections; i++) {
+        if (begin == 1) find_places(x, &x->each[i]);
         if (x->each[i].delay < together) together = x->each[i].delay;
+    }
     for (int64_t t = begin; t < end; t += together) {
         const steps s = {x, t, t + together < end ? t + together : end};
         divide(take_steps, &s, x->parts, 0, 0, (int)x->parts);
     }
-}
-
-void end_recurrent(const network *x)
-{
     const steps all = {x, 1, x->steps + 1};
-    divide(settle_all, &all, x->parts, 0, 0, (int)x->parts);
-}
-
-/* Writes the places of the own spikes from step `begin` on, as far as there is room, and in front of
-   them their number. */
-void collect_spikes(const network *x, int64_t begin, int64_t end, int32_t *row, int64_t room)
-{
-    int32_t count = 0;
-    for (int64_t t = begin; t < end; t++)
-        for (int64_t i = 0; i < x->populations; i++) {
-            const population *p = &x->groups[i];
-            const uint8_t *spikes = leaving(x, p, t);
-            const int64_t first = (t - begin) * x->width + p->place;
-            for (int64_t n = next(spikes, 0, p->size); n < p->size; n = next(spikes, n + 1, p->size))
-                if (count++ < room) row[count] = (int32_t)(first + n);
-        }
-    row[0] = count;
-}
-
-/* Writes the spikes of all processes, and returns the largest number of them in a row. */
-int64_t scatter_spikes(const network *x, int64_t begin, int64_t end, const int32_t *rows, int64_t room,
-                       int64_t processes)
-{
-    const int64_t size = (end - begin) * x->width;
-    uint8_t *spikes = x->spikes + (x->longest + begin - 1) * x->width;
-    int64_t most = 0;
-    for (int64_t i = 0; i < processes; i++, rows += room + 1) {
-        if (rows[0] > most) most = rows[0];
-        for (int64_t k = 1; k <= rows[0] && k <= room; k++)
-            if (rows[k] >= 0 && rows[k] < size) spikes[rows[k]] = 1;
-    }
-    return most;
+    if (end > x->steps) divide(settle_all, &all, x->parts, 0, 0, (int)x->parts);
 }

@@ -12,8 +12,8 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import quoted
-from lightning_accum._events import SILENT, By, Observer
-from lightning_accum._state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
+from lightning_accum._observer import SILENT, By, Observer
+from lightning_accum._state_module import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_shape
 from lightning_accum._metric import has_double, representable
-from lightning_accum._state import TENSOR, Kind, check_that
+from lightning_accum._state_module import TENSOR, Kind, check_that
 from lightning_accum.accumulators.base import State, StreamAccumulator
 
 _DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}

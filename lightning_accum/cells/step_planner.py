@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import hook_count
-from lightning_accum._events import Observer
+from lightning_accum._observer import Observer
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.accumulate import dtype_of
 from lightning_accum.engine.recording import BOTH_SIDES, Target
 from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
 from lightning_accum.engine.terms import Change, Term
+from lightning_accum.engine.window_changes import dtype_of
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor, Reducer
 from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
