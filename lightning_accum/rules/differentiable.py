@@ -93,7 +93,7 @@ def change_of(
     check_shape(fits, "post", post, f"the shape [T, B, out], with T and B of `pre`, {lead}", mend)
     mend = "for a convolution, `unfold` its input, and give places as samples"
     mend = mend if weight.ndim > 2 else "give that from `pre` to `post`"
-    check_shape([*weight.shape] == ends, "weight", weight, f"the shape [out, in], here {ends}", mend)
+    check_shape([*weight.shape] == ends, "weight", weight, f"the shape [out, in] = {ends}", mend)
     if batch_reduction is not None:
         check_choice("batch_reduction", batch_reduction, ("sum", "mean"))
     signals, summed = {"pre": pre, "post": post, **(states or {})}, batch_reduction is not None

@@ -536,7 +536,7 @@ REFUSED = [
     (lambda: change_of(la.Hebb(1.0), X, X[1:], SQUARE), ValueError,
      r"`post` should have .* T and B of `pre`, \[6, 2\]. Found `post.shape = \(5, 2, 3\)`"),
     (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(4, 3)), ValueError,
-     r"`weight` should have .*here \[3, 3\]. Found `weight.shape = \(4, 3\)`: give that from"),
+     r"`weight` should have .*= \[3, 3\]. Found `weight.shape = \(4, 3\)`: give that from"),
     (lambda: la.STDP(0.1, -0.1, tc_pre=nn.Parameter(torch.tensor(-1.0))), ValueError,
      r"`tc_pre` should be a positive, finite number of ms. Found `tc_pre = -1.0`"),
     (lambda: la.STDP(0.1, -0.1, tc_pre=torch.tensor([[5.0, 0.0]])), ValueError, "`tc_pre = 0.0`"),
