@@ -364,14 +364,14 @@ class Sided(la.Rule):
 
 def ways(rule, out):
     """Returns the ways in which the change of a rule is differentiated, for `IN` inputs."""
-    x = drawn(T, B, IN)
+    x, y = drawn(3, B, IN), drawn(3, B, out)  # few steps, for which factors are kept
     linears = [nn.Linear(IN, out).double() for _ in range(2)]
     shares = 1.0, torch.ones(out, IN).double()  # that of factors, and that of dense weights
     fast = [FastWeights(w, rule, alpha=a, time_dim=0) for w, a in zip(linears, shares, strict=True)]
     weight = linears[0].weight
     return [
         *(partial(each, x) for each in fast),
-        partial(change_of, rule, x, drawn(T, B, out), weight),
+        partial(change_of, rule, x, y, weight),
     ]
 
 
@@ -411,7 +411,7 @@ def test_both_sides_may_be_of_one_neuron_only_if_the_weight_has_its_shape():
 
 @pytest.mark.parametrize("alpha", [1.0, torch.ones(OUT, IN).double()])
 def test_no_terms_are_no_change(alpha):
-    x, fast = drawn(T, B, IN), recurrent(Sided(lambda window: []), alpha=alpha)
+    x, fast = drawn(3, B, IN), recurrent(Sided(lambda window: []), alpha=alpha)
     torch.testing.assert_close(fast(x), torch.tanh(fast.connection(x)))
 
 
