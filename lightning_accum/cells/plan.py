@@ -165,7 +165,7 @@ class CellPlan:
         found = WindowChanges(self._how, recording, targets, self.state.carried)
         if not self._has_checked_terms:
             for each in found.first.changes:
-                check_sides(type(self._rule).__name__, each)
+                check_sides(type(self._rule).__name__, each.sides)
             self._has_checked_terms = True
         return found
 

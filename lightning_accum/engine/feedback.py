@@ -117,6 +117,8 @@ def _error_in(recording: Recording, rule: str, feedback: Feedback | None) -> tup
             "call the trainer as `trainer(error=...)`, or give the callback"
             ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
         )
+        if recording.inputs.direct:
+            mend = "pass `error=...`."
         if each and found[:2] == [batch, steps] != lead:
             mend = "time is its first dimension, so call `error.transpose(0, 1)`."
         elif led:

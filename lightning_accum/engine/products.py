@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -350,6 +350,11 @@ class Changes(NamedTuple):
         """All of them."""
         return [*self.products, *self.others]
 
+    @property
+    def sides(self) -> list[tuple[Side, Side]]:
+        """Both sides of all products."""
+        return [each.operands for each in self.every if isinstance(each, Product)]
+
 
 def _then(
     first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]
@@ -357,11 +362,19 @@ def _then(
     return lambda product: second(first(product))
 
 
-def check_sides(rule: str, changes: Changes) -> None:
-    """Checks that both sides of products have one time and batch, and are not exchanged."""
-    for term in (each for each in changes.every if isinstance(each, Product)):
-        post, pre = (side.source for side in term.operands)
-        if (post.side, pre.side) == ("pre", "post"):
+def check_sides(
+    rule: str, sides: Iterable[tuple[Any, Any]], matrix: Sequence[int] | None = None
+) -> None:
+    """Checks that both sides of products have one time and batch, and are not exchanged.
+
+    Args:
+        rule: the name of the rule.
+        sides: signals or tensors ``[T, B, ...]``, the postsynaptic before the presynaptic one.
+        matrix: the shape of the weight, ``[out, in]``, which the products should have.
+    """
+    for post, pre in ([getattr(each, "source", each) for each in both] for both in sides):
+        names = [getattr(each, "side", "").removesuffix(" ones") for each in (post, pre)]
+        if names == ["pre", "post"]:
             raise ValueError(
                 f"A Term of `{rule}` should have the postsynaptic signal before the presynaptic"
                 " one. Found `window.pre` and `window.post` exchanged: return"
@@ -372,4 +385,10 @@ def check_sides(rule: str, changes: Changes) -> None:
                 f"Both sides of a Term of `{rule}` should be [T, B, ...], with the same T and B."
                 f" Found {tuple(post.shape)} for `post` and {tuple(pre.shape)} for `pre`: keep the"
                 " dimensions of time and batch, as in `x.mean(0, keepdim=True).expand(x.shape)`."
+            )
+        if matrix and (*post.shape[2:], *pre.shape[2:]) != (*matrix,):
+            raise ValueError(
+                f"A Term of `{rule}` should have sides [T, B, {matrix[0]}] and [T, B, {matrix[1]}]."
+                f" Found {list(post.shape)} for `post` and {list(pre.shape)} for `pre`: return"
+                " `Term(rate, window.post, window.pre)`, or tensors of these shapes."
             )

@@ -43,6 +43,7 @@ class Given(Mapping[str, Any]):
     every: Mapping[str, Any]  # which are read here without a note
     shared: dict[Any, Any] = field(default_factory=dict)  # what cells have in common in this call
     scratch: Scratch = field(default_factory=Scratch)  # work memory of this call
+    direct: bool = False  # whether it is that of a function or a layer, not of a trainer
     read: set[str] = field(default_factory=set)  # their names
 
     @property
@@ -54,9 +55,10 @@ class Given(Mapping[str, Any]):
         self.read.add(name)
         if name in self.every:
             return self.every[name]
+        how = f"pass `{name}=...`" if self.direct else f"call `trainer({name}=...)`"
         raise KeyError(
             f"The rule should be called with `{name}`, which its terms read from `window.inputs`."
-            f" Found {sorted(self.every)}: call `trainer({name}=...)`, or read it by"
+            f" Found {sorted(self.every)}: {how}, or read it by"
             f" `window.inputs.get({name!r})` if it may be left out."
         )
 
@@ -132,7 +134,9 @@ def with_levels(
     return replace(recording, levels=levels, left=left)
 
 
-def given_value(name: str, value: object, steps: int, batch: int) -> float | Tensor:
+def given_value(
+    name: str, value: object, steps: int, batch: int, direct: bool = False
+) -> float | Tensor:
     """Returns what a call gave for a window, which should be a number, ``[B]`` or ``[T, B]``."""
     if isinstance(value, (int, float)):
         return float(value)
@@ -142,11 +146,12 @@ def given_value(name: str, value: object, steps: int, batch: int) -> float | Ten
     how = "give a number for each sample of the window"
     if value is None:
         how = f"call `trainer({name}=...)`, or give the callback `input_keys=('{name}',)`"
+        how = f"pass `{name}=...`" if direct else how
     elif shape is None:
         how = f"convert it, `torch.as_tensor({name})`"
     elif shape == (batch, steps):
         how = f"time is its first dimension, so call `{name}.transpose(0, 1)`"
-    elif len(shape) == 2 and shape[1] == batch:
+    elif len(shape) == 2 and shape[1] == batch and not direct:
         how = f"give only what belongs to the window's steps ({steps}), as by"
         how += f" `trainer({name}={name}[t : t + {steps}])` in a loop, or call it once, after all"
         how += " steps"

@@ -19,6 +19,7 @@ from lightning_accum._checks import (
     is_number,
     knows_arguments,
 )
+from lightning_accum._compat.torch import in_dispatch_mode, is_traced, values_under_vmap
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.engine.terms import Change
 from lightning_accum.engine.window import Window
@@ -86,9 +87,11 @@ class Rule(ABC):
         cls.__init__ = knows_arguments(hint=_hint)(cls.__init__)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
-        """Checks the hyperparameters."""
+        """Checks the hyperparameters; ``check`` cannot read those that ``vmap`` maps over."""
         for each in fields_of(type(self)):
             _check_field(each, getattr(self, each.name))
+        if any(values_under_vmap(each) is not None for each in vars(self).values()):
+            return
         found: object = self.check()  # type: ignore[func-returns-value]
         if found is not None:
             raise TypeError(
@@ -133,7 +136,8 @@ class Rule(ABC):
         """Raises an error if hyperparameters make no sense; a subclass defines which do.
 
         Every ``tc_...`` is positive, and ``lr`` and every ``lr_...`` is finite: that is checked
-        before.
+        before; of tensors, only on the CPU and outside transforms. Where ``torch.func.vmap`` maps
+        over a field, this is not called.
         """
 
     def of_cell(self, name: str, cell: Any) -> Self:
@@ -185,16 +189,25 @@ def _check_field(each: dataclasses.Field[Any], value: Any) -> None:
         check_type(fits, name, value, "a Neuromodulator that calls release, or None", how)
     if value is None and each.default is None:
         return
-    if isinstance(value, Tensor) and (_is(name, "tc") or _is(name, "lr")):
-        return  # of a rule that is differentiated; a trainer refuses it
     if _is(name, "tc"):
-        fits = is_number(value) and 0 < value < math.inf
-        check_value(fits, name, value, "a positive, finite number of ms")
+        for number in _numbers(value):
+            fits = is_number(number) and 0 < number < math.inf
+            check_value(fits, name, number, "a positive, finite number of ms")
     elif _is(name, "lr"):
-        fits = is_number(value) and abs(value) < math.inf
-        check_value(fits, name, value, "a finite number")
+        for number in _numbers(value):
+            fits = is_number(number) and abs(number) < math.inf
+            check_value(fits, name, number, "a finite number")
     elif name == "trace_mode":
         check_choice(name, value, get_args(TraceMode))
+
+
+def _numbers(value: Any) -> Sequence[Any]:
+    """Returns a value; of a tensor, its least and its greatest, if reading them waits for none."""
+    if not isinstance(value, Tensor):
+        return (value,)
+    if not value.is_cpu or is_traced() or in_dispatch_mode() or not value.numel():
+        return ()
+    return [float(each) for each in value.detach().aminmax()]
 
 
 def _hint(rule: type[Rule], name: str) -> str | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_choice, check_tensors, check_type, quoted
+from lightning_accum._checks import check_choice, check_shape, check_tensors, check_type, quoted
 from lightning_accum._compat.torch import values_under_vmap
 from lightning_accum.engine.neuromodulator import modulators_of
+from lightning_accum.engine.products import check_sides
 from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData, Signal
@@ -30,6 +29,7 @@ class _Matrix:
 
     summed: bool  # over samples, too
     alone: bool  # so that nothing passes on, and rules may share products
+    shape: torch.Size  # [out, in]
     is_matrix = True
 
 
@@ -50,10 +50,10 @@ def change_of(
               \mathrm{pre}_k[t, b]\right)
 
     Its mean over the samples is what a :class:`~lightning_accum.RuleTrainer` accumulates of a first
-    window of a ``Linear``, ``pos - neg``. It is differentiable in activity, weight, inputs and in
-    the rule's rates and time constants, which may be tensors here: scalars, or a rate for each
-    synapse, ``[out, in]``. It works under :mod:`torch.func`, unless the rule reads numbers in
-    Python. Rules under ``vmap`` share products, unless these are of two traces.
+    window of a ``Linear``, ``pos - neg``. It is differentiable in activity, weight, inputs and the
+    rule's rates and time constants, which may be tensors here: scalars, or a rate for each synapse,
+    ``[out, in]``. Rules on spikes take real values too: they count as graded spikes. It works under
+    :mod:`torch.func`; under ``vmap`` rules share products, unless these are of two traces.
 
     Args:
         rule: whose terms are products, at once or modulated by a reward.
@@ -61,8 +61,8 @@ def change_of(
         post: postsynaptic activity, ``[T, B, out]``.
         weight: ``[out, in]``, which is constant in the window.
         dt: step, in ms.
-        batch_reduction: how the changes of samples are reduced, which takes less memory and time
-            than to reduce the result; they are not when ``None``.
+        batch_reduction: ``"sum"`` or ``"mean"`` over samples, in less memory and time than that
+            of the result; none when ``None``.
         states: other signals that the rule records, ``[T, B, out]``, by name.
         **inputs: what a trainer's call takes for the rule, such as a ``reward`` or an ``error``.
 
@@ -86,14 +86,14 @@ def change_of(
     """
     check_type(isinstance(rule, Rule), "rule", rule, "a rule, such as `STDP(0.01, -0.01)`")
     check_tensors(pre=pre, post=post, weight=weight)
-    fits = pre.ndim == post.ndim == 3 and pre.shape[:2] == post.shape[:2]
-    if not fits or weight.shape != (post.shape[-1], pre.shape[-1]):
-        raise ValueError(
-            "Arguments `pre`, `post` and `weight` should be [T, B, in], [T, B, out] and [out, in]."
-            f" Found {list(pre.shape)}, {list(post.shape)} and {list(weight.shape)}: give all steps"
-            " of the same samples, as `x[None]` for one step; for a convolution, `unfold` its"
-            " input, and give places as samples."
-        )
+    lead, ends = [*pre.shape[:2]], [*post.shape[-1:], *pre.shape[-1:]]
+    mend = "give all steps of the same samples, as `x[None]` for one step"
+    check_shape(pre.ndim == 3, "pre", pre, "the shape [T, B, in]", mend)
+    fits = post.ndim == 3 and [*post.shape[:2]] == lead
+    check_shape(fits, "post", post, f"the shape [T, B, out], with T and B of `pre`, {lead}", mend)
+    mend = "for a convolution, `unfold` its input, and give places as samples"
+    mend = mend if weight.ndim > 2 else "give that from `pre` to `post`"
+    check_shape([*weight.shape] == ends, "weight", weight, f"the shape [out, in] = {ends}", mend)
     if batch_reduction is not None:
         check_choice("batch_reduction", batch_reduction, ("sum", "mean"))
     signals, summed = {"pre": pre, "post": post, **(states or {})}, batch_reduction is not None
@@ -112,8 +112,8 @@ def change_and_left(
     factors: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Returns the change of each sample, or their sum or factors, and what passes on."""
-    memory, matrix = _Passed(carried or {}, {}), _Matrix(summed, carried is None)
-    given, pre, post = Given(inputs), signals["pre"], signals["post"]
+    memory, given = _Passed(carried or {}, {}), Given(inputs, direct=True)
+    matrix, post = _Matrix(summed, carried is None, weight.shape[-2:]), signals["post"]
     dtype = torch.promote_types(weight.dtype, torch.float32)
     sources = {name: Graphed(each, dt, name, memory, dtype) for name, each in signals.items()}
     levels = {}
@@ -122,14 +122,12 @@ def change_and_left(
         source = Graphed(released, dt, f"released {name}", memory, dtype)
         trace = source.values(decay_factor(each.tc, dt))
         levels[name] = each.baseline + each.gain * trace
-    prepared = None
-    if type(rule).prepare is not Rule.prepare:
-        recorded = {name: Recorded(each) for name, each in signals.items()}
-        prepared = rule.prepare(Recording(recorded, dt, -1, len(pre), {}, given, True, levels))
+    recorded = {name: Recorded(each) for name, each in signals.items()}
+    prepared = rule.prepare(Recording(recorded, dt, -1, len(post), {}, given, True, levels))
     window = (_Unweighted if factors else Window)(
-        sources, "weight", dt, weight, given, 0, len(pre), matrix, {}, {}, levels, prepared
+        sources, "weight", dt, weight, given, 0, len(post), matrix, {}, {}, levels, prepared
     )
-    parts = listed(rule.terms(window), type(rule).__name__, numbers=False)
+    parts = _parts(rule, window)
     change = _factors(parts) if factors else _changed(parts, window, memory)
     if given.unread:
         raise TypeError(
@@ -137,6 +135,23 @@ def change_and_left(
             f" {quoted(given.unread)}, which it does not: leave it out, or mend its name."
         )
     return change, memory.left
+
+
+def _parts(rule: Rule, window: Window) -> Sequence[Change]:
+    """Returns the changes that a rule makes, whose sides are checked."""
+    name = type(rule).__name__
+    try:
+        parts = listed(rule.terms(window), name, numbers=False)
+    except RuntimeError as error:
+        if not any(of in str(error) for of in ("vmap over calling .item()", "data-dependent")):
+            raise
+        raise TypeError(
+            f"`terms` of `{name}` should take the same steps whatever the activity. Found that it"
+            " branches on values of activity, or reads one in Python: use `torch.where`."
+        ) from error
+    terms = [t for each in parts for t in getattr(each, "terms", [each]) if isinstance(t, Term)]
+    check_sides(name, [(t.post, t.pre) for t in terms], window.vjp.shape)
+    return parts
 
 
 class _Unweighted(Window):
@@ -229,11 +244,9 @@ class Graphed:
 
 def _released(given: object, post: Tensor, name: str, dtype: torch.dtype) -> Tensor:
     """Returns what a call released of a neuromodulator, ``[T, B]``."""
-    steps, batch = post.shape[:2]
     zeros = torch.zeros_like(post[..., 0], dtype=dtype)
-    if given is None:
-        return zeros
-    value = torch.as_tensor(given_value(name, given, steps, batch), dtype=dtype)
+    given = 0.0 if given is None else given
+    value = torch.as_tensor(given_value(name, given, len(post), post.shape[1], True), dtype=dtype)
     return value if value.ndim == 2 else torch.cat((zeros[1:], (zeros[0] + value).unsqueeze(0)))
 
 
@@ -247,20 +260,17 @@ def _changed(parts: Sequence[Change], window: Window, memory: _Passed) -> Tensor
             change = change + _modulated(part, window, memory)
         elif not isinstance(part, Term):
             raise _not_products(f"`{type(part).__name__}`")
-    lead = () if window.vjp.summed else window.post.shape[1:2]
-    return change.expand(*lead, *weight.shape[-2:])
+    return change.expand(*window.post.shape[1 : 1 if window.vjp.summed else 2], *window.vjp.shape)
 
 
 def _factors(parts: Sequence[Change]) -> Tensor:
     """Returns the factors of changes in one step, ``[B, terms, out + in]``."""
-    found = []
-    for part in parts:
-        each = getattr(part.rate, "ndim", 0)  # synapse has its own rate
-        if not isinstance(part, Term) or part.transform or part.room or each:
-            raise NeedsData
-        post, pre = _values(part.post)[0], _values(part.pre)[0]
-        found.append(torch.cat((part.rate * post, pre), -1))
-    return torch.stack(found, 1)
+    terms = [each for each in parts if isinstance(each, Term)]
+    one = all((t.transform or t.room) is None and not getattr(t.rate, "ndim", 0) for t in terms)
+    if not (terms and one and len(terms) == len(parts)):  # one rate for all synapses
+        raise NeedsData
+    every = [(t.rate * _values(t.post)[0], _values(t.pre)[0]) for t in terms]
+    return torch.stack([torch.cat(sides, -1) for sides in every], 1)
 
 
 def _not_products(found: str) -> TypeError:
@@ -273,18 +283,17 @@ def _not_products(found: str) -> TypeError:
 def _total(terms: Sequence[Term], window: Window, factor: Tensor | None = None) -> Tensor:
     """Returns the sum of rates times products, whose steps and samples a factor multiplies."""
     totals: list[Tensor] = []
-    rates, products = [], []
+    products: list[tuple[Tensor, Tensor]] = []
     for term in terms:
         shares, each = _shared(term, window, factor)
         rate = torch.as_tensor(term.rate, dtype=each.dtype, device=each.device)
         if rate.ndim:  # of each synapse
             totals.append(rate * _mixed(shares, each))
         else:
-            rates.append(rate * shares)
-            products.append(each)
+            products.append((rate * shares, each))
     if products:
-        totals.append(_mixed(torch.cat(rates), torch.cat(products)))
-    return reduce(torch.add, totals)
+        totals.append(_mixed(*map(torch.cat, zip(*products, strict=True))))
+    return sum(totals[1:], totals[0])
 
 
 def _mixed(shares: Tensor, products: Tensor) -> Tensor:
@@ -316,7 +325,7 @@ def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, 
         products = torch.func.vmap(product)(few.to(trace.dtype))
         return shares.to(products.dtype), products
     only = _product(term, window, factor).unsqueeze(0)
-    return torch.ones(1, dtype=only.dtype, device=only.device), only
+    return only.new_ones(1), only
 
 
 def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -330,11 +339,10 @@ def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[
     lags = torch.arange(steps, dtype=torch.float64, device=every.device)
     speeds = -every.detach().double().log()
     low, high = (speeds.min() / 1.5).log(), (speeds.max() * 1.5).log()
-    places = 0.5 - 0.5 * torch.linspace(0, math.pi, 96, dtype=torch.float64).cos().to(lags.device)
+    places = 0.5 - 0.5 * torch.linspace(0, torch.pi, 96, dtype=torch.float64).cos().to(lags.device)
     many = torch.exp(-torch.exp(low + (high - low) * places))
-    chosen: list[int] = []
     kernels = rest = many.unsqueeze(1) ** lags
-    axes = kernels[:0]
+    axes, chosen = kernels[:0], list[int]()
     least = (1e-15 if dtype == torch.float64 else 1e-9) * kernels.norm(dim=1).max()
     while len(chosen) < steps and (size := rest.norm(dim=1)).max() > least:
         chosen.append(int(size.argmax()))
@@ -356,8 +364,7 @@ def _product(term: Term, window: Window, factor: Tensor | None = None) -> Tensor
     """Returns the product of a term without its rate."""
     post, pre = _values(term.post), _values(term.pre)
     dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
-    if factor is not None:
-        post = post * factor.unsqueeze(-1)
+    post = post if factor is None else post * factor.unsqueeze(-1)
     summed, transform = window.vjp.summed, term.transform
     product = torch.einsum(f"tbo,tbi->{'oi' if summed else 'boi'}", post.to(dtype), pre.to(dtype))
     if transform is not None:
@@ -376,8 +383,7 @@ def _modulated(change: Modulated, window: Window, memory: _Passed) -> Tensor:
     if tc is None:
         return _total(terms, window, reward)
     decay, steps = decay_factor(tc, window.dt), range(len(reward))
-    key = f"eligibility {len(memory.left)}"
-    before = memory.carried.get(key)
+    before = memory.carried.get(key := f"eligibility {len(memory.left)}")
     # the reward to come at each step, and what is left of a step's change at the end
     to_come = list(reward.unbind(0))
     for t in reversed(steps[:-1]):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData
 from lightning_accum.nn._arguments import check_times
 from lightning_accum.rules.differentiable import change_and_left, is_named
+
+_Tensors: TypeAlias = dict[str, Tensor]
 
 
 @final
@@ -33,12 +35,12 @@ class FastWeights(StateModule):
     and, if they are given as ``nn.Parameter``, :math:`\alpha`, :math:`\lambda` and the rates and
     time constants of the rule: a number, or one for each synapse, ``[out, in]``.
 
+    Rules on spikes take real values of :math:`x` and :math:`y` too: they count as graded spikes.
     The fast weights and the rule's traces are kept from call to call until :meth:`reset`; a batch
     of another size starts at zero. Their graph is kept too, until :meth:`reset`, :meth:`detach` or
-    a backward pass, which frees it. They take ``B * out * in`` numbers, and training keeps those of
-    each step, unless ``checkpoint_every`` is given, or factors are fewer numbers: in no more steps
-    than neurons, if the rule does not read the weight, and :math:`\alpha`, :math:`\lambda` and all
-    rates count for all synapses.
+    a backward pass. They take ``B * out * in`` numbers, and training keeps those of each step,
+    unless ``checkpoint_every`` is given, or factors are fewer: in no more steps than neurons, if
+    the rule does not read the weight, and rates, share and decay count for all synapses.
 
     Args:
         connection: the slow weights; its parameters are trained as usual.
@@ -90,6 +92,8 @@ class FastWeights(StateModule):
         checks.check_type(fits, "connection", connection, "a torch.nn.Linear")
         should = "a rule, such as `Hebb(0.1)`"
         checks.check_type(isinstance(rule, Rule), "rule", rule, should, "pass a value, no trainer")
+        fits = activation is None or (callable(activation) and not isinstance(activation, type))
+        checks.check_type(fits, "activation", activation, "a module, such as `nn.Tanh()`, or None")
         check_times(0.0, dt, time_dim)
         if checkpoint_every is not None:
             checks.check_integers(checkpoint_every=checkpoint_every)
@@ -97,11 +101,10 @@ class FastWeights(StateModule):
             checks.check_value(checkpoint_every > 0, "checkpoint_every", checkpoint_every, should)
         self.connection, self.activation, self.rule = connection, activation, rule
         self.dt, self.time_dim, self.checkpoint_every = dt, time_dim, checkpoint_every
-        tensors = {"alpha": alpha, "decay": decay}
-        tensors |= {k: v for k, v in vars(rule).items() if isinstance(v, Tensor)}
-        for name, value in tensors.items():
+        tensors = {k: v for k, v in vars(rule).items() if isinstance(v, Tensor)}
+        for name, value in {"alpha": alpha, "decay": decay, **tensors}.items():
             self._set(name, value)
-        self._learned = [name for name in vars(rule) if name in tensors]
+        self._learned = [*tensors]
         self.reset()
 
     def _set(self, name: str, value: float | Tensor) -> None:
@@ -110,16 +113,11 @@ class FastWeights(StateModule):
             checks.check_finite(**{name: value})
             setattr(self, name, value)
             return
-        shape, each = value.shape, self.connection.weight.shape
-        if shape not in (torch.Size([]), each):
-            raise ValueError(
-                f"Argument `{name}` should be a number, or a tensor of shape [] or {list(each)},"
-                f" one for each synapse. Found shape {list(shape)}: make it for this connection."
-            )
-        if isinstance(value, nn.Parameter):
-            self.register_parameter(name, value)
-        else:
-            self.register_buffer(name, value)
+        one, each = torch.Size([]), self.connection.weight.shape
+        should = f"the shape [], or {[*each]}, a value for each synapse"
+        checks.check_shape(value.shape in (one, each), name, value, should, "give one of these")
+        kind = "parameter" if isinstance(value, nn.Parameter) else "buffer"
+        getattr(self, f"register_{kind}")(name, value)
 
     def reset(self) -> None:
         """Forgets the fast weights and traces: the next call starts at zero."""
@@ -162,23 +160,24 @@ class FastWeights(StateModule):
 
     def _check(self, x: Tensor, given: Mapping[str, Tensor]) -> None:
         """Raises a ``ValueError`` unless the input, the current and the rule's inputs fit."""
-        checks.check_tensors(x=x)
-        dims, outputs = ["T", "B"] if self.time_dim == 0 else ["B"], self.connection.out_features
-        lasts = {"x": self.connection.in_features, "current": outputs}
+        dims, slow = ["T", "B"] if self.time_dim == 0 else ["B"], self.connection
+        lasts, n = {"x": slow.in_features, "current": slow.out_features}, len(dims)
         for name, value in {"x": x, **given}.items():
             checks.check_tensors(**{name: value})
-            lead = value.shape[: len(dims)]
-            alike = len(lead) == len(dims) and lead == x.shape[: len(dims)]
-            last = value.shape[len(dims) :] == (lasts[name],) if name in lasts else True
-            if not (alike and last):
-                should = ", ".join([*dims, *([str(lasts[name])] if name in lasts else ["..."])])
-                how = f", with those of `x`, {list(x.shape[: len(dims)])}" if name != "x" else ""
-                mend = "pass `time_dim=0` for a sequence" if x.ndim == 3 else "give all dimensions"
-                mend = "give a value to each sample and step" if name != "x" else mend
-                raise ValueError(
-                    f"Argument `{name}` should be [{should}]{how}. Found shape"
-                    f" {list(value.shape)}: {mend}."
-                )
+            lead, last = value.shape[:n], lasts.get(name, "...")
+            alike = len(lead) == n and lead == x.shape[:n]
+            if alike and (name not in lasts or value.shape[n:] == (last,)):
+                continue
+            should = f"the shape [{', '.join([*dims, str(last)])}]"
+            if alike and value.ndim == n + 1:
+                mend = f"the last dimension should be {last}, as in `connection`"
+            elif name == "x":
+                is_sequence = n == 1 and x.ndim == 3
+                mend = "pass `time_dim=0` for a sequence" if is_sequence else "give all dimensions"
+            else:
+                should += f", with those of `x`, {list(x.shape[:n])}"
+                mend = "give a value to each sample and step"
+            checks.check_shape(False, name, value, should, mend)
 
     def _before(self, x: Tensor) -> dict[str, Tensor]:
         """Returns the state before the first step, in which an input ``[T, B, in]`` finds it."""
@@ -191,12 +190,8 @@ class FastWeights(StateModule):
         return {}
 
     def _run(
-        self,
-        steps: Tensor,
-        given: Mapping[str, Tensor],
-        others: Mapping[str, Any],
-        state: dict[str, Tensor],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, steps: Tensor, given: _Tensors, others: Mapping[str, Any], state: _Tensors
+    ) -> tuple[Tensor, _Tensors]:
         """Returns the outputs of some steps, and the state after them."""
         rule: Any = self.rule
         if self._learned:
@@ -206,7 +201,7 @@ class FastWeights(StateModule):
             given = {**others, **own}
             return change_and_left(rule, signals, weight, self.dt, given, carried, factors=factors)
 
-        def run(kind: type[_Dense], factors: bool) -> tuple[Tensor, dict[str, Tensor]]:
+        def run(kind: type[_Dense], factors: bool) -> tuple[Tensor, _Tensors]:
             fast, asked = kind(self, state.get("fast"), steps), partial(ask, factors=factors)
             kept = {name: value for name, value in state.items() if name != "fast"}
             # what a rule reads of a sample, or averages over samples, belongs to that sample
@@ -223,7 +218,7 @@ class FastWeights(StateModule):
 
     def _stepped(
         self, fast: _Dense, changed: Callable[..., Any], steps: Tensor, given: Any, carried: Any
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> tuple[Tensor, _Tensors]:
         """Returns the outputs of some steps, and the state after them."""
         found = []
         for t, x in enumerate(steps.unbind(0)):
@@ -231,8 +226,7 @@ class FastWeights(StateModule):
             y = y + given["current"][t] if "current" in given else y
             y = y if self.activation is None else self.activation(y)
             own = {k: v[t].unsqueeze(0) for k, v in given.items() if k != "current"}
-            signals = {"pre": x.unsqueeze(0), "post": y.unsqueeze(0)}
-            change, carried = changed(signals, fast.weight, own, carried)
+            change, carried = changed({"pre": x[None], "post": y[None]}, fast.weight, own, carried)
             fast.add(change)
             found.append(y)
         return torch.stack(found), {"fast": fast.total(), **carried}

@@ -170,7 +170,8 @@ def reward_of(window: Window, reward: object, modulator: str | None) -> float | 
     elif reward is None:
         reward = window.inputs.get("reward")
     steps, batch = window.total, window.post.activity.shape[1]
-    found = given_value("reward", reward, steps, batch)
+    direct = getattr(window.inputs, "direct", False)
+    found = given_value("reward", reward, steps, batch, direct)
     if not isinstance(found, Tensor):
         return found
     found = found.to(_like(window))

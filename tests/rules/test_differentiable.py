@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import lightning_accum as la
 from lightning_accum import FastWeights, change_of
+from lightning_accum.rules import reward_modulated
 
 T, B, IN, OUT = 6, 2, 3, 4
 CASES = [
@@ -351,13 +352,161 @@ def test_a_state_goes_on_elsewhere_and_a_batch_of_another_size_at_rest():
     assert torch.equal(one(x[:0]), fresh(x[:0]))
 
 
-LINEAR, X = nn.Linear(IN, OUT), torch.ones(T, B, IN)
+class Sided(la.Rule):
+    """Has the terms that a function makes of a window."""
+
+    spikes = False
+    of: object = None
+
+    def terms(self, window):
+        return self.of(window)
+
+
+def ways(rule, out):
+    """Returns the ways in which the change of a rule is differentiated, for `IN` inputs."""
+    x, y = drawn(3, B, IN), drawn(3, B, out)  # few steps, for which factors are kept
+    linears = [nn.Linear(IN, out).double() for _ in range(2)]
+    shares = 1.0, torch.ones(out, IN).double()  # that of factors, and that of dense weights
+    fast = [FastWeights(w, rule, alpha=a, time_dim=0) for w, a in zip(linears, shares, strict=True)]
+    weight = linears[0].weight
+    return [
+        *(partial(each, x) for each in fast),
+        partial(change_of, rule, x, y, weight),
+    ]
+
+
+WRONG_SIDES = {
+    "exchanged": (lambda w: la.Term(1.0, w.pre, w.post), "exchanged: return"),
+    "exchanged traces": (
+        lambda w: la.Term(1.0, w.pre.trace(5.0), w.post.trace(5.0)), "exchanged: return"
+    ),
+    "exchanged one": (lambda w: la.Term(1.0, w.one, w.post), "exchanged: return"),
+    "exchanged and rewarded": (
+        lambda w: reward_modulated(w, [la.Term(1.0, w.pre, w.post)], 1.0), "exchanged: return"
+    ),
+    "no time": (lambda w: la.Term(1.0, w.post.values().mean(0), w.pre), "same T and B. Found"),
+    "one unit": (
+        lambda w: la.Term(1.0, w.post.values()[..., :1], w.pre), r"have sides \[T, B, .\] and"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("out", [IN, OUT])
+@pytest.mark.parametrize("name", WRONG_SIDES)
+def test_sides_of_a_term_are_checked_as_in_a_trainer(name, out):
+    of, words = WRONG_SIDES[name]
+    for way in ways(Sided(of), out):
+        with pytest.raises(ValueError, match=words):
+            way()
+
+
+def test_both_sides_may_be_of_one_neuron_only_if_the_weight_has_its_shape():
+    rule = Sided(lambda window: la.Term(1.0, window.pre, window.pre))
+    for way in ways(rule, OUT):
+        with pytest.raises(ValueError, match=r"sides \[T, B, 4\] and \[T, B, 3\]. Found"):
+            way()
+    for way in ways(rule, IN):
+        way()
+
+
+@pytest.mark.parametrize("alpha", [1.0, torch.ones(OUT, IN).double()])
+def test_no_terms_are_no_change(alpha):
+    x, fast = drawn(3, B, IN), recurrent(Sided(lambda window: []), alpha=alpha)
+    torch.testing.assert_close(fast(x), torch.tanh(fast.connection(x)))
+
+
+def test_a_branch_on_values_is_told_as_one():
+    def branched(window):
+        lr = 0.1 if window.post.values().mean() > 0 else 0.2
+        return la.Term(lr, window.post, window.pre)
+
+    def read(window):
+        return la.Term(window.post.values().mean().item(), window.post, window.pre)
+
+    for of in (branched, read):
+        *fast, change = ways(Sided(of), OUT)
+        assert change().any()
+        for way in fast:
+            with pytest.raises(TypeError, match=r"`Sided` .*values of activity.*`torch.where`"):
+                way()
+
+    def broken(window):
+        raise RuntimeError("of its own")
+
+    with pytest.raises(RuntimeError, match="of its own"):
+        ways(Sided(broken), OUT)[0]()
+
+
+class Targeted(la.Rule):
+    """Checks a field of its own, as the rule of `write-your-own-rule.md` does."""
+
+    lr: float = 0.1
+    target: float = 0.5
+
+    def check(self):
+        if not 0 <= self.target < float("inf"):
+            raise ValueError("a target")
+
+    def terms(self, window):
+        one = la.Term(-self.lr * self.target, window.post, window.one)
+        return [la.Term(self.lr, window.post, window.pre), one]
+
+
+def test_fields_that_vmap_maps_over_are_not_checked():
+    pre, post, weight = drawn(T, B, IN), drawn(T, B, OUT), torch.zeros(OUT, IN)
+
+    def change(target):
+        return change_of(Targeted(target=target), pre, post, weight)
+
+    targets = torch.tensor([0.0, 0.5, 2.0]).double()
+    found = torch.func.vmap(change)(targets)
+    torch.testing.assert_close(found, torch.stack([change(each) for each in targets]))
+    slopes = torch.func.vmap(torch.func.grad(lambda each: change(each).sum()))(targets)
+    torch.testing.assert_close(slopes, torch.full((3,), -0.1 * IN * float(post.sum())).double())
+    for refused in (-targets[1], -1.0):
+        with pytest.raises(ValueError, match="a target"):
+            change(refused)
+
+
+def test_a_time_constant_that_training_makes_negative_is_told_in_the_next_step():
+    fast = recurrent(la.STDP(0.1, -0.1, parameter()))
+    fast(X.double())
+    nn.init.constant_(fast.tc_post, -1.0)
+    with pytest.raises(ValueError, match=r"`tc_post = -1\.0`"):
+        fast(X.double())
+
+
+@pytest.mark.parametrize("lr", [0.5, torch.tensor(0.5)])
+def test_the_decay_of_a_rule_is_not_that_of_the_fast_weights(lr):
+    class Decaying(la.Rule):
+        lr: float = 0.5
+        decay: float = 0.25
+
+        def terms(self, window):
+            return la.Term(self.lr * self.decay, window.post, window.pre)
+
+    x = drawn(T, B, IN)
+    found = recurrent(Decaying(lr), decay=0.5)(x)
+    torch.testing.assert_close(found, recurrent(la.Hebb(0.125), decay=0.5)(x))
+
+
+def test_real_values_are_graded_spikes():
+    pre, post = drawn(T, B, IN) - 0.5, drawn(T, B, OUT, seed=1)
+    half, whole = (
+        change_of(la.STDP(0.1, -0.2), size * pre, post, torch.zeros(OUT, IN)) for size in (0.5, 1)
+    )
+    torch.testing.assert_close(half, 0.5 * whole)
+    assert whole.any()
+
+
+LINEAR, X, SQUARE = nn.Linear(IN, OUT), torch.ones(T, B, IN), torch.ones(IN, IN)
 REFUSED = [
     (lambda: change_of(3, X, X, X), TypeError, "`rule` should be a rule, such as"),
     (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(3, 3), rewrad=1.0), TypeError,
      "inputs of `Hebb` should be those that it reads. Found `rewrad`"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X[0], rewrad=X[0]), TypeError, "Found `rewrad`"),
-    (lambda: change_of(la.Hebb(1.0), X[0], X, X), ValueError, r"\[T, B, in\].*Found \[2, 3\]"),
+    (lambda: change_of(la.Hebb(1.0), X[0], X, X), ValueError,
+     r"`pre` should have the shape \[T, B, in\]. Found `pre.shape = \(2, 3\)`"),
     (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(4, 3, 3, 3)), ValueError,
      "for a convolution, `unfold` its input, and give places as samples"),
     (lambda: change_of(la.KernelSTDP(lambda x: x), X, X, torch.ones(3, 3)), TypeError,
@@ -365,13 +514,34 @@ REFUSED = [
     (lambda: FastWeights(nn.Conv1d(1, 1, 1), la.Hebb(1.0)), TypeError, "`connection` should be a"),
     (lambda: FastWeights(LINEAR, la.RuleTrainer(la.Hebb(1.0))), TypeError, "`rule` should be a"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0), alpha=torch.ones(3)), ValueError,
-     r"`alpha` should be a number, or a tensor of shape \[\] or \[4, 3\].*Found shape \[3\]"),
+     r"`alpha` should have the shape \[\], or \[4, 3\].*Found `alpha.shape = \(3,\)`"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0), checkpoint_every=0), ValueError, "checkpoint_every"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X), ValueError, r"\[B, 3\].*pass `time_dim=0`"),
     (lambda: FastWeights(LINEAR, la.MSTDP(0.1, 0.1))(X[0], reward=torch.ones(3)), ValueError,
-     r"`reward` should be \[B, \.\.\.\], with those of `x`, \[2\]. Found shape \[3\]"),
+     r"`reward` should have the shape \[B, \.\.\.\], with those of `x`, \[2\]. Found .* \(3,\)"),
     (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X[0], X[0]), ValueError,
-     r"`current` should be \[B, 4\], with those of `x`, \[2\]. Found shape \[2, 3\]"),
+     r"`current` should have the shape \[B, 4\]. Found .*the last dimension should be 4"),
+    (lambda: FastWeights(LINEAR, la.Hebb(1.0))(X[0], X[0, :1]), ValueError,
+     r"`current` should have the shape \[B, 4\], with those of `x`, \[2\]. Found .* \(1, 3\)"),
+    (lambda: FastWeights(LINEAR, la.Hebb(1.0), time_dim=0)(torch.ones(T, B, 2)), ValueError,
+     r"`x` should have the shape \[T, B, 3\]. Found .*: the last dimension should be 3"),
+    (lambda: FastWeights(LINEAR, la.MSTDP(0.1, 0.1))(X[0]), ValueError, r"pass `reward=\.\.\.`\.$"),
+    (lambda: change_of(la.MSTDPET(0.1, 0.1), X, X, SQUARE), ValueError, r"pass `reward=\.\.\.`\.$"),
+    (lambda: change_of(la.MSTDP(0.1, 0.1), X, X, SQUARE, reward=X[:2, :, 0]), ValueError,
+     r"Found \[2, 2\]: give a number for each sample of the window\.$"),
+    (lambda: change_of(la.DeltaRule(0.1), X, X, SQUARE), ValueError, r": pass `error=\.\.\.`\.$"),
+    (lambda: change_of(Delta(), X, X, SQUARE), KeyError, r": pass `target=\.\.\.`, or read it by"),
+    (lambda: FastWeights(LINEAR, la.Hebb(1.0), nn.Tanh), TypeError,
+     r"`activation` should be a module, such as `nn.Tanh\(\)`, or None. Found the class `Tanh`"),
+    (lambda: change_of(la.Hebb(1.0), X, X[1:], SQUARE), ValueError,
+     r"`post` should have .* T and B of `pre`, \[6, 2\]. Found `post.shape = \(5, 2, 3\)`"),
+    (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(4, 3)), ValueError,
+     r"`weight` should have .*= \[3, 3\]. Found `weight.shape = \(4, 3\)`: give that from"),
+    (lambda: la.STDP(0.1, -0.1, tc_pre=nn.Parameter(torch.tensor(-1.0))), ValueError,
+     r"`tc_pre` should be a positive, finite number of ms. Found `tc_pre = -1.0`"),
+    (lambda: la.STDP(0.1, -0.1, tc_pre=torch.tensor([[5.0, 0.0]])), ValueError, "`tc_pre = 0.0`"),
+    (lambda: la.STDP(nn.Parameter(torch.tensor(torch.nan)), -0.1), ValueError,
+     "`lr_post` should be a finite number. Found `lr_post = nan`"),
     (lambda: la.RuleTrainer(la.Hebb(torch.tensor(0.1))).register_cell("a", la.Cell(LINEAR, LINEAR)),
      TypeError, "`lr` of `Hebb` should be a number in a trainer. Found a tensor"),
 ]  # fmt: skip
