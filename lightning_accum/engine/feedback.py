@@ -101,6 +101,13 @@ def learning_signal(
     return LearningSignal(error, feedback, post.shape, each)
 
 
+_REMEDIES = (  # of a missing error: in a trainer, and in a function or a layer
+    "call the trainer as `trainer(error=...)`, or give the callback"
+    ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.',
+    "pass `error=...`.",
+)
+
+
 def _error_in(recording: Recording, rule: str, feedback: Feedback | None) -> tuple[Tensor, bool]:
     """Returns the ``error`` that was given, and whether it has steps, or raises for its shape."""
     error, (steps, batch, *shape) = recording.inputs.get("error"), recording.activity("post").shape
@@ -113,12 +120,7 @@ def _error_in(recording: Recording, rule: str, feedback: Feedback | None) -> tup
     alike = feedback is not None or math.prod(found[len(lead) :]) == math.prod(shape)
     if not (isinstance(error, Tensor) and led and alike):
         last = "classes" if by_class else ", ".join(map(str, shape))
-        mend = (
-            "call the trainer as `trainer(error=...)`, or give the callback"
-            ' `input_keys=("error",)` and return `{"error": error}` from `training_step`.'
-        )
-        if recording.inputs.direct:
-            mend = "pass `error=...`."
+        mend = _REMEDIES[recording.inputs.direct]
         if each and found[:2] == [batch, steps] != lead:
             mend = "time is its first dimension, so call `error.transpose(0, 1)`."
         elif led:

@@ -347,10 +347,7 @@ class SparseLinear(Updatable, CheckedState):
         kept = removed.logical_not().nonzero().flatten()
         keys, count = keys_of(self).index_select(0, kept), len(removed) - len(kept)
         if self.targets is None:
-            places = torch.arange(len(keys), device=keys.device)
-            free = self.in_features * self.out_features - len(keys)
-            drawn = draw_distinct([count], free, generator).to(keys.device)
-            drawn += torch.searchsorted(keys - places, drawn, right=True)  # the pairs before it
+            drawn = self._drawn_anywhere(keys, count, generator)
         else:
             drawn = self._drawn_by_target(removed, generator)
         keys, order = torch.cat((keys, drawn)).sort()
@@ -375,6 +372,16 @@ class SparseLinear(Updatable, CheckedState):
         for follower in followers:
             calls += follower.rearranging(self, move)
         return Replacement(keys, order >= len(kept), moved, calls)
+
+    def _drawn_anywhere(
+        self, keys: Tensor, count: int, generator: torch.Generator | None
+    ) -> Tensor:
+        """Returns keys of so many synapses, which are none of the sorted ones."""
+        places = torch.arange(len(keys), device=keys.device)
+        free = self.in_features * self.out_features - len(keys)
+        drawn = draw_distinct([count], free, generator).to(keys.device)
+        # the pairs before each
+        return drawn + torch.searchsorted(keys - places, drawn, right=True)
 
     def _drawn_by_target(self, removed: Tensor, generator: torch.Generator | None) -> Tensor:
         """Returns keys of as many new synapses of each output as are removed."""
