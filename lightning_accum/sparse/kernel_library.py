@@ -235,7 +235,7 @@ def are_values(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]
     for each, shape in tensors:
         if each is None:
             continue
-        if each.dtype is not dtype or each.shape != tuple(shape):
+        if type(each) not in _TYPES or each.dtype is not dtype or each.shape != tuple(shape):
             return False
         given.append(each)
     return is_plain(*given)

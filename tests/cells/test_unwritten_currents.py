@@ -12,7 +12,7 @@ from turns import turns
 
 from lightning_accum import Serial
 from lightning_accum.cells import layer as layers
-from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF
+from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF, linear
 from lightning_accum.observe import InputMonitor, OutputMonitor
 from lightning_accum.sparse.event_sums import EventProduct
 
@@ -25,13 +25,13 @@ OPTIONS = {"tc_theta": 50.0, "refractory": 2.0, "time_dim": 0}
 def written(monkeypatch):
     """The currents of spikes that are written; those of few currents are, too."""
     monkeypatch.setattr(layers, "_CURRENTS", 1)
-    found, values = [], EventProduct.values
+    found = []
 
-    def write(product):
-        found.append(values(product))
-        return found[-1]
+    def counted(make):
+        return lambda *args: found.append(make(*args)) or found[-1]
 
-    monkeypatch.setattr(EventProduct, "values", write)
+    monkeypatch.setattr(EventProduct, "values", counted(EventProduct.values))
+    monkeypatch.setattr(linear, "event_matmul", counted(linear.event_matmul))
     return found
 
 

@@ -101,7 +101,7 @@ def run(folder, *args, script=EXAMPLES / "foreign_neurons.py"):
 def test_learns_in_its_short_form(library, tmp_path):
     pytest.importorskip(library, reason=f"{library} is not installed")
     shown = run(tmp_path, "--library", library)
-    assert "85 updates by STDP, none by gradient" in shown
+    assert "90 updates by STDP, none by gradient" in shown
     spiking, learned, untrained, chance = map(float, re.findall(r"([\d.]+) ?%", shown))
     assert 0.1 < spiking < 1 / 0.9  # one of a hundred neurons is driven at a time
     assert chance == 10

@@ -141,7 +141,7 @@ GOOD = {
              "SurrogateLIF.x LeakyIntegrator.x ShortTermPlasticity.x "
              "activity values spikes post pre FastWeights.x"),
             ((2, 3), "PoissonEncoder.x poisson_encode.x RecurrentLinear.spikes"),
-            ((3, 3), "change_of.weight"),
+            ((3, 3), "change_of.weight init_from_data_.weight init_from_data_.samples"),
             ((5, 2),
              "Accumulator.post Accumulator.pre ActorCriticError.reward ActorCriticError.value"),
             ((2, 2), "UpdateStatistics.before UpdateStatistics.after before after "
