@@ -228,7 +228,7 @@ def main() -> None:
     for name, p in loads.items():
         print(f"\n### {p.neurons:,} neurons, {name}\n")
         side_by_side(p, threads, ms, turns, nest)
-    print("\n### Growth from 10^5 to 10^8 synapses\n")
+    print("\n### Growth from 100,000 to 100 million synapses\n")
     lines = growth(SMOKE[1] if args.smoke else tuple(args.sizes), threads, ms, nest)
     picture = args.picture or (None if args.smoke else ROOT / "docs/pictures/bench_brunel.svg")
     draw(lines, picture)

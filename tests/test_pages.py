@@ -188,6 +188,18 @@ def test_a_block_has_only_what_it_imports(tmp_path):
     assert found == {"as it is": (1, True), "without": (0, False)}
 
 
+def test_the_gallery_names_what_an_example_uses_by_way_of_its_folder(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs/_ext"))
+    gallery = runpy.run_path(str(ROOT / "docs/_ext/gallery.py"))
+    pages = {
+        name: gallery["_page"](name, title)
+        for titles in gallery["SECTIONS"].values()
+        for name, title in titles.items()
+    }
+    assert not [name for name, page in pages.items() if "It uses ." in page]
+    assert "`STDP <lightning_accum.STDP>`" in pages["brunel"]  # which only `_brunel.py` imports
+
+
 # ---------------------------------------------------------------------------- the README
 @pytest.mark.parametrize("seed", range(2))
 def test_readme_code_learns_and_logs(seed, capfd):

@@ -75,15 +75,15 @@ def _linked(text: str) -> str:
     return re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
 
 
-def _imports(tree: ast.Module) -> list[str]:
-    """The package's names that an example imports."""
-    ours = [
+def _imports(name: str) -> list[str]:
+    """The package's names that an example imports, by itself or by way of its folder."""
+    ours = {
         f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
+        for node in ast.walk(ast.parse(one_file(name)))
         if isinstance(node, ast.ImportFrom) and node.module is not None
         for alias in node.names
         if node.module.split(".")[0] == "lightning_accum"
-    ]
+    }
     return sorted(ours, key=lambda name: name.rpartition(".")[2].lower())
 
 
@@ -109,7 +109,7 @@ def _page(name: str, title: str) -> str:
             "The gallery should show what each example prints. Found no"
             f" `docs/outputs/{name}.txt`: run `python scripts/record.py {name}`."
         )
-    links = [f"{{py:obj}}`{path.rpartition('.')[2]} <{path}>`" for path in _imports(tree)]
+    links = [f"{{py:obj}}`{path.rpartition('.')[2]} <{path}>`" for path in _imports(name)]
     blocks.append(f"It uses {', '.join(links)}.")
     options = "\n".join(textwrap.dedent(p) for p in usage)
     blocks += ["## Options", f"```bash\n{options}\n```"]
