@@ -120,7 +120,7 @@ def main() -> None:
     presentations = 5 if args.short else 100
     torch.set_num_threads(1)
     found = {learner: [] for learner in LEARNERS}
-    seconds, shown = {}, {"target": task(0)[1].squeeze(1)}
+    seconds, reached, shown = {}, {}, {"target": task(0)[1].squeeze(1)}
     refitted = []
     print(f"normalized error, mean of the last 10 of {presentations} presentations:")
     for learner, runs in found.items():
@@ -134,16 +134,14 @@ def main() -> None:
                 raster, target = task(seed)
                 refitted.append(best_readout(network.filtered(raster), target))
         seconds[learner] = time.process_time() - start
-        print(f"  {TITLES[learner]:28s} " + " ".join(f"{final(run):.3f}" for run in runs))
-    print(f"  {REFITTED:28s} " + " ".join(f"{least:.3f}" for least in refitted))
+        reached[learner] = spread([final(run) for run in runs], "", 3)
+        print(f"  {TITLES[learner]:28s} {reached[learner]}")
+    print(f"  {REFITTED:28s} {spread(refitted, '', 3)}")
     seeds = range(args.seeds)
     fixed = [min(untrained(seed, gain) for gain in GAINS) for seed in seeds]
     controls = {
         "untrained, best readout": fixed,
         "traces of the input, best readout": [by_traces(seed) for seed in seeds],
-    }
-    reached = {
-        learner: spread([final(run) for run in runs], "", 3) for learner, runs in found.items()
     }
     report(
         reached["symmetric"],

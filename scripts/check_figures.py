@@ -42,12 +42,12 @@ def stands(number: str, kept: set[str]) -> bool:
 
 
 @cache
-def printed(folder: str, name: str) -> set[str]:
-    """What an example or a benchmark printed, and what its rows of the zoo say."""
+def printed(folder: str, name: str, spreads: bool = True) -> set[str]:
+    """What an example or a benchmark printed, and its rows of the zoo say; with spreads or not."""
     found, output = set[str](), ROOT / "docs" / "outputs" / f"{name}.txt"
     if output.exists():
         text = output.read_text(encoding="utf-8").partition("\n")[2]
-        found |= numbers(re.sub(r" \(seeds: .*?\)", "", text))
+        found |= numbers(re.sub(r" \(seeds: .*?\)" + ("" if spreads else r"| ± [\d.]+"), "", text))
     kept = zoo.recall() if folder == "examples" else {}
     for row in (key for key in kept if zoo.ZOO[key].example == name):
         result = zoo.numbers(kept[row]["result"])
@@ -56,10 +56,11 @@ def printed(folder: str, name: str) -> set[str]:
         }
         for values in (result, *others.values()):
             every = [value for seeds in values for value in seeds]
-            found |= {f"{abs(x):.9f}" for x in (statistics.mean(every), statistics.stdev(every))}
-            gain = zoo.gain(result, values)
-            found |= {f"{abs(x):.9f}" for x in (gain.mean, gain.error, gain.t, gain.p)}
-            found |= {str(len(every)), str(gain.freedom)}
+            found |= {f"{abs(statistics.mean(every)):.9f}", str(len(every))}
+            if spreads:
+                gain = zoo.gain(result, values)
+                about = statistics.stdev(every), gain.mean, gain.error, gain.t, gain.p
+                found |= {f"{abs(x):.9f}" for x in about} | {str(gain.freedom)}
     return found
 
 
@@ -86,7 +87,7 @@ def unsupported(section: str, *more: tuple[str, str]) -> Iterator[str]:
         *more: folder and name of what is named elsewhere.
     """
     sources = [*re.findall(NAMED, section), *more]
-    kept = {number for source in sources for number in printed(*source)}
+    kept = {number for source in sources for number in printed(*source, "±" in section)}
     chosen = {number for source in sources for number in settings(*source)}
     for sentence in re.split(r"(?<=[.:;])\s+(?=[A-Z\[`])", section):
         if re.search(r"\]\(https?:", sentence):
