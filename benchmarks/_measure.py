@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 
@@ -31,6 +31,14 @@ def middle(times: Sequence[float], digits: int = 1) -> str:
         return f"{statistics.median(times):.{digits}f}"
     low, median, high = statistics.quantiles(times, n=4)
     return f"{median:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+
+def seconds_of(runs: dict[str, list[dict[str, Any]]], ms: int) -> dict[str, float]:
+    """Median seconds for a biological second, of runs of so many ms by name."""
+    return {
+        name: 1000 / ms * statistics.median(run["seconds"] for run in found)
+        for name, found in runs.items()
+    }
 
 
 def bandwidth(elements: int = 10_000_000, repeats: int = 15) -> float:

@@ -25,7 +25,6 @@ import gc
 import json
 import math
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -34,7 +33,7 @@ from typing import Any
 
 import torch
 from _brunel_picture import draw
-from _measure import ROOT, goal, resident, setting, table
+from _measure import ROOT, goal, resident, seconds_of, setting, table
 
 sys.path.insert(0, str(ROOT / "examples"))
 from _brunel import Brunel, Drive, irregularity, make, rates, simulate
@@ -131,10 +130,7 @@ def side_by_side(p: Brunel, threads: list[int], ms: int, turns: int, nest: Path 
             runs.setdefault(f"ours, {count} threads", []).append(in_own_process(p, count, ms))
             if nest:
                 runs.setdefault(f"NEST, {count} threads", []).append(in_nest(p, count, ms, nest))
-    seconds = {
-        name: 1000 / ms * statistics.median(run["seconds"] for run in found)
-        for name, found in runs.items()
-    }
+    seconds = seconds_of(runs, ms)
     rows = []
     for name, found in runs.items():
         last = found[-1]

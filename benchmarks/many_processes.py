@@ -18,7 +18,6 @@ import json
 import math
 import os
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from _measure import ROOT, goal, resident, setting, table
+from _measure import ROOT, goal, resident, seconds_of, setting, table
 
 sys.path.insert(0, str(ROOT / "examples"))
 from _brunel import Brunel, Drive, make, rates, simulate
@@ -162,10 +161,7 @@ def measured(
 
 def show(runs: dict[str, list[dict[str, Any]]], ms: int) -> None:
     """Prints the table of all ways."""
-    seconds = {
-        name: 1000 / ms * statistics.median(run["seconds"] for run in found)
-        for name, found in runs.items()
-    }
+    seconds = seconds_of(runs, ms)
     rows = []
     for name, found in runs.items():
         last = found[-1]

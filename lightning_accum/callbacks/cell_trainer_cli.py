@@ -17,7 +17,7 @@ from lightning_accum.engine.rule import OPTIONS
 
 _REJECTED = re.compile(r"class_path '([\w.]+)':\s+Option '(\w+)' is not accepted")
 _UNKNOWN = re.compile(r"class_path '([\w.]+)':|Expected a dot import path string: (\w+)")
-# Where the classes are that configurations name, in the order in which their names are looked up.
+# The packages of the classes that configurations name, in the order of the search.
 _PLACES = (
     *(f"lightning_accum{place}" for place in (".callbacks", ".optim", "", ".rules")),
     *("lightning.pytorch.callbacks", "lightning.pytorch.loggers"),

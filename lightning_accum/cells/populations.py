@@ -150,7 +150,7 @@ class Populations(StateModule):
 
     @property
     def columns(self) -> Tensor:
-        """Where the own neurons are among those of all processes, side by side."""
+        """The places of the own neurons among those of all processes, side by side."""
         firsts = accumulate(self.totals.values(), initial=0)
         own = zip(firsts, self.own.values(), strict=False)
         return torch.cat([torch.arange(first + r.start, first + r.stop) for first, r in own])
