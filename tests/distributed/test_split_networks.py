@@ -306,7 +306,8 @@ def test_statistics_of_updates_are_of_all_shares(found):
     ("dense", r"a share for range\(.*targets = None`: connect them by"),
     ("winners", "inhibition` should be None"),
     ("delays", "seeds that are the same"), ("seeds", "seeds that are the same"),
-    ("unsplit", "in_features` should be 10, the size"), ("steps", r"as long in each process.*\[5, 6\]"),
+    ("unsplit", "in_features` should be 10, the size"),
+    ("steps", r"as long in each process.*\[5, 6\]"),
     ("few", "at least 2, a neuron for each process. Found `size = 1`"),
 ])  # fmt: skip
 def test_what_cannot_be_split_is_told_to_every_process(found, name, message):

@@ -191,7 +191,7 @@ def test_rates_are_too_large_if_a_weight_could_overflow_in_so_many_steps(steps):
     (lambda: la.Populations({}, {}), ValueError, "populations, at least one"),
     (lambda: la.Populations({"E": nn.ReLU()}, {}), ValueError, r"a step a call.*ReLU\(\)"),
     (lambda: la.Populations({"E": LIF(2, time_dim=0)}, {}), ValueError, "time_dim = 0`"),
-    (lambda: la.Populations({"E": LIF(2)}, {("E", "I"): Linear(2, 2)}), ValueError, r"pairs `\(source"),
+    (lambda: la.Populations({"E": LIF(2)}, {("E", "I"): Linear(2, 2)}), ValueError, "source, target"),
     (lambda: la.Populations({"E": LIF(2)}, {("E", "E"): Linear(2, 3)}), ValueError,
      r"out_features` should be 2.*out_features = 3`"),
     (lambda: la.Populations({"E": LIF(2)}, {("E", "E"): nn.ReLU()}), ValueError, "None`: give it"),
