@@ -29,7 +29,7 @@ from lightning_accum.optim import (
     RAdam,
 )
 from lightning_accum.sparse.kernel_library import library
-from lightning_accum.sparse.tensor_lists import Places, step_moments
+from lightning_accum.sparse.moment_steps import Places, step_moments
 
 Make = Callable[..., torch.optim.Optimizer]
 Shapes = list[tuple[int, ...]]

@@ -131,7 +131,7 @@ class Other:
         if not python.exists():
             raise ModuleNotFoundError(f"No Python `{python}`")
         self.errors = Path(folder) / f"{id(self)}.txt"
-        script = str(Path(__file__).with_name("_simulators.py"))
+        script = str(Path(__file__).with_name("_simulator_process.py"))
         command = [str(python), script, json.dumps({"file": self.file, **work})]
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(

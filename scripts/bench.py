@@ -29,7 +29,7 @@ FIRST = (
     "growth",
     "convolution",
     "end_to_end",
-    "rules",
+    "rule_costs",
 )
 HEAD = """# All measurements
 
@@ -37,7 +37,7 @@ HEAD = """# All measurements
 Times are medians, with quartiles in brackets if there were seven turns or more.
 """
 UNPUBLISHED = (  # only printed
-    *("choices", "local_rules", "overheads", "own_rule", "robustness", "training_step"),
+    *("choices", "local_rules", "hook_cost", "own_rule", "robustness", "plain_loops"),
 )
 AT = re.compile(r"^\*.+; commit \S+\*$", re.M)
 MACHINE = "import sys; sys.path.insert(0, {!r}); import _measure; print(_measure.machine())"

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import NamedTuple
 
 import lightning.pytorch as pl
-import torch
 from torch import Tensor
 
 from lightning_accum._observer import SILENT, Observer, Values
@@ -42,9 +41,7 @@ def activities(host: CellHost) -> dict[str, Counted]:
 def _summed_over_processes(found: dict[str, Counted]) -> dict[str, Counted]:
     """Returns the activities with counts and slots summed over processes; waits for the device."""
     own = {cell: (activity.counts.cpu(), activity.slots) for cell, activity in found.items()}
-    device = next((a.counts.device for a in found.values()), torch.device("cpu"))
-    gathered = world.gather_bytes(world.to_bytes(own), world.CAPACITY, device)
-    rows = [*map(world.from_bytes, gathered)]
+    rows = world.of_all(own)
     return {
         cell: activity._replace(
             counts=sum(row[cell][0] for row in rows if cell in row).to(activity.counts),

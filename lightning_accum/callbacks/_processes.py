@@ -1,6 +1,5 @@
 """What several processes exchange: pending changes, states, and what they should have in common."""
 
-import json
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,26 +123,21 @@ _REMEDIES = {
 }
 
 
-def check_processes_agree(
-    cells: CellTrainer, device: torch.device | None = None, **settings: object
-) -> None:
+def check_processes_agree(cells: CellTrainer, **settings: object) -> None:
     """Raises an error in all processes if their cells, settings or weights differ."""
     if world.processes() == 1:
         return
-    every = updaters_of(cells).values()
-    found = (u.changes.target(name).device for u, _ in every for name in u.names)
     own: dict[str, Mapping[str, object]] = {
         "cells": _cells(cells),
         "settings of updates": settings,
         "weights": _weights(cells),
     }
-    compare(own, device or next(found, torch.device("cpu")))
+    compare(own)
 
 
-def compare(own: Mapping[str, Mapping[str, object]], device: torch.device) -> None:
+def compare(own: Mapping[str, Mapping[str, object]]) -> None:
     """Compares descriptions of all processes, each of which has to call this."""
-    rows = world.gather_bytes(json.dumps(own).encode(), world.CAPACITY, device)
-    known = [json.loads(row) for row in rows]
+    known = world.of_all(own)
     for what in own:
         for rank, other in enumerate(known):
             if other[what] != known[0][what]:

@@ -184,9 +184,7 @@ class CellTrainerCallback(Callback):
         """Begins to watch the cells; a checkpoint is loaded by now."""
         every = self.plan.batches_between(trainer)
         self.host.check_places(pl_module)
-        check_processes_agree(
-            self.cell_trainer, pl_module.device, lr=self.plan.lr, apply_every_n_batches=every
-        )
+        check_processes_agree(self.cell_trainer, lr=self.plan.lr, apply_every_n_batches=every)
         self._watch(trainer, pl_module)
 
     def on_train_batch_start(

@@ -57,7 +57,7 @@ class LocalDDPStrategy(DDPStrategy):
             callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
             waiting = [c for c in callbacks if isinstance(c, (CellTrainerCallback, AverageBuffers))]
             named = {f"callback {i}": each.state_key for i, each in enumerate(waiting, 1)}
-            compare({"callbacks": named}, self.root_device)
+            compare({"callbacks": named})
 
     def configure_ddp(self) -> None:
         """Wraps the module if there is a gradient to reduce."""

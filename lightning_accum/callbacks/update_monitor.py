@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -25,6 +26,7 @@ from lightning_accum.callbacks import _logging as logs
 from lightning_accum.functional.update_statistics import (
     MeasuredChange,
     change_statistics,
+    combined,
     measure_change,
 )
 from lightning_accum.health.facts import first, number
@@ -37,6 +39,7 @@ _TOLD = 10  # steps after which it is told
 # average; of a step that some fits survive, and of the median after it if a network did not.
 _JUMP, _LARGE, _BIG, _DEAD = 0.5, 0.05, 0.1, 1e-5
 _SMALL, _PATH = 1e-3, 0.2  # the average ratio of one that is too small, and the sum of all
+_LOGGED = "update_norm", "weight_norm", "ratio", "zero_share", "nonfinite"
 _STACKS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # whose class does not say what is in them
 
 
@@ -221,7 +224,7 @@ class _MonitoredFit:
             if name not in self._biases:
                 groups.setdefault(self._group_of(name), []).append(change)
         for group, changes in groups.items():
-            values = change_statistics(changes)
+            values = _logged(changes)
             ratio = values["ratio"].float().masked_fill(values["nonfinite"] > 0, math.nan)
             ratios = self._ratios.setdefault((group, key), [])
             ratios.append((self._steps[key], ratio))
@@ -248,7 +251,7 @@ class _MonitoredFit:
         self._unlogged = {}
         values: dict[str, Tensor] = {}
         for (group, biases), changes in groups.items():
-            found = {key: value.float() for key, value in change_statistics(changes).items()}
+            found = {key: value.float() for key, value in _logged(changes).items()}
             if not biases:
                 values[f"change_ratio/{group}"] = found.pop("ratio")
             name = f"{group}.biases" if biases and group in self._modules else group
@@ -391,6 +394,12 @@ def _blocks(module: nn.Module) -> set[str]:
         if _weighted(child) and not (type(child) in _STACKS and _has_blocks(child)):
             kinds.setdefault(_kind(child), set()).add(name)
     return {name for names in kinds.values() if len(names) > 1 for name in names}
+
+
+def _logged(changes: Sequence[MeasuredChange]) -> dict[str, Tensor]:
+    """Returns the statistics that need no parts and no limits, of all changes as one vector."""
+    found = change_statistics(combined(changes))
+    return {name: torch.as_tensor(found[name]) for name in _LOGGED}
 
 
 def _kind(module: nn.Module) -> object:

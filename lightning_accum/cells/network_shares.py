@@ -12,8 +12,7 @@ from lightning_accum import _checks as checks
 from lightning_accum._state_vector import EXTRA, pack, unpack
 from lightning_accum.cells.populations import Ends, Populations, name_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
-from lightning_accum.distributed.neuron_shares import of_all
-from lightning_accum.distributed.world import processes
+from lightning_accum.distributed.world import of_all, processes
 from lightning_accum.engine.state import StateKey
 
 Found = TypeVar("Found")

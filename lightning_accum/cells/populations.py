@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from lightning_accum import _checks as checks
 from lightning_accum._state_module import StateModule, check_that
 from lightning_accum.cells.cell import Cell
-from lightning_accum.distributed.neuron_shares import SpikeExchange, of_all
-from lightning_accum.distributed.world import processes
+from lightning_accum.distributed.neuron_shares import SpikeExchange
+from lightning_accum.distributed.world import of_all, processes
 from lightning_accum.nn.sparse_linear import part_of
 
 _LONGEST_DELAY = 1 << 16  # steps
@@ -98,23 +98,19 @@ class Populations(StateModule):
         steps = _delays_of(delay, connections, _step_of(neurons))
         connections, self.delays = _by_delay(connections, steps, split)
         self.exchange = SpikeExchange() if split else None
-        each = [
-            f"{e} with delay {self.delays[e]}, seed {getattr(c, 'seed', None)}"
-            for e, c in connections.items()
-        ]
-        settings = [*self.sizes, *each]
+        settings = [*self.sizes]
+        for ends, connection in connections.items():
+            seed = getattr(connection, "seed", None)
+            settings.append(f"{ends}: {self.delays[ends]} steps, seed {seed}")
         every = of_all((self.sizes, settings), split)
-        for rank, (_, other) in enumerate(every):
-            if other != settings:
-                raise ValueError(
-                    "Populations should have the same names, delays and seeds in all processes."
-                    f" Found {sorted({*settings} - {*other})} here, and in process {rank}"
-                    f" {sorted({*other} - {*settings})}: make them by the same program."
-                )
+        other = next((other for _, other in every if other != settings), settings)
+        apart = sorted({*settings} ^ {*other})
+        should = "populations, delays and seeds that are the same in all processes"
+        checks.check_value(not apart, "connections", apart, should, "make them by the same program")
         self.own, self.totals, self.processes = {}, {}, len(every)
+        rank = dist.get_rank() if len(every) > 1 else 0
         for name in self.sizes:
             firsts = [*accumulate((sizes[name] for sizes, _ in every), initial=0)]
-            rank = dist.get_rank() if len(every) > 1 else 0
             self.own[name], self.totals[name] = range(*firsts[rank : rank + 2]), firsts[-1]
         for ends, connection in connections.items():
             self._check_connection(ends, connection)
@@ -126,27 +122,18 @@ class Populations(StateModule):
     def _check_connection(self, ends: Any, connection: object) -> None:
         """Raises an error unless a module connects two populations, or its share if split."""
         named = isinstance(ends, tuple) and len(ends) > 1 and {*ends[:2]} <= {*self.sizes}
-        kind = f"`{type(connection).__name__}`"
-        if not named or not isinstance(connection, nn.Module):
-            raise ValueError(
-                "Argument `connections` should hold modules by pairs of populations, of"
-                f" {list(self.sizes)}, such as `(source, target)`. Found {kind} for `{ends!r}`."
-            )
-        shapes = tuple(getattr(connection, f"{side}_features", None) for side in ("in", "out"))
-        expected = self.totals[ends[0]], self.sizes[ends[1]]
-        targets = getattr(connection, "targets", None)
-        if self.exchange and targets != self.own[ends[1]]:
-            raise ValueError(
-                "Connections of populations that processes divide should lead to the own neurons,"
-                f" as `SparseLinear(..., seed=0, targets=own_neurons({self.totals[ends[1]]}))`."
-                f" Found for {ends} `targets = {targets}` in a {kind}: connect them by synapses."
-            )
-        if shapes != expected:
-            raise ValueError(
-                "Argument `connections` should have `in_features` and `out_features`"
-                f" {expected} for {ends}, the sizes of the populations. Found {shapes} in a {kind}"
-                f"{': give it attributes of these names.' if None in shapes else '.'}"
-            )
+        should = f"modules by pairs `(source, target)` of the populations {list(self.sizes)}"
+        fits = named and isinstance(connection, nn.Module)
+        checks.check_value(fits, "connections", {ends: connection}, should)
+        name, should = f"connections[{ends}]", f"a share for {self.own[ends[1]]} of the target"
+        targets, how = getattr(connection, "targets", None), "connect them by synapses, as"
+        how += f" `SparseLinear(..., seed=0, targets=own_neurons({self.totals[ends[1]]}))`"
+        fits = not self.exchange or targets == self.own[ends[1]]
+        checks.check_value(fits, f"{name}.targets", targets, should, how)
+        for side, size in (("in", self.totals[ends[0]]), ("out", self.sizes[ends[1]])):
+            found = getattr(connection, each := f"{side}_features", None)
+            should, how = f"{size}, the size of the population", f"give it `{each}`"
+            checks.check_value(found == size, f"{name}.{each}", found, should, how)
 
     @property
     def columns(self) -> Tensor:
@@ -235,11 +222,9 @@ class Populations(StateModule):
         """
         checks.check_tensors(x=x)
         sizes = list(self.sizes.values())
-        if x.ndim != 2 or x.shape[1] != sum(sizes):
-            raise ValueError(
-                f"Argument `x` should be one step, [B, {sum(sizes)}], of the populations"
-                f" {self.sizes}. Found shape {list(x.shape)}."
-            )
+        fits = x.ndim == 2 and x.shape[1] == sum(sizes)
+        should = f"the shape of a step, [B, {sum(sizes)}], of the populations {self.sizes}"
+        checks.check_shape(fits, "x", x, should)
         self.check_processes()
         past = self.past(len(x), x.device)
         currents = dict(zip(self.sizes, x.split(sizes, 1), strict=True))
@@ -283,11 +268,9 @@ def all_agree(network: Populations, ready: bool, steps: int) -> bool:
     network.check_processes()
     found = of_all((ready, steps), network.exchange is not None)
     if len({each for _, each in found}) > 1:
-        raise ValueError(
-            "Processes that divide a network should run as many steps. Found"
-            f" {[each for _, each in found]} steps in the processes: give them inputs of one"
-            " length."
-        )
+        each = [each for _, each in found]
+        should = "as long in each process that divides the network"
+        checks.check_value(False, "inputs", each, should, "give them inputs of one length")
     return all(each for each, _ in found)
 
 
@@ -308,12 +291,10 @@ def _size_of(name: str, neuron: object, split: bool) -> int:
     should = "'none' or 'step', as no gradient passes through past spikes, which are booleans"
     checks.check_value(gradient != "time", f"neurons[{name!r}].gradient", gradient, should)
     fits = isinstance(neuron, nn.Module) and isinstance(size, tuple) and len(size) == 1
-    if not fits or getattr(neuron, "time_dim", None) is not None:
-        raise ValueError(
-            "Argument `neurons` should hold neurons `[N]` that take a step a call, such as"
-            f" `LIF(100)`. Found `{type(neuron).__name__}` for `{name}`, with `size = {size}`,"
-            f" `time_dim = {getattr(neuron, 'time_dim', None)}`."
-        )
+    should = "neurons `[N]` that take a step a call, such as `LIF(100)`"
+    checks.check_value(fits, f"neurons[{name!r}]", neuron, should)
+    time, should = getattr(neuron, "time_dim", None), "None, as a call is a step"
+    checks.check_value(time is None, f"neurons[{name!r}].time_dim", time, should)
     return int(size[0])
 
 

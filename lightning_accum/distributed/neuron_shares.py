@@ -1,12 +1,13 @@
 """Neurons that are divided over processes: which a process has, and how spikes are exchanged."""
 
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lightning_accum._checks import check_value
 from lightning_accum.distributed.world import processes
 
 
@@ -26,21 +27,10 @@ def own_neurons(size: int) -> range:
         range(0, 100)
     """
     count = processes()
-    if size < count:
-        raise ValueError(
-            "A population should have a neuron for each process. Found"
-            f" {size} neurons and {count} processes: start fewer processes."
-        )
+    should = f"at least {count}, a neuron for each process"
+    check_value(size >= count, "size", size, should, "start fewer processes")
     rank = dist.get_rank() if count > 1 else 0
     return range(size * rank // count, size * (rank + 1) // count)
-
-
-def of_all(value: Any, split: bool = True) -> list[Any]:
-    """Returns a value of each process, by rank, all of which have to call it; else the own."""
-    found: list[Any] = [value] * (processes() if split else 1)
-    if len(found) > 1:
-        dist.all_gather_object(found, value)
-    return found
 
 
 @final

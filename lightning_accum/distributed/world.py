@@ -27,6 +27,14 @@ def is_first(group: Any = None) -> bool:
     return processes(group) == 1 or dist.get_rank(group) == 0
 
 
+def of_all(value: Any, split: bool = True) -> list[Any]:
+    """Returns a value of each process, by rank, all of which have to call it; else the own."""
+    found: list[Any] = [value] * (processes() if split else 1)
+    if len(found) > 1:
+        dist.all_gather_object(found, value)
+    return found
+
+
 def summed(tensor: Tensor, group: Any = None) -> Tensor:
     """Returns the sum over processes of a tensor, which it may change in place."""
     if processes(group) > 1:

@@ -1,7 +1,8 @@
 """Statistics of the update of a parameter, of what of it was lost, and of neurons' activity."""
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,59 +29,75 @@ NEAR = 0.01
 
 
 class MeasuredChange(NamedTuple):
-    """Measures of the change of one parameter, which can be combined over parameters."""
+    """Measures of the change of a parameter, or of its shares or several as one vector."""
 
-    update_norm: Tensor
-    norm_before: Tensor
-    norm_after: Tensor
-    zeros: Tensor
-    nonfinite: Tensor
+    update_norm: Tensor | float
+    norm_before: Tensor | float
+    weight_norm: Tensor | float
+    pos_norm: Tensor | float
+    neg_norm: Tensor | float
+    pos_sum: Tensor | float
+    neg_sum: Tensor | float
+    zeros: Tensor | float
+    nonfinite: Tensor | float
+    at_lower: Tensor | float
+    at_upper: Tensor | float
     size: int
 
 
 @torch.no_grad()
-def measure_change(before: Tensor, after: Tensor) -> MeasuredChange:
-    """Measures the change of one parameter between a copy of it from before and itself."""
+def measure_change(
+    before: Tensor,
+    after: Tensor,
+    pos: Tensor | None = None,
+    neg: Tensor | None = None,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> MeasuredChange:
+    """Measures the change of one parameter; the arguments are those of `update_statistics`."""
+    check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
+    parts_given = {k: v for k, v in (("pos", pos), ("neg", neg)) if v is not None}
+    check_tensors(before=before, after=after, **parts_given)
     if before.shape != after.shape:
         raise ValueError(
             "Arguments `before` and `after` should be the same parameter, of one shape. Found"
             f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
         )
-    before, after = widened(before), widened(after)
-    delta = after - before
-    return MeasuredChange(
-        update_norm=_norm(_finite(delta)),
-        norm_before=_norm(_finite(before)),
-        norm_after=_norm(_finite(after)),
-        zeros=delta.numel() - delta.count_nonzero(),
-        nonfinite=_nonfinite(delta),
-        size=delta.numel(),
-    )
+    wide = [widened(before), widened(after)]
+    delta = wide[1] - wide[0]
+    parts = [delta.new_zeros(1) if part is None else widened(part) for part in (pos, neg)]
+    norms = [_norm(_finite(value)) for value in (delta, *wide, *parts)]
+    sums = [_norm(_finite(part), 1) for part in parts]
+    zeros, nonfinite = delta.numel() - delta.count_nonzero(), map(_nonfinite, (delta, *parts))
+    # The limit is rounded as the weight is, so that a weight clamped to 0.3 in bfloat16 is at 0.3.
+    none = torch.zeros_like(zeros)
+    at_lower = none if lower is None else (after <= after.new_full((), lower)).count_nonzero()
+    at_upper = none if upper is None else (after >= after.new_full((), upper)).count_nonzero()
+    counts = zeros, torch.stack([*nonfinite]).sum(), at_lower, at_upper
+    return MeasuredChange._make([*norms, *sums, *counts, delta.numel()])
 
 
-@torch.no_grad()
-def change_statistics(changes: Sequence[MeasuredChange]) -> dict[str, Tensor]:
-    """Returns the statistics that need no parts and no limits, of all changes as one vector."""
-    change = changes[0] if len(changes) == 1 else _combined(changes)
-    update_norm, norm_before, norm_after, zeros, nonfinite, size = change
-    return {
-        "update_norm": update_norm,
-        "weight_norm": norm_after,
-        "ratio": torch.where(update_norm > 0, update_norm / norm_before, 0.0),
-        "zero_share": zeros.float() / max(size, 1),
-        "nonfinite": nonfinite,
+def combined(changes: Sequence[MeasuredChange]) -> MeasuredChange:
+    """Returns several changes as that of one vector."""
+    device = torch.as_tensor(changes[0].update_norm).device
+    *rows, sizes = zip(*changes, strict=True)
+    parts = [torch.stack([torch.as_tensor(v, device=device) for v in row]) for row in rows]
+    norms, sums = map(_norm, parts[:5]), (part.sum() for part in parts[5:])
+    return MeasuredChange._make([*norms, *sums, sum(sizes)])
+
+
+def change_statistics(change: MeasuredChange) -> dict[str, Tensor | float]:
+    """Returns the statistics of a change, tensors or numbers as its measures are."""
+    size, both = max(change.size, 1), change.pos_sum + change.neg_sum
+    found = change._asdict() | {
+        "ratio": _over(change.update_norm, change.norm_before),
+        "balance": _over(change.pos_sum - change.neg_sum, both),
+        "at_lower": change.at_lower / size,
+        "at_upper": change.at_upper / size,
+        "at_bound": (change.at_lower + change.at_upper) / size,
+        "zero_share": change.zeros / size,
     }
-
-
-def _combined(changes: Sequence[MeasuredChange]) -> MeasuredChange:
-    """Returns the change of several parameters as one vector."""
-    device = changes[0].update_norm.device
-    parts = [
-        torch.stack([value.to(device) for value in values])
-        for values in zip(*(change[:-1] for change in changes), strict=True)
-    ]
-    norms, counts = map(_norm, parts[:3]), (part.sum() for part in parts[3:])
-    return MeasuredChange._make([*norms, *counts, sum(change.size for change in changes)])
+    return {name: found[name] for name in (*AVERAGED, "nonfinite")}
 
 
 @torch.no_grad()
@@ -91,7 +108,7 @@ def update_statistics(
     neg: Tensor | None = None,
     lower: float | None = None,
     upper: float | None = None,
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     r"""Measures the change :math:`\Delta w = w' - w` that was actually applied to a parameter.
 
     ========================  ====================================================================
@@ -131,29 +148,7 @@ def update_statistics(
         >>> {name: round(float(found[name]), 3) for name in ("update_norm", "ratio", "at_upper")}
         {'update_norm': 0.5, 'ratio': 0.1, 'at_upper': 0.5}
     """
-    check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
-    parts_given = {k: v for k, v in (("pos", pos), ("neg", neg)) if v is not None}
-    check_tensors(before=before, after=after, **parts_given)
-    found = change_statistics([measure_change(before, after)])
-    zero = torch.zeros_like(found["update_norm"])
-    parts = [zero if part is None else widened(part) for part in (pos, neg)]
-    pos_norm, neg_norm = (_norm(_finite(part)) for part in parts)
-    up, down = (_norm(_finite(part), 1) for part in parts)
-    total = up + down
-    # The limit is rounded as the weight is, so that a weight clamped to 0.3 in bfloat16 is at 0.3.
-    at_lower = zero if lower is None else _share(after <= after.new_full((), lower))
-    at_upper = zero if upper is None else _share(after >= after.new_full((), upper))
-    counts = [_nonfinite(part) for part in parts]
-    found |= {
-        "pos_norm": pos_norm,
-        "neg_norm": neg_norm,
-        "balance": torch.where(total > 0, (up - down) / total, zero),
-        "at_lower": at_lower,
-        "at_upper": at_upper,
-        "at_bound": at_lower + at_upper,
-        "nonfinite": torch.stack([found["nonfinite"], *counts]).sum(),
-    }
-    return {name: found[name] for name in (*AVERAGED, "nonfinite")}
+    return change_statistics(measure_change(before, after, pos, neg, lower, upper))
 
 
 @torch.no_grad()
@@ -204,5 +199,8 @@ def _nonfinite(value: Tensor) -> Tensor:
     return (value - value).count_nonzero()  # NaN, which is not 0, if the value is not finite
 
 
-def _share(mask: Tensor) -> Tensor:
-    return mask.count_nonzero().float() / max(mask.numel(), 1)
+def _over(value: Any, by: Any) -> Any:
+    """Returns a quotient, with 0/0 = 0."""
+    if isinstance(value, Tensor):
+        return torch.where(value != 0, value / by, torch.zeros_like(by))
+    return 0.0 if not value else value / by if by else math.inf

@@ -1,7 +1,6 @@
 """The statistics of a parameter's updates and of neurons' activity, until they are reset."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -9,12 +8,18 @@ from torch import Tensor
 
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
-from lightning_accum.distributed.neuron_shares import of_all
-from lightning_accum.distributed.world import processes
-from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
+from lightning_accum.distributed.world import of_all
+from lightning_accum.functional.update_statistics import (
+    AVERAGED,
+    MeasuredChange,
+    change_statistics,
+    combined,
+    count_statistics,
+    spike_counts,
+)
 from lightning_accum.plot.panels import Panel, draw_panels
 from lightning_accum.sparse.events import count_spikes
-from lightning_accum.sparse.update_statistics import fast_statistics
+from lightning_accum.sparse.update_statistics import fast_measures
 
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (
@@ -102,9 +107,10 @@ class UpdateStatistics(AdditiveMetric):
         Raises:
             ValueError: if ``before`` and ``after`` differ in shape, or share their memory.
         """
-        found = fast_statistics(before, after, pos, neg, lower, upper)
-        if self.split and processes() > 1:
-            found = _of_all_shares(found, before, pos, neg)
+        change = fast_measures(before, after, pos, neg, lower, upper)
+        if self.split:
+            change = combined([MeasuredChange(*each) for each in of_all([*map(float, change)])])
+        found = change_statistics(change)
         if before.data_ptr() == after.data_ptr() != 0:  # 0 without memory
             raise ValueError(
                 "Argument `before` should be a copy of the parameter, made before the update. Found"
@@ -119,30 +125,6 @@ class UpdateStatistics(AdditiveMetric):
     def compute(self) -> dict[str, Tensor]:
         """Returns the statistics by name, float32 scalars; all are 0 before any update."""
         return dict(zip(_NAMES, (self.totals / self.updates.clamp(min=1)).unbind(), strict=True))
-
-
-def _of_all_shares(
-    own: Mapping[str, Tensor | float], before: Tensor, *parts: Tensor | None
-) -> dict[str, float]:
-    """Returns the statistics of a whole parameter, from those of this process's share."""
-    finite = [None if x is None else x.double().nan_to_num(0.0, 0.0, 0.0) for x in (before, *parts)]
-    norms = [0.0 if x is None else float(x.norm(p)) for x, p in zip(finite, (2, 1, 1), strict=True)]
-    share = {name: float(value) for name, value in own.items()}
-    each, sizes, further = zip(*of_all((share, before.numel(), norms)), strict=True)
-    found, (before_norms, up, down) = {}, zip(*further, strict=True)
-    for name in _NAMES:
-        values = [share[name] for share in each]
-        if name.endswith("_norm"):
-            found[name] = math.hypot(*values)
-        elif name == "nonfinite":
-            found[name] = sum(values)
-        else:
-            shares = zip(values, sizes, strict=True)
-            found[name] = sum(value * size for value, size in shares) / max(1, sum(sizes))
-    moved, was = found["update_norm"], math.hypot(*before_norms)
-    found["ratio"] = moved / was if was else math.inf if moved else 0.0
-    found["balance"] = (sum(up) - sum(down)) / (sum(up) + sum(down) or 1.0)
-    return found
 
 
 class FiringStatistics(AdditiveMetric):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lightning_accum._compat.torch import foreach, fused_adam
 from lightning_accum.optim.weight_decay import Number
-from lightning_accum.sparse import tensor_lists as lists
+from lightning_accum.sparse import moment_steps as lists
 
 
 def count_versions(tensors: Sequence[Tensor]) -> None:

@@ -30,7 +30,7 @@ from lightning_accum.optim.weight_decay import (
     is_remote,
     warn_of_flips,
 )
-from lightning_accum.sparse.tensor_lists import dense, same_layout
+from lightning_accum.sparse.moment_steps import dense, same_layout
 
 Scales = tuple[Number, Number, Number]
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -15,7 +15,7 @@ from lightning_accum.optim._kernels import count_versions
 from lightning_accum.optim._options import PLANNED, check_options
 from lightning_accum.optim._states import as_real, seal, unseal, warn_of_no_maximum
 from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened, is_remote
-from lightning_accum.sparse.tensor_lists import same_layout
+from lightning_accum.sparse.moment_steps import same_layout
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 State = dict[str, Any]

@@ -2,12 +2,18 @@
 
 import ctypes
 import math
-from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers
-from lightning_accum.functional.update_statistics import NEAR, lost_change, update_statistics
+from lightning_accum.functional.update_statistics import (
+    NEAR,
+    MeasuredChange,
+    change_statistics,
+    lost_change,
+    measure_change,
+)
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import arguments
 
@@ -28,41 +34,28 @@ def _arguments(
     return arguments(*tensors, tensors[0].numel(), *ends)
 
 
-def fast_statistics(
+def fast_measures(
     before: Tensor,
     after: Tensor,
     pos: Tensor | None = None,
     neg: Tensor | None = None,
     lower: float | None = None,
     upper: float | None = None,
-) -> Mapping[str, Tensor | float]:
-    """Returns the statistics of the change that was applied to a parameter."""
-    # The plain form is `update_statistics`, which has these arguments, and takes some thirty
-    # operations of torch. The kernel's sums are numbers.
+) -> MeasuredChange:
+    """Returns the measures of the change of a parameter, numbers if the kernel has summed them."""
+    # The plain form is `measure_change`, which takes some thirty operations of torch.
     check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
     kernel = _kernel_for(before, after, pos, neg)
     if kernel is None:
-        plain = update_statistics(before, after, pos, neg, lower, upper)
-        return {name: value.float() for name, value in plain.items()}
+        return measure_change(before, after, pos, neg, lower, upper)
     found = (ctypes.c_double * 11)()
     kernel.change_sums(*_arguments((before, after, pos, neg), (lower, upper)), found)
-    # Norms of the finite values, sums of the sizes in both parts, and counts.
-    moved, was, now, up, down = map(math.sqrt, found[:5])
-    raised, lowered, zeros, nonfinite, at_lower, at_upper = found[5:]
-    size, both = max(before.numel(), 1), raised + lowered
-    return {
-        "update_norm": moved,
-        "weight_norm": now,
-        "ratio": (moved / was if was else math.inf) if moved else 0.0,
-        "pos_norm": up,
-        "neg_norm": down,
-        "balance": (raised - lowered) / both if both else 0.0,
-        "at_lower": at_lower / size,
-        "at_upper": at_upper / size,
-        "at_bound": at_lower / size + at_upper / size,
-        "zero_share": zeros / size,
-        "nonfinite": nonfinite,
-    }
+    return MeasuredChange._make([*map(math.sqrt, found[:5]), *found[5:], before.numel()])
+
+
+def fast_statistics(*args: Any, **kwargs: Any) -> dict[str, Tensor | float]:
+    """Returns the statistics of an update; the arguments are those of ``update_statistics``."""
+    return change_statistics(fast_measures(*args, **kwargs))
 
 
 def fast_lost_change(

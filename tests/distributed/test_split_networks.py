@@ -303,11 +303,12 @@ def test_statistics_of_updates_are_of_all_shares(found):
 
 
 @turns("name, message", [
-    ("dense", "lead to the own neurons.*`targets = None` in a `Linear`"),
+    ("dense", r"a share for range\(.*targets = None`: connect them by"),
     ("winners", "inhibition` should be None"),
-    ("delays", "same names, delays and seeds"), ("seeds", "same names, delays and seeds"),
-    ("unsplit", "should have `in_features`"), ("steps", r"as many steps. Found \[5, 6\]"),
-    ("few", "1 neurons and 2 processes"),
+    ("delays", "seeds that are the same"), ("seeds", "seeds that are the same"),
+    ("unsplit", "in_features` should be 10, the size"),
+    ("steps", r"as long in each process.*\[5, 6\]"),
+    ("few", "at least 2, a neuron for each process. Found `size = 1`"),
 ])  # fmt: skip
 def test_what_cannot_be_split_is_told_to_every_process(found, name, message):
     for each in found[2]:

@@ -8,9 +8,9 @@ from turns import turns
 
 from lightning_accum.optim import Noam, WeightDecay
 from lightning_accum.optim._kernels import StepGroup
-from lightning_accum.sparse import tensor_lists
+from lightning_accum.sparse import moment_steps
 from lightning_accum.sparse.kernel_library import library
-from lightning_accum.sparse.tensor_lists import Places, step_moments
+from lightning_accum.sparse.moment_steps import Places, step_moments
 
 # Empty, a number, less and more than a piece, and enough for a second thread.
 SIZES = ((0,), (), (5,), (3, 7), (4097,), (300, 1001))
@@ -67,8 +67,8 @@ WAYS = ["compiled", "plain"]
 def way(request, monkeypatch):
     """Both ways to find memory: in C, where torch and the kernel allow it, and in Python."""
     if request.param == "plain":
-        monkeypatch.setattr(tensor_lists, "_export", lambda: None)
-    elif tensor_lists._export() is None or library(torch.float32) is None:
+        monkeypatch.setattr(moment_steps, "_export", lambda: None)
+    elif moment_steps._export() is None or library(torch.float32) is None:
         pytest.skip("memory is not found in C")
 
 

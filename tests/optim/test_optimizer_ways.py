@@ -7,7 +7,7 @@ from interrupts import Interrupts, ends
 from torch import nn
 
 from lightning_accum import optim
-from lightning_accum.sparse.tensor_lists import same_layout
+from lightning_accum.sparse.moment_steps import same_layout
 
 
 @pytest.mark.parametrize("name", cases.OWN)

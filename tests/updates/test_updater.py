@@ -15,7 +15,7 @@ from lightning_accum import Accumulator, Clamp, NonFiniteUpdateError, Normalize,
 from lightning_accum._observer import SILENT, Observer
 from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
-from lightning_accum.updates.attached import attach_updater
+from lightning_accum.updates.updatable import attach_updater
 from lightning_accum.updates.updater import claim, release
 
 

@@ -3,7 +3,7 @@
 Compared with two loops over time that compute the same change: one makes an outer product for each
 sample (``[batch, out, in]``), the other one matrix product a step.
 
-    python benchmarks/training_step.py [--smoke]
+    python benchmarks/plain_loops.py [--smoke]
 """
 
 from __future__ import annotations

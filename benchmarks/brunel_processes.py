@@ -8,7 +8,7 @@ a process also waits for the slower one. Bytes are those of the rows that every 
 The model takes the time of a spike at a synapse from the run of one thread, and the time of an
 exchange from two sizes. It assumes what is printed with it, of machines that were not measured.
 
-    python benchmarks/many_processes.py [--smoke] [--ms 1000] [--turns 3] [--mpi 'mpirun -n 2']
+    python benchmarks/brunel_processes.py [--smoke] [--ms 1000] [--turns 3] [--mpi 'mpirun -n 2']
 """
 
 from __future__ import annotations

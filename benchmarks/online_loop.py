@@ -3,7 +3,7 @@
 784 inputs at 2 %; a reward for each step and sample, most of them zero. Each network takes its
 turns, by the loop, by the loop in one thread, and by a call of the layer and the rule in each step.
 
-    python benchmarks/online.py [--smoke] [--turns 9] [--threads 2]
+    python benchmarks/online_loop.py [--smoke] [--turns 9] [--threads 2]
 """
 
 from __future__ import annotations

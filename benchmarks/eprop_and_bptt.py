@@ -6,7 +6,7 @@ e-prop paper for each sample and synapse; it runs a tenth of the steps, and its 
 what that takes. All take turns on one thread, in processor time, after a check that the changes
 agree. "Calls" are the operations that torch dispatches in a batch.
 
-    python benchmarks/three_factor.py [--smoke] [--repeats 9]
+    python benchmarks/eprop_and_bptt.py [--smoke] [--repeats 9]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from _error_learners import LEARNERS, ByBPTT, ByEProp, ByLoop, Task
 from _measure import goals, middle, peak_memory, print_peak, setting, table
-from _recurrent import STEPPERS
+from _recurrent_steppers import STEPPERS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TASKS = [

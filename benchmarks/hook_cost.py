@@ -3,7 +3,7 @@
 A hook is called once a step for each side of a cell. The callback's part is what a batch takes off
 the logging steps, beyond what a loop by hand calls too.
 
-    python benchmarks/overheads.py [--smoke]
+    python benchmarks/hook_cost.py [--smoke]
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each rule evaluates one recorded window, in turn with pair STDP. Two things are 
 ``[batch, out, in]`` is made for a sum or a mean, and the memory of a window of 10,000 steps is
 bounded.
 
-    python benchmarks/rules.py [--smoke]
+    python benchmarks/rule_costs.py [--smoke]
 """
 
 from __future__ import annotations
