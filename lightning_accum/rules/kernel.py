@@ -165,9 +165,8 @@ class SpikePairs(CustomChange):
         """Adds, for every spike, the kernel of the ages of the other side's latest spikes."""
         events = Events(spikes)
         chunk = max(1, _CHUNK_ELEMENTS // max(1, age.shape[1]))
-        for rows, columns in zip(
-            events.rows.split(chunk), events.columns.split(chunk), strict=True
-        ):
+        for start in range(0, len(events), chunk):
+            rows, columns = (each[start : start + chunk] for each in (events.rows, events.columns))
             change = changes(self.kernel, sign * age[rows] - delay[columns])
             up.index_add_(0, columns, change.clamp(min=0))
             down.index_add_(0, columns, change.neg_().clamp_(min=0))

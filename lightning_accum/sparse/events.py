@@ -75,9 +75,8 @@ class Events:
         kernel = library.kernel_for(torch.float32) if both else None
         found: tuple[Tensor, Tensor, Tensor | None]
         if kernel is None:
-            places = torch.sort(columns, stable=True)[1]
-            starts = first_of_each(columns.index_select(0, places), count)
-            found = rows.index_select(0, places), starts, places
+            inorder, places = torch.sort(columns, stable=True)
+            found = rows[places], first_of_each(inorder, count), places
         else:
             starts, permutation = torch.empty(count, dtype=torch.int32), torch.empty_like(rows)
             found = torch.empty_like(rows), starts, permutation if order else None

@@ -429,6 +429,23 @@ CASES = {
     "Source": Case(piped, send),
 }  # fmt: skip
 
+# Why a case is not compared with the CPU on any other device, and on those of a kind.
+APART = {
+    "PoissonEncoder": "each device draws its own spikes, if it has a generator",
+    "PoissonEncoder, norm": "each device draws its own spikes, if it has a generator",
+}
+APART_ON = {
+    "xla": {
+        "StateMonitor": "the BatchNorm of PyTorch/XLA averages biased variances",
+        "Rewire": "PyTorch/XLA 2.9 aborts in `index_select` by indices that `sort` returned",
+    }
+}
+
+
+def why_apart(name, kind):
+    return None if kind == "cpu" else {**APART, **APART_ON.get(kind, {})}.get(name)
+
+
 # Public names that are no classes to make objects of: bases, protocols, values, functions, errors.
 EXEMPT = {"LocalLearningWarning", "show_versions", "init_from_data_",
     "Feedback", "Inhibition", "Monitor", "NonFiniteUpdateError", "RateFit", "Reducer",
