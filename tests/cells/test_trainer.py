@@ -249,15 +249,6 @@ def test_a_layer_adds_up_connections_and_makes_every_cell():
         la.Layer({"a": a}, {})
 
 
-def test_a_serial_layer_is_one_after_the_other():
-    fc, relu = nn.Linear(2, 3), nn.ReLU()
-    layer = la.Serial(fc, relu)
-    assert layer.cell == la.Cell(fc, relu)
-    assert torch.equal(layer(torch.ones(1, 2)), relu(fc(torch.ones(1, 2))))
-    with pytest.raises(TypeError, match="Argument `neuron`"):
-        la.Serial(fc, torch.relu)
-
-
 def test_cells_of_another_form_are_told_by_an_example():
     with pytest.raises(TypeError, match=r'such as `\{"encoder": CellSpec\(.*Found `list`'):
         FabricCellTrainer(la.STDP(0.1, -0.1), [("enc", la.CellSpec("fc", "lif"))])

@@ -1,31 +1,7 @@
-import pickle
-
 import pytest
 import torch
 
 from lightning_accum.functional.reductions import reduction
-
-KNOWN = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
-
-
-def middle(stacked, dim):
-    return stacked.median(dim).values
-
-
-def test_names_functions_and_callables():
-    for name, fn in KNOWN.items():
-        how = reduction(name)
-        assert how == reduction(fn)
-        found = (how.name, how.adds, how.averages)
-        assert found == (name, name in ("sum", "mean"), name == "mean")
-    assert reduction() == reduction("sum")
-    how = reduction(middle)
-    assert (how.name, how.merge, how.adds, how.averages) == ("middle", None, False, False)
-    assert how.fn(torch.tensor([[3.0], [1.0], [2.0]]), 0).tolist() == [2.0]
-    for fn in (*KNOWN, middle):
-        again = pickle.loads(pickle.dumps(reduction(fn)))
-        assert again == reduction(fn)
-        assert again.adds == reduction(fn).adds
 
 
 def test_refuses_what_is_none():

@@ -66,19 +66,6 @@ def test_an_empty_window_or_batch_changes_nothing():
     rule.update()
 
 
-def test_a_cell_that_was_registered_anew_learns_as_a_new_one():
-    pre, post, found = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2), []
-    used, fresh = RuleTrainer(STDP(0.3, -0.2)), RuleTrainer(STDP(0.3, -0.2))
-    learned(used, pre, post)
-    for rule in (used, fresh):
-        model = layer(4, 2)
-        rule.register_cell("cell", model.cell, dt=2.0, batch_reduction="sum")
-        show(model, pre, post)
-        rule()
-        found.append(model.cell.updater.weight.update(model.connection.weight))
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-
-
 def test_float32_is_close_to_float64_and_bfloat16_weights_take_the_same():
     pre, post = raster(100, 4, 20, density=0.05, seed=1), raster(100, 4, 10, density=0.05, seed=2)
     for mode, form in WAYS:
