@@ -54,23 +54,6 @@ class TwoCells(cb.Net):
         return super().forward(x)
 
 
-@pytest.mark.parametrize("every", [(1, 1), (2, 1), (2, 3)])
-def test_two_callbacks_with_two_trainers(every, tmp_path):
-    net, data = TwoCells(), cb.loader(6)
-    first = cb.fit_by_hand(cb.Net(), list(data), every=every[0])[-1]
-    second = cb.fit_by_hand(cb.Net(outputs=3), list(data), every=every[1])[-1]
-    run = cb.trainer(
-        tmp_path,
-        cb.callback(apply_every_n_batches=every[0]),
-        cb.callback(cells={"two": CellSpec("fc2", "lif2")}, apply_every_n_batches=every[1]),
-    )
-    run.fit(net, data)
-    assert cb.close(net.fc.weight, first)
-    assert cb.close(net.fc2.weight, second)
-    assert run.global_step == sum(i % every[0] == 0 or i % every[1] == 0 for i in range(1, 7))
-    assert cb.clean(net)
-
-
 by_torch = functools.partial(by_file, weights_only=False)
 
 

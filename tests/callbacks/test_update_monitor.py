@@ -38,10 +38,7 @@ def sgd(params):
 
 
 class Model(pl.LightningModule):
-    """Two layers, of which the second has a parameter that no gradient reaches.
-
-    Keeps its weights of before a fit, and after every batch.
-    """
+    """Two layers, the second with a parameter that no gradient reaches; keeps all its weights."""
 
     def __init__(self, optimizer=adamw, step=None, manual=False):
         super().__init__()
