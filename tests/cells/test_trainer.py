@@ -93,19 +93,6 @@ def test_a_copy_is_bound_anew_and_goes_on():
     assert rule.get_unit("cell").monitors["pre"].reducer.length == 1
 
 
-def test_a_copy_is_bound_anew_with_other_hyperparameters():
-    model = layer(4, 2)
-    rule = la.RuleTrainer(la.STDP(0.3, -0.2))
-    rule.register_cell("cell", model.cell)
-    twin, other = copy.deepcopy(rule), layer(4, 2)
-    twin.register_cell("cell", other.cell, time_dim=0, lr_post=0.6)
-    show(other, PRE, POST, time_dim=0)
-    twin()
-    found = other.cell.updater.weight.update(other.connection.weight)
-    expected = learned(la.RuleTrainer(la.STDP(0.6, -0.2)), PRE, POST)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
 # -------------------------------------------------------------------------------- registering
 def test_hyperparameters_per_cell_are_checked_when_registered():
     rule, model = la.RuleTrainer(la.STDP(0.3, -0.2)), layer(4, 2)
