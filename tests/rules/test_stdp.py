@@ -54,17 +54,6 @@ def test_what_ends_a_stream(mode, backend):
     torch.testing.assert_close(windows(rule, smaller, first), learned(rule, *first), **exact)
 
 
-def test_an_empty_window_or_batch_changes_nothing():
-    model = layer(3, 2)
-    rule = RuleTrainer(STDP(0.3, -0.2))
-    updater = rule.register_cell("cell", model.cell).cell.updater
-    rule()
-    show(model, raster(4, 0, 3), raster(4, 0, 2))
-    rule()
-    assert updater.weight.empty
-    rule.update()
-
-
 def paired(pre, post, pairing):
     """The pairs of one synapse that each side completes, found spike by spike."""
     up = down = 0.0
