@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
 from values import by_file, by_pickle
 
-from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
+from lightning_accum import STDP, CellSpec, attach_updater, get_updater
 from lightning_accum.callbacks import UpdateMonitor, UpdatePictures
 from lightning_accum.optim import UpdateOptimizer
 
@@ -167,15 +167,6 @@ def test_each_has_its_own_rhythm_and_reduction(tmp_path):
     two = cb.callback(name="means", lr=0.1, apply_every_n_batches=2)
     cb.trainer(tmp_path, one, two).fit(net, data)
     assert cb.close(net.fc.weight, expected.fc.weight)
-
-
-def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path):
-    net, data = cb.Net(), cb.loader(2)
-    attach_updater(net.fc, "weight").register_constraint(Clamp(0.1, 0.2))
-    inside = lambda _, m: bool((m.fc.weight - 0.15).abs().max() < 0.06)  # noqa: E731
-    within = cb.Probe("on_train_batch_end", inside)
-    cb.trainer(tmp_path, cb.callback(name="a"), within, half("b"), within).fit(net, data)
-    assert within.found == [True] * 4
 
 
 def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays(tmp_path):

@@ -9,7 +9,6 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from test_fabric import Stepping
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
-from torch.utils.data import DataLoader
 
 import lightning_accum as la
 from lightning_accum.nn import SurrogateLIF
@@ -92,32 +91,6 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     assert not torch.equal(expected[-1], before.fc.weight)
     if issubclass(model, WithHead):
         assert not torch.equal(net.readouts[0].weight, before.readouts[0].weight)
-
-
-@pytest.mark.parametrize("precision", ["64-true", "32-true"])
-def test_traces_of_a_stream_are_as_wide_as_the_model(precision, tmp_path):
-    """Cut in pieces that carry over, a sequence is what it is as a whole."""
-    x = (torch.rand(1, 5, 40, 6, generator=torch.Generator().manual_seed(5)) < 0.4).double()
-
-    class Stream(Single):
-        def on_train_epoch_start(self):
-            self.lif.reset()
-
-        def forward(self, x):
-            return self.lif(self.fc(x.transpose(0, 1).to(self.fc.weight.dtype)))
-
-    def fitted(pieces):
-        net = Stream()
-        own = cb.callback(carry=True, apply_every_n_batches=pieces)
-        data = DataLoader([(piece,) for piece in x[0].split(40 // pieces, 1)], batch_size=None)
-        cb.trainer(tmp_path, own, precision=precision).fit(net, data)
-        return net.fc.weight.detach()
-
-    whole, pieces = fitted(1), fitted(8)
-    assert whole.dtype == (torch.float64 if precision == "64-true" else torch.float32)
-    tolerance = 1e-12 if precision == "64-true" else 1e-5
-    torch.testing.assert_close(pieces, whole, rtol=tolerance, atol=tolerance)
-    assert not torch.equal(whole, Stream().fc.weight)
 
 
 class Hidden(AutomaticHead):

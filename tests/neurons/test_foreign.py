@@ -166,9 +166,7 @@ def test_learns_under_a_lightning_trainer(net):
     samples = raster(4, batch=2 * BATCH + 1).transpose(0, 1)  # and the last batch is of one
     run.fit(learner, DataLoader(TensorDataset(samples), batch_size=BATCH))
     assert run.global_step == len(learner.seen) == 6
-    for _, post in learner.seen:
-        assert 0.02 < post.mean() < 0.98
-        assert set(post.unique().tolist()) == {0.0, 1.0}
+    assert torch.cat([post.flatten() for _, post in learner.seen]).unique().tolist() == [0.0, 1.0]
     expected = sum(pairs(pre, post) for pre, post in learner.seen)
     close(net.connection.weight.detach() - before, expected)
 
@@ -200,21 +198,3 @@ def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once():
                 own()  # the first call checks the connection
         changes.append(learner.step(on_grad=False))
     torch.testing.assert_close(*changes)
-
-
-def test_spikingjellys_convolution_learns_as_the_plain_one():
-    neurons, layer = (pytest.importorskip(f"{JELLY}.{name}") for name in ("neuron", "layer"))
-    pre = raster(0).view(-1, BATCH, 1, 1, INPUTS)
-    weight = torch.rand(2, 1, 1, 3, generator=torch.Generator().manual_seed(0)).double()
-    changes = []
-    for conv in (layer.Conv2d(1, 2, (1, 3), bias=False), nn.Conv2d(1, 2, (1, 3), bias=False)):
-        conv.double().load_state_dict({"weight": weight})
-        lif = neurons.LIFNode(tau=2.0)
-        stdp = RuleTrainer(STDP(0.02, -0.015))
-        unit = stdp.register_cell("cell", Cell(conv, lif))
-        for x in pre:
-            lif(conv(x))
-        stdp()
-        changes.append(unit.cell.updater.weight.update(conv.weight))
-    assert changes[1].abs().max() > 1e-3
-    torch.testing.assert_close(*changes, rtol=0, atol=0)
