@@ -79,6 +79,21 @@ def test_a_record_has_the_parts_and_changes_nothing(make, by):
     assert recorded.pending.record is None
 
 
+def test_a_record_begins_with_what_is_pending():
+    accumulator = Accumulator(torch.Size([2]))
+    accumulator.accumulate(torch.ones(2), torch.full((2,), 0.5))
+    pending = accumulator.pending
+    record = pending.record_parts()
+    assert torch.equal(record.parts()[1], torch.full((2,), 0.5))
+    accumulator.clear()
+    assert pending.record_parts(record) is record  # is used again
+    assert not len(record)
+    accumulator.accumulate(torch.full((2,), 2.0), None)
+    pos, neg = pending.record_parts(record).parts()
+    assert torch.equal(pos, torch.full((2,), 2.0))
+    assert neg is None
+
+
 @turns("read", ["pos", "neg"])
 def test_parts_that_are_not_known_are_neither_read_nor_deleted(read):
     accumulator = evaluated(layer(5, 4), False)

@@ -63,11 +63,13 @@ def test_a_gradient_within_a_step_is_the_surrogate():
     assert lif.membrane is None
 
 
-def test_a_monitor_sees_the_spikes_of_the_step_before():
-    lif = neurons(recurrent=True)
+@pytest.mark.parametrize("dtype", [None, torch.bool])
+def test_a_monitor_sees_the_spikes_of_the_step_before(dtype):
+    lif = neurons(recurrent=True, spike_dtype=dtype)
     monitor = InputMonitor(lif, "recurrent")
     first, second = lif(current()), lif(current(seed=1))
     seen = monitor.peek()
+    assert seen.dtype == first.dtype
     assert torch.equal(seen, torch.cat([first[-1:], second[:-1]]))
 
 

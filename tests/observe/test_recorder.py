@@ -222,6 +222,20 @@ def test_every_step_of_a_window_is_looked_at(value, at, size, kernel, request):
     assert torch.equal(recorder.window(), steps != 0)
 
 
+@turns("value", BAD)
+@turns("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_every_sequence_is_looked_at_whole(value, dtype):
+    recorder = WindowRecorder(spikes=True, time_dim=0)
+    sequence = torch.ones(3, 7, 12345).to(dtype)
+    recorder(sequence)
+    if dtype == torch.int64:
+        value = 2 if value != value or value < 1 or value == torch.inf else int(value)
+    sequence[-1, -1, -1] = value
+    with pytest.raises(ValueError, match="should be 0 or 1"):
+        recorder(sequence)
+    assert torch.equal(recorder.window(), torch.ones(3, 7, 12345, dtype=torch.bool))
+
+
 @turns("value", [*BAD, 1.0])
 def test_other_values_are_noted_until_they_are_confirmed(value):
     check, steps = SpikeCheck("there"), torch.eye(3).unsqueeze(1).repeat(4, 1, 1)
