@@ -8,6 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+import torch.distributed as dist
 from compiled import threads
 
 from lightning_accum.sparse import kernel_library
@@ -62,6 +63,14 @@ def device():
     """The device of the test, on which new tensors and modules are made."""
     with torch.device(DEVICE) as device:
         yield device
+
+
+@pytest.fixture
+def group():
+    """One process that is a group by itself."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 @pytest.fixture(params=["kernel", "torch"])

@@ -32,22 +32,6 @@ def test_parts_are_none_then_what_was_appended():
     assert acc.update(W) is None
 
 
-def test_clear_takes_any_keyword():
-    acc = pending()
-    acc.clear(keep=False)
-    assert acc.pos is acc.neg is None
-
-
-def test_update_and_call_apply_nothing():
-    acc, w = pending(), W.clone()
-    for _ in range(2):
-        assert acc.update(w).tolist() == [-1.0, -1.0]
-        assert acc(w).tolist() == [-0.75, -0.25]
-    assert torch.equal(w, W)
-    assert Accumulator().update(w) is None
-    assert torch.equal(Accumulator()(w), W)
-
-
 def test_reduction():
     acc = Accumulator()
     for fn, expected in [
@@ -61,34 +45,10 @@ def test_reduction():
         acc.reduction(fn)
         acc.pos, acc.pos, acc.pos = ONE, 3 * ONE, 2 * ONE
         assert acc.pos.tolist() == [expected, expected]
-        acc.clear()
+        acc.clear(keep=False)  # it takes any keyword
     acc.reduction()
     acc.pos, acc.pos = ONE, ONE
     assert acc.pos.tolist() == [2.0, 2.0]
-
-
-def test_bounds_and_those_that_they_replace():
-    acc, upper, lower = pending(), (1 - W) - 2, 1 - 2 * W
-    full, power = (1 - W) - 2 * W, (1 - W) ** 2 - 2 * W**2
-    for call, arguments, options, expected in [
-        (acc.upperbound, ("multiplicative", 1.0), {}, upper),
-        (acc.upperbound, (None,), {}, -ONE),
-        (acc.lowerbound, ("multiplicative", 0.0), {}, lower),
-        (acc.upperbound, ("multiplicative", 1.0), {}, full),
-        (acc.fullbound, ("power", 1.0, 0.0), {"power": 2.0}, power),
-        (acc.lowerbound, ("multiplicative", 0.0), {}, lower),
-        (acc.fullbound, ("multiplicative", 1.0, 0.0), {}, full),
-        (acc.upperbound, (None,), {}, -ONE),
-        (acc.fullbound, ("multiplicative", 1.0, 0.0), {}, full),
-        (acc.lowerbound, (None,), {}, -ONE),
-        (acc.upperbound, ("multiplicative", 1.0), {}, upper),
-        (acc.fullbound, (None,), {}, -ONE),
-        (acc.fullbound, ("power", 1.0, 0.0), {"power": 2.0}, power),
-    ]:
-        call(*arguments, **options)
-        torch.testing.assert_close(acc.update(W), expected)
-    del acc.pos  # with one part only the other counts as zeros
-    torch.testing.assert_close(acc.update(W), -2 * W**2)
 
 
 def test_a_missing_limit_is_an_error_when_set():
@@ -150,16 +110,6 @@ def test_the_parameters_are_properties_that_return_accumulators(gate):
         _ = Updater(gate, "bias").weight
 
 
-@pytest.mark.parametrize(("fn", "expected"), [(None, 4.0), (torch.mean, 2.0), (torch.amax, 3.0)])
-def test_the_reduction_is_that_of_every_accumulator(gate, fn, expected):
-    updater = Updater(gate, "weight", "bias", reduction=fn)
-    for name in ("weight", "bias"):
-        for value in (1.0, 3.0):
-            setattr(updater, name, torch.full((2,), value))
-        assert getattr(updater, name).pos.tolist() == [expected] * 2
-    assert Updater(gate, "weight").weight.extra_repr().count("reduction=sum") == 1
-
-
 @pytest.mark.parametrize("static", [False, True])
 def test_assigning_and_deleting(gate, static):
     updater = Updater(gate, "weight", "bias")
@@ -187,14 +137,3 @@ def test_assigning_and_deleting(gate, static):
     assert torch.equal(updater.bias.pos, 6 * P)
     with pytest.raises(ValueError, match=r"`updater.weight`.*pair.*Found 3 values"):
         updater.weight = (P, N, P)
-
-
-def test_calling_with_names_applies_those(gate):
-    updater = Updater(gate, "weight", "bias")
-    updater.weight, updater.bias = P, P
-    updater("bias")
-    assert gate.weight.tolist() == [0.0, 0.0]
-    assert gate.bias.tolist() == [3.0, 1.0]
-    assert not updater.weight.empty
-    updater("bias", "weight")
-    assert gate.weight.tolist() == gate.bias.tolist() == [3.0, 1.0]

@@ -93,17 +93,6 @@ def test_an_exception_in_a_forward_leaves_no_more_hooks_and_one_bad_window():
     assert hooks(model) == 0
 
 
-def test_copies_of_a_model_do_not_feed_the_original_and_can_be_copied_on():
-    model = serial()
-    rule = learner(model)
-    twin = model
-    for _ in range(3):
-        twin = copy.deepcopy(twin)
-        twin(torch.ones(2, 3))
-    assert hooks(twin) == 2
-    assert rule.get_monitor("cell", "pre").reducer.length == 0
-
-
 @pytest.mark.parametrize("first", ["model", "rule"])
 def test_twenty_models_made_and_dropped(first):
     def once():

@@ -1,9 +1,4 @@
-"""What stands in the README and on the pages runs as a reader pastes it, and leads somewhere.
-
-`make docs` runs each block of a page in a fresh namespace and folder. So a block of a page that
-hides none can be pasted into an empty file. What it does not run is run here, or where `NOT_RUN`
-says.
-"""
+"""What stands in the README and on the pages runs as a reader pastes it, and leads somewhere."""
 
 import os
 import re
@@ -33,7 +28,7 @@ PAGES = {
     if path.name.lower() != "changelog.md"
 }
 README = PAGES["README.md"]
-# Blocks that `make docs` does not run. The list should only shrink.
+# Blocks that `make docs`, which runs each by itself, does not run. The list should only shrink.
 NOT_RUN = {
     "docs/distributed.md": 4,  # run by tests/distributed/test_ddp_page.py, in several processes
     "docs/foreign-neurons.md": 4,  # run by tests/neurons, where the libraries are installed

@@ -1,37 +1,9 @@
-import copy
-
 import pytest
 import torch
 from turns import turns
 
-from lightning_accum._state_module import COUNT, CheckedState, StateModule, check_state
+from lightning_accum._state_module import COUNT, CheckedState, check_state
 from lightning_accum.nn import LIF
-
-
-def holding(**state):
-    module = StateModule()
-    module._state = state
-    return module
-
-
-def test_transient_tensors_are_saved_as_copies_and_move_with_the_module():
-    module, fresh, again = holding(v=torch.ones(2), w=None), StateModule(), StateModule()
-    assert not [*module.parameters(), *module.buffers()]
-    saved = module.state_dict()
-    assert list(saved) == list(fresh.state_dict())
-    fresh.load_state_dict(saved)
-    module._state["v"].fill_(2.0)
-    assert fresh._state["v"].tolist() == [1.0, 1.0]
-    fresh._state["v"].fill_(3.0)
-    again.load_state_dict(saved)
-    assert again._state["v"].tolist() == [1.0, 1.0]
-    assert again._state["w"] is None
-    module = torch.nn.Sequential(holding(v=torch.ones(2), n=torch.ones(2, dtype=torch.int64)))
-    twin = copy.deepcopy(module).to(torch.float64)
-    dtypes = [
-        each[0]._state[name].dtype for each, name in ((twin, "v"), (twin, "n"), (module, "v"))
-    ]
-    assert dtypes == [torch.float64, torch.int64, torch.float32]
 
 
 class Counter(CheckedState):

@@ -14,20 +14,9 @@ def low_pass(values, tc):
 
 
 def eprop(signal, psi, eps, kappa, beta, rho):
-    """Sums ``L e`` over a window.
+    """The sum of ``L e`` over steps, the filtered eligibility, and the adaptation's part of it.
 
-    Args:
-        signal: learning signals, ``[T, B, out]``.
-        psi: pseudo-derivatives, ``[T, B, out]``.
-        eps: traces of the input, ``[T, B, in]``, or what each adds to each neuron's potential,
-            ``[T, B, out, in]``.
-        kappa: decay of the readout's filter.
-        beta: strength of the adaptation.
-        rho: decay of the adaptation.
-
-    Returns:
-        The sum, the filtered eligibility, and the adaptation's part of the eligibility at the end,
-        each ``[B, out, in]``.
+    ``eps`` are traces of the input, ``[T, B, in]``, or what each adds, ``[T, B, out, in]``.
     """
     eps = eps if eps.ndim == 4 else eps[:, :, None]
     total = signal.new_zeros(signal.shape[1], signal.shape[2], eps.shape[-1])

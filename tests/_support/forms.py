@@ -21,10 +21,7 @@ def products(terms):
 
 @contextmanager
 def evaluated_in(form, by="kernel"):
-    """Forces a form of sums of a matrix, and who computes them; gives the ``backend`` for it.
-
-    Torch computes them where there is no kernel, or where the kernel declines rows, at last.
-    """
+    """Forces a form of sums of a matrix, and who computes them; gives the ``backend`` for it."""
 
     def forced(products, combine):
         side = unmoved_side(products, combine) if form == "dense" else form

@@ -273,18 +273,7 @@ def reference(case, module, name, pre, post, mode, rewards, length):
 
 
 def stllr(gradient, psi, pre, alphas, lambdas):
-    """Eqs. 10 and 11 of Apolinario & Roy 2025, with every sum over earlier steps written out.
-
-    Args:
-        gradient: of the loss by the spikes, ``[T, B, out]``.
-        psi: the secondary activations, ``[T, B, out]``.
-        pre: the input, ``[T, B, in]``.
-        alphas: of the causal and of the other product.
-        lambdas: decays of the input's trace and of that of ``psi``.
-
-    Returns:
-        ``[B, out, in]``, the sum of the gradient times the eligibility.
-    """
+    """Eqs. 10 and 11 of Apolinario & Roy 2025, with every sum over earlier steps written out."""
     total = gradient.new_zeros(*gradient.shape[1:], pre.shape[-1])
     for t in range(len(pre)):
         causal = sum(lambdas[0] ** (t - s) * pre[s] for s in range(t + 1))

@@ -44,7 +44,7 @@ def written(folder):
 
 
 class Logging(nn.Module):
-    """What a LightningModule has for a pipe, with no room for a 13."""
+    """What a LightningModule has for a pipe."""
 
     current_epoch = 0
 
@@ -53,8 +53,6 @@ class Logging(nn.Module):
         self.logged, self.options = [], {}
 
     def log(self, name, value, **options):
-        if value == 13:
-            raise OSError("the disk is full")
         self.logged.append((name, value))
         self.options = options
 

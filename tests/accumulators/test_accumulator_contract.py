@@ -142,15 +142,6 @@ def test_arithmetic_of_metrics_works_and_set_dtype_widens_the_states():
     assert wide.compute().dtype == torch.float64
 
 
-def test_a_result_is_plotted():
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    pyplot.switch_backend("Agg")
-    figure, axes = filled("Mean", [torch.tensor(1.0), torch.tensor(3.0)]).plot()
-    assert figure is axes.figure
-    assert axes.lines[0].get_ydata().tolist() == [2.0]
-    pyplot.close("all")
-
-
 # ---------------------------------------------------------------------------- states from elsewhere
 LACKING = [*CASES, "MaxRateClassifier", "UpdateStatistics", "FiringStatistics"]
 

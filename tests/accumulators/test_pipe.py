@@ -1,20 +1,14 @@
-import logging
 import math
 import operator
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
-from streams import written
 from torch import nn
 from torch.testing import assert_close
-from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from turns import turns
 
-from lightning_accum import accumulators
 from lightning_accum.accumulators import Except, List, Max, Mean, Pipe, Select, Source, Split, Sum
 from lightning_accum.accumulators.pipe_stage import Selection
 
@@ -241,56 +235,3 @@ def test_the_parts_of_a_pipe_move_with_it_and_an_empty_iteration_ends_in_nan():
     pipe.to("meta")
     assert mean.total.is_meta
     assert largest.extreme.is_meta
-
-
-# ---------------------------------------------------------------------------- the source's example
-Names = SimpleNamespace
-MULTICLASS = Names(Accuracy=partial(MulticlassAccuracy, num_classes=3, average="micro"))
-tt = Names(
-    accumulators=accumulators, Select=accumulators.Select, Split=accumulators.Split,
-    callbacks=Names(Log=accumulators.Log, tensorboard=Names(Scalar=accumulators.Scalar)),
-    metrics=Names(classification=Names(multiclass=MULTICLASS)),
-)  # fmt: skip
-
-EXAMPLE = """
-(
-iteration
-** tt.Select(predictions=1, labels=2)
-** tt.metrics.classification.multiclass.Accuracy()
-** tt.accumulators.Mean()
-** tt.Split(
-tt.callbacks.Log(f"{name} Accuracy"),
-tt.callbacks.tensorboard.Scalar(writer, f"{name}/Accuracy"),
-)
-)
-"""
-
-
-def items_of(seed):
-    generator = torch.Generator().manual_seed(seed)
-    for size in (6, 6, 3):
-        labels = torch.randint(0, 3, (size,), generator=generator)
-        yield "loss", torch.rand(size, 3, generator=generator), labels
-
-
-def test_the_example_accumulates_each_step_and_sends_it_on_when_the_iteration_ends(
-    tmp_path, caplog
-):
-    iteration, name, writer = accumulators.Source(), "train", SummaryWriter(str(tmp_path))
-    exec(EXAMPLE, {**globals(), "iteration": iteration, "name": name, "writer": writer})
-    expected = []
-    with caplog.at_level(logging.INFO, logger="lightning_accum"):
-        for epoch in range(2):
-            shares = []
-            for step in items_of(epoch):
-                iteration(step)
-                shares.append((step[1].argmax(1) == step[2]).float().mean())
-                assert len(caplog.records) == epoch
-            iteration.end()
-            expected.append(float(torch.stack(shares).mean()))
-    writer.close()
-    assert [r.args[0] for r in caplog.records] == ["train Accuracy"] * 2
-    assert_close([float(r.args[1]) for r in caplog.records], expected)
-    steps_written, values = zip(*written(tmp_path)["train/Accuracy"], strict=True)
-    assert steps_written == (0, 1)
-    assert_close(list(values), expected)

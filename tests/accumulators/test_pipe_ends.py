@@ -20,65 +20,33 @@ from lightning_accum import accumulators as acc
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_logger_that_fails_in_one_pipe_fails_for_no_other(position):
-    module = Logging()
-    source = acc.Source(module)
-    for i in range(3):
-        source ** (lambda x, i=i: x * (13 if i == position else 1)) ** acc.Sum() ** acc.Log(str(i))
-    source(1)
-    with pytest.raises(OSError, match="the disk is full"):
-        source.end()
-    others = [str(i) for i in range(3) if i != position]
-    assert module.logged == [(name, 1.0) for name in others]
-    source(2)
-    source.end()
-    assert module.logged[2:] == [(str(i), 26.0 if i == position else 2.0) for i in range(3)]
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, RuntimeError])
+def test_what_fails_at_an_end_fails_for_no_other_pipe_and_leaves_nothing(error, position):
+    """The first failure is raised, of a result or of a sink; nothing goes on after an interrupt."""
 
-
-def test_the_first_of_several_failures_is_raised():
-    def fail(what):
-        raise ValueError(what)
-
-    pipes = (
-        acc.Split(acc.Sum() ** fail, acc.Sum() ** (lambda value: fail(value + 1)))
-        ** acc.Sum()
-        ** fail
-    )
-    pipes(1)
-    with pytest.raises(ValueError, match=r"^1$|tensor\(1\)"):
-        pipes.end()
-    assert all(m.update_count == 0 for m in pipes.modules() if isinstance(m, acc.Sum))
-
-
-def test_an_interrupt_in_a_logger_leaves_nothing_for_the_next_iteration():
-    def interrupt(value):
-        if value == 1:
-            raise KeyboardInterrupt
-
-    kept = []
-    source = acc.Source()
-    source ** acc.Sum() ** interrupt
-    source ** acc.Sum() ** kept.append
-    source(1)
-    with pytest.raises(KeyboardInterrupt):
-        source.end()
-    source.run([4, 5])
-    assert kept == [9]
-
-
-def test_a_pipe_whose_result_fails_is_reset():
-    class Broken(acc.Sum):
+    class Total(acc.Sum):
         def compute(self):
-            raise RuntimeError("no result")
+            fails = error is RuntimeError and self.total == 1
+            return fail(super().compute()) if fails else super().compute()
 
-    kept, source, broken = [], acc.Source(), Broken()
-    source**broken**kept.append
-    source ** acc.Sum() ** kept.append
+    def fail(value):
+        if value == 1:
+            failed.append(error(len(failed)))
+            raise failed[-1]
+        return value
+
+    source, failed, kept = acc.Source(), [], [[] for _ in range(4)]
+    for i, each in enumerate(kept):
+        pipe = source ** (Total() if i in (position, 3) else acc.Sum())
+        (pipe ** (fail if i in (position, 3) else abs)) ** each.append
     source(1)
-    with pytest.raises(RuntimeError, match="no result"):
+    with pytest.raises(error) as raised:
         source.end()
-    assert kept == [1]
-    assert broken.update_count == 0
+    assert raised.value is failed[0]
+    reached = position if error is KeyboardInterrupt else 3
+    assert kept == [[1] * (i < reached and i != position) for i in range(4)]
+    source.run([4, 5])
+    assert [each[-1] for each in kept] == [9] * 4
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from accumulators_two_processes import CHECKS
 from streams import written
 from two_processes import Collectives, printed_by_two
@@ -32,13 +31,6 @@ def test_one_of_them_wrote(run):
     assert folder.is_dir(), printed
     assert len(list(folder.iterdir())) == 1
     assert [step for step, _ in written(folder)["acc"]] == [0, 1]
-
-
-@pytest.fixture
-def group():
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 8, 4096])

@@ -72,10 +72,7 @@ class AtEpochs(plc.LearningRateFinder):
 
 
 def batches_lost_after(finder, folder):
-    """Batches of the first epoch that Lightning leaves out after a search, with no learner at all.
-
-    Lightning 2.5.0 begins the epoch behind the batches of the search.
-    """
+    """Batches that Lightning, as 2.5.0, leaves out after a search, with no learner at all."""
     net = Tuned()
     cb.trainer(folder, finder, max_epochs=2, enable_checkpointing=True).fit(net)
     return 2 * len(net.train_dataloader()) + finder._num_training_steps - net.steps

@@ -16,7 +16,6 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 import lightning_accum as la
 from lightning_accum import STDP, CellSpec, RuleTrainer
-from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.engine.terms import Term
 from lightning_accum.optim import UpdateOptimizer
 
@@ -254,15 +253,3 @@ def test_a_parameter_pruned_in_a_fit_goes_on_learning(tmp_path):
     net.on_train_batch_end = lambda *_: nn.utils.parametrizations.weight_norm(net.fc)
     with pytest.raises(RuntimeError, match=r"`weight` should stay a parameter of `Linear \(cell"):
         cb.trainer(tmp_path, cb.callback()).fit(net, cb.loader(2))
-
-
-def test_a_cell_that_cannot_be_registered_leaves_nothing():
-    """The neuron has no membrane potential, which is noticed when the cell is there already."""
-    model = nn.Sequential(nn.Linear(2, 1), nn.ReLU())
-    rule = RuleTrainer(la.Clopath(0.1, -0.1, 0.0, 0.5))
-    host = CellHost(rule, {"enc": CellSpec("0", "1")})
-    with pytest.raises((AttributeError, ValueError), match="membrane"):
-        host.bind(model)
-    assert not list(rule.named_cells)
-    assert not model[0]._forward_pre_hooks
-    assert la.get_updater(model[0]) is None

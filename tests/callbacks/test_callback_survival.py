@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
 from values import by_file, by_pickle
 
-from lightning_accum import STDP, CellSpec, Clamp, attach_updater, get_updater
+from lightning_accum import STDP, CellSpec, attach_updater, get_updater
 from lightning_accum.callbacks import UpdateMonitor, UpdatePictures
 from lightning_accum.optim import UpdateOptimizer
 
@@ -52,23 +52,6 @@ class TwoCells(cb.Net):
         self.lif2.reset()
         self.lif2(self.fc2(x.transpose(0, 1)))
         return super().forward(x)
-
-
-@pytest.mark.parametrize("every", [(1, 1), (2, 1), (2, 3)])
-def test_two_callbacks_with_two_trainers(every, tmp_path):
-    net, data = TwoCells(), cb.loader(6)
-    first = cb.fit_by_hand(cb.Net(), list(data), every=every[0])[-1]
-    second = cb.fit_by_hand(cb.Net(outputs=3), list(data), every=every[1])[-1]
-    run = cb.trainer(
-        tmp_path,
-        cb.callback(apply_every_n_batches=every[0]),
-        cb.callback(cells={"two": CellSpec("fc2", "lif2")}, apply_every_n_batches=every[1]),
-    )
-    run.fit(net, data)
-    assert cb.close(net.fc.weight, first)
-    assert cb.close(net.fc2.weight, second)
-    assert run.global_step == sum(i % every[0] == 0 or i % every[1] == 0 for i in range(1, 7))
-    assert cb.clean(net)
 
 
 by_torch = functools.partial(by_file, weights_only=False)
@@ -184,15 +167,6 @@ def test_each_has_its_own_rhythm_and_reduction(tmp_path):
     two = cb.callback(name="means", lr=0.1, apply_every_n_batches=2)
     cb.trainer(tmp_path, one, two).fit(net, data)
     assert cb.close(net.fc.weight, expected.fc.weight)
-
-
-def test_constraints_and_bounds_of_the_connection_hold_for_all(tmp_path):
-    net, data = cb.Net(), cb.loader(2)
-    attach_updater(net.fc, "weight").register_constraint(Clamp(0.1, 0.2))
-    inside = lambda _, m: bool((m.fc.weight - 0.15).abs().max() < 0.06)  # noqa: E731
-    within = cb.Probe("on_train_batch_end", inside)
-    cb.trainer(tmp_path, cb.callback(name="a"), within, half("b"), within).fit(net, data)
-    assert within.found == [True] * 4
 
 
 def test_the_updater_that_a_fit_attached_goes_with_it_and_that_of_the_user_stays(tmp_path):

@@ -1,7 +1,4 @@
-"""Whatever the module, the data and the Trainer's options: what is learned is the training steps.
-
-Each is learned once, of batches that end, as by a loop that is written out.
-"""
+"""Each training step is learned once, as by a loop that is written out, whatever the options."""
 
 from __future__ import annotations
 

@@ -9,11 +9,8 @@ import torch
 from lightning.pytorch.plugins import MixedPrecision
 from test_fabric import Stepping
 from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
-from torch import nn
-from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum import Hebb
 from lightning_accum.nn import SurrogateLIF
 
 TRUE = {"32-true": torch.float32, "16-true": torch.float16, "bf16-true": torch.bfloat16}
@@ -94,78 +91,6 @@ def test_spikes_are_narrow_and_sums_are_not(precision, model, tmp_path):
     assert not torch.equal(expected[-1], before.fc.weight)
     if issubclass(model, WithHead):
         assert not torch.equal(net.readouts[0].weight, before.readouts[0].weight)
-
-
-@pytest.mark.parametrize("precision", ["64-true", "32-true"])
-def test_traces_of_a_stream_are_as_wide_as_the_model(precision, tmp_path):
-    """Cut in pieces that carry over, a sequence is what it is as a whole."""
-    x = (torch.rand(1, 5, 40, 6, generator=torch.Generator().manual_seed(5)) < 0.4).double()
-
-    class Stream(Single):
-        def on_train_epoch_start(self):
-            self.lif.reset()
-
-        def forward(self, x):
-            return self.lif(self.fc(x.transpose(0, 1).to(self.fc.weight.dtype)))
-
-    def fitted(pieces):
-        net = Stream()
-        own = cb.callback(carry=True, apply_every_n_batches=pieces)
-        data = DataLoader([(piece,) for piece in x[0].split(40 // pieces, 1)], batch_size=None)
-        cb.trainer(tmp_path, own, precision=precision).fit(net, data)
-        return net.fc.weight.detach()
-
-    whole, pieces = fitted(1), fitted(8)
-    assert whole.dtype == (torch.float64 if precision == "64-true" else torch.float32)
-    tolerance = 1e-12 if precision == "64-true" else 1e-5
-    torch.testing.assert_close(pieces, whole, rtol=tolerance, atol=tolerance)
-    assert not torch.equal(whole, Stream().fc.weight)
-
-
-def test_many_small_products_are_not_lost(tmp_path):
-    """In bfloat16 a sum of 4000 equal terms would stop growing at 256 of them."""
-
-    class Rates(Single):
-        def __init__(self):
-            super().__init__()
-            self.lif = nn.Identity()
-
-        def forward(self, x):
-            return self.lif(self.fc(x))
-
-    net = Rates()
-    nn.init.constant_(net.fc.weight, 0.25)
-    own = cb.callback(Hebb(1e-3), batch_reduction="sum")
-    data = DataLoader([(torch.full((40, 100, 6), 0.5),)], batch_size=None)
-    cb.trainer(tmp_path, own, precision="bf16-mixed").fit(net, data)
-    expected = 0.25 + 1e-3 * 4000 * 0.5 * 0.75
-    torch.testing.assert_close(net.fc.weight, torch.full_like(net.fc.weight, expected))
-
-
-@pytest.mark.parametrize("way", ["called", "validate", "predict"])
-def test_inference_mode_before_training(way, tmp_path):
-    """What it leaves behind in neurons is no obstacle."""
-
-    class Carrying(cb.Validated):
-        def forward(self, x):  # the neurons keep what they hold
-            return self.lif(self.fc(x.transpose(0, 1)))
-
-        def on_train_batch_start(self, batch, batch_idx):
-            self.lif.reset()
-
-        def predict_step(self, batch, batch_idx):
-            return self(batch[0])
-
-    net, data = Carrying(), cb.loader(3)
-    expected = cb.fit_by_hand(cb.Net(), list(data))[-1]
-    run = cb.trainer(tmp_path, cb.callback())
-    if way == "called":
-        with torch.inference_mode():
-            net(next(iter(data))[0])
-    else:
-        getattr(run, way)(net, data)
-    run.fit(net, data, cb.loader(1, seed=9))
-    assert cb.close(net.fc.weight, expected)
 
 
 class Hidden(AutomaticHead):

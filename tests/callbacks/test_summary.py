@@ -17,7 +17,6 @@ from lightning_accum.health.summary import Summary
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.updates.pending import Pending
 
 TITLE = "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:"
 
@@ -303,16 +302,6 @@ def test_the_mean_ratio_of_many_updates(kernel, updates):
     advice = [line for line in lines if line.startswith("The rule only")]
     assert len(advice) == (updates >= 3)
     assert all(f"the {updates} updates that were measured, of {updates}" in line for line in advice)
-
-
-def test_known_parts_are_those_that_are_read_and_are_not_copied():
-    pending = Pending(torch.Size([3]))
-    assert pending.readable().parts() == (None, None)
-    pending.add(torch.ones(3))
-    (pos, neg), (again, _) = pending.readable().parts(), pending.readable().parts()
-    assert neg is None
-    assert torch.equal(pos, torch.ones(3))
-    assert pos.data_ptr() == again.data_ptr()
 
 
 @pytest.mark.parametrize(("began", "swings"), [(1e-3, False), (1e-3, True), (1.0, True)])

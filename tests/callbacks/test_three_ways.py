@@ -132,37 +132,6 @@ def test_learns_as_a_loop_by_hand_until_max_steps_and_saves_checkpoints(way, tmp
     assert any(name.startswith("lr-") for name in run.callback_metrics) == known
 
 
-class Scheduled(OwnOptimizer):
-    def training_step(self, batch, batch_idx):
-        super().training_step(batch, batch_idx)
-        self.lr_schedulers().step()
-
-    def configure_optimizers(self):
-        optimizer = UpdateOptimizer(self.parameters(), lr=1.0)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
-        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
-
-
-class AutomaticScheduled(Automatic):
-    configure_optimizers = Scheduled.configure_optimizers
-
-
-@pytest.mark.parametrize("model", [Scheduled, AutomaticScheduled])
-def test_a_scheduler_on_the_modules_own_optimizer(model, tmp_path):
-    net, batches = model(), list(cb.loader(5))
-    expected = cb.Net()
-    for i, batch in enumerate(batches):
-        last = cb.fit_by_hand(expected, [batch], lr=0.5 ** (i // 2))[-1]
-        expected.fc.weight.data.copy_(last)
-    run = cb.trainer(
-        tmp_path, cb.callback(), LearningRateMonitor(), logger=TensorBoardLogger(tmp_path)
-    )
-    run.fit(net, cb.loader(5))
-    assert cb.close(net.fc.weight, expected.fc.weight)
-    assert run.callback_metrics["lr-UpdateOptimizer"] == 0.25
-    assert run.global_step == 5
-
-
 class SteppedMidway(cb.Net):
     """Two optimizers, stepped after each half of the batch's samples, for two cells."""
 

@@ -93,19 +93,6 @@ def test_a_copy_is_bound_anew_and_goes_on():
     assert rule.get_unit("cell").monitors["pre"].reducer.length == 1
 
 
-def test_a_copy_is_bound_anew_with_other_hyperparameters():
-    model = layer(4, 2)
-    rule = la.RuleTrainer(la.STDP(0.3, -0.2))
-    rule.register_cell("cell", model.cell)
-    twin, other = copy.deepcopy(rule), layer(4, 2)
-    twin.register_cell("cell", other.cell, time_dim=0, lr_post=0.6)
-    show(other, PRE, POST, time_dim=0)
-    twin()
-    found = other.cell.updater.weight.update(other.connection.weight)
-    expected = learned(la.RuleTrainer(la.STDP(0.6, -0.2)), PRE, POST)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
 # -------------------------------------------------------------------------------- registering
 def test_hyperparameters_per_cell_are_checked_when_registered():
     rule, model = la.RuleTrainer(la.STDP(0.3, -0.2)), layer(4, 2)
@@ -247,15 +234,6 @@ def test_a_layer_adds_up_connections_and_makes_every_cell():
         layer.cell("a", "a")
     with pytest.raises(ValueError, match=r"Argument `neurons`.*at least one. Found `neurons = {}`"):
         la.Layer({"a": a}, {})
-
-
-def test_a_serial_layer_is_one_after_the_other():
-    fc, relu = nn.Linear(2, 3), nn.ReLU()
-    layer = la.Serial(fc, relu)
-    assert layer.cell == la.Cell(fc, relu)
-    assert torch.equal(layer(torch.ones(1, 2)), relu(fc(torch.ones(1, 2))))
-    with pytest.raises(TypeError, match="Argument `neuron`"):
-        la.Serial(fc, torch.relu)
 
 
 def test_cells_of_another_form_are_told_by_an_example():

@@ -44,10 +44,7 @@ def as_one(found, pick, rtol=1e-9, atol=1e-11):
 
 
 def share(main, wait=True):
-    """Runs ``main(rank, ranks, folder)`` in a script that is one of several, and saves the result.
-
-    Beside gloo's threads an exit now and then aborts.
-    """
+    """Runs ``main(rank, ranks, folder)`` in a script that is one of several; saves the result."""
     rank, ranks, port = map(int, sys.argv[1:4])
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
     os.environ |= {"WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank)}
@@ -60,7 +57,7 @@ def share(main, wait=True):
         dist.barrier()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(0)  # beside gloo's threads another exit now and then aborts
 
 
 def trainer(ranks, *callbacks, epochs=2, **options):

@@ -1,7 +1,6 @@
 """Several processes with a share of each batch learn what one learns with the whole."""
 
 import lightning.pytorch as pl
-import own_rules
 import pytest
 import torch
 from run_ranks import as_one, share, trainer
@@ -31,11 +30,6 @@ RULES = {
     "Oja": la.Oja(0.05), "Sanger": la.Sanger(0.05), "BCM": la.BCM(0.05),
     "WTAHebb": la.WTAHebb(0.05), "SoftHebb": la.SoftHebb(0.05),
 }  # fmt: skip
-OWN = {  # as somebody else would write them
-    name: own(**{field: vars(rule)[field] for field in own.__dataclass_fields__})
-    for name, rule in RULES.items()
-    if (own := getattr(own_rules, type(rule).__name__, None))
-}
 WITHOUT_BIAS = ("DelayAdjustedSTDP", "Sanger")
 BIASED = {"params": ["weight", "bias"]}
 
@@ -121,9 +115,6 @@ def runs():
         for reduce in ("mean", "sum"):
             params = {} if name in WITHOUT_BIAS else BIASED
             yield f"{name}, {reduce}", rule, "local", 1, 2, {"batch_reduction": reduce, **params}
-    for name, rule in OWN.items():
-        params = {} if name in WITHOUT_BIAS else BIASED
-        yield f"own {name}", rule, "local", 1, 2, {"batch_reduction": "mean", **params}
     stdp, total = RULES["STDP"], {"batch_reduction": "sum"}
     for kind in ("hybrid", "stepped"):
         yield kind, stdp, kind, 1, 2, {}
@@ -150,18 +141,12 @@ def main(rank, ranks, folder):
     return found
 
 
-NAMES = [name for name, *_ in runs() if not name.startswith("own ")]
+NAMES = [name for name, *_ in runs()]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_one_process_with_the_whole_batch(found, name):
     as_one(found, lambda saved: saved[name], atol=torch.inf if name.startswith(OWN_WAYS) else 1e-11)
-
-
-@pytest.mark.parametrize("name", OWN)
-def test_a_rule_of_ones_own_gives_the_same_bits(found, name):
-    for mine in found[max(RANKS)]:
-        assert all(map(torch.equal, mine[f"own {name}"], mine[f"{name}, mean"]))
 
 
 def test_every_rule_has_learned(found):

@@ -9,7 +9,7 @@ from run_ranks import as_one, resuming, share
 from run_ranks import trainer as make_trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_ddp import INPUTS, pieces
-from torch import distributed, nn
+from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -287,15 +287,7 @@ def test_other_ways_to_shard_are_refused(found):
         assert "sharded by `torch.distributed.fsdp.fully_shard`" in rank["parallel otherwise"]
 
 
-@pytest.fixture
-def alone():
-    """One process that is a group by itself."""
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("group")
 @pytest.mark.parametrize(("wrapped", "holder"), [
     (["0.0", "0", ""], "0.0"), (["0", ""], "0"), ([""], ""), (["0.0", ""], "0.0"), (["1", ""], ""),
 ])  # fmt: skip

@@ -152,17 +152,6 @@ def test_a_difference_survives_copies_and_states():
     assert torch.equal(change(accumulator), before)
 
 
-def test_parts_are_read_again_after_the_difference_was_applied():
-    model = layer(5, 4)
-    updater, weight = evaluated(model, False), model.connection.weight.detach().clone()
-    expected = weight + updater.update(weight)
-    get_updater(model.connection)()
-    torch.testing.assert_close(model.connection.weight.detach(), expected, rtol=0, atol=0)
-    updater.keep_parts = True
-    updater.pos, updater.neg = torch.ones(4, 5), torch.ones(4, 5)
-    assert torch.equal(updater.neg, torch.ones(4, 5).double())
-
-
 def test_a_change_of_all_processes_stays_a_difference():
     accumulator = evaluated(layer(5, 4), False)
     accumulator.pending.replace(2 * change(accumulator), torch.zeros(4, 5))

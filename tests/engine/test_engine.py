@@ -18,19 +18,6 @@ from lightning_accum.engine.state import StateKey
 from lightning_accum.observe.monitor import copied
 
 
-@turns("reduction", ["mean", torch.amax])
-def test_mixed_precision_does_not_narrow_the_sums(reduction):
-    pre, post = raster(9, 4, 5, seed=5), raster(9, 4, 3, seed=6)
-    rule = RuleTrainer(STDP(0.3, -0.2), batch_reduction=reduction)
-    plain = learned(rule, pre, post, torch.float32)
-    model = layer(5, 3, torch.float32)
-    cell = rule.register_cell("auto", model.cell).cell
-    with torch.autocast("cpu", torch.bfloat16):
-        show(model, pre, post)
-        rule()
-    torch.testing.assert_close(cell.updater.weight.update(plain), plain, rtol=0, atol=0)
-
-
 @turns("path", FORMS)
 @in_forms("path")
 def test_both_sides_are_weighted_by_sample(path):
@@ -64,24 +51,6 @@ def test_a_rules_own_tensors_are_only_read(path):
     torch.testing.assert_close(model.cell.updater.weight.pos, expected, rtol=1e-10, atol=1e-10)
     assert torch.equal(first, copies[0])
     assert torch.equal(second, copies[1])
-
-
-@turns("mode", ["cumulative", "nearest"])
-@turns("kind", [torch.float32, torch.bfloat16])
-def test_applied_at_every_step_by_one_product(mode, kind):
-    pre, post = raster(30, 4, 60, density=0.2), raster(30, 4, 50, density=0.2, seed=1)
-    fc, neuron = nn.Linear(60, 50, bias=False), nn.Identity()
-    nn.init.zeros_(fc.weight)
-    rule = RuleTrainer(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode))
-    updater = rule.register_cell("cell", Cell(fc, neuron)).cell.updater
-    for x, y in zip(pre.to(kind), post.to(kind), strict=True):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
-            fc(x), neuron(y)
-            rule()
-        assert updater.weight.pending.waiting is not None
-        rule.update()
-    expected = learned(RuleTrainer(STDP(0.3, -0.2, 7.0, 13.0, trace_mode=mode)), pre, post)
-    torch.testing.assert_close(fc.weight.detach().double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_rates_of_zero_learn_nothing():

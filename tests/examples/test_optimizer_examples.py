@@ -57,15 +57,6 @@ def test_cnn_learns_and_logs(tmp_path):
         assert set(values[f"updates/{name}/nonfinite"]) == {0.0}
 
 
-def test_cnn_takes_an_optimizer_and_a_scheduler_of_torch(tmp_path):
-    optimizer = ("--optimizer=torch.optim.SGD", "--optimizer.lr=0.1", "--optimizer.momentum=0.9")
-    schedule = ("--lr_scheduler=torch.optim.lr_scheduler.StepLR", "--lr_scheduler.step_size=1")
-    printed = run(tmp_path, "cnn_optimizers.py", "fit", *optimizer, *schedule)
-    assert "SGD: 42 steps" in printed
-    assert float(re.findall(r"test accuracy ([\d.]+) %", printed)[0]) > 60  # chance is 10
-    assert logged(tmp_path)["lr-SGD"] == pytest.approx([0.1, 0.01])
-
-
 def test_a_scheduler_reaches_an_optimizer_with_a_schedule_of_its_own(tmp_path):
     optimizer = ("--optimizer=lightning_accum.optim.Noam", "--optimizer.lr=0.1")
     options = ("--optimizer.warmup=10", "--optimizer.d_model=500")

@@ -66,13 +66,6 @@ def test_steps_and_entries_are_independent():
     assert abs((s[:, 1:] * s[:, :-1]).mean()) < 0.25 * 5 / (500 * 199) ** 0.5
 
 
-def test_generator_decides():
-    x = torch.rand(50)
-    one, two = (poisson_encode(x, 20, 0.5, torch.Generator().manual_seed(3)) for _ in range(2))
-    assert torch.equal(one, two)
-    assert not torch.equal(one, poisson_encode(x, 20, 0.5, torch.Generator().manual_seed(4)))
-
-
 def test_what_makes_no_sense_is_rejected():
     for kind in (Triangular, FastSigmoid, ArcTan):
         for value in (0.0, -1.0, float("nan"), float("inf"), "1"):

@@ -177,18 +177,6 @@ def fitted(vote="assigned", rates=RATES, labels=LABELS):
     return readout
 
 
-def test_assignments_by_hand():
-    readout = fitted()
-    readout.update(RATES[:0], LABELS[:0])  # an empty batch changes nothing
-    assert readout.assignments.tolist() == readout.compute().tolist() == ASSIGNED
-    # Class 0 answers more in sum, class 2 on average.
-    rare = MaxRateClassifier(1, 3)
-    rare.update(torch.tensor([[2.0], [2.0], [3.0]]), torch.tensor([0, 0, 2]))
-    assert rare.assignments.tolist() == [2]
-    with pytest.raises(RuntimeError, match=r"of shape \(3, 5\).* as `rate_sums`.*\(3, 4\)"):
-        MaxRateClassifier(5, 3).load_state_dict(readout.state_dict())
-
-
 def test_predictions_by_hand():
     rates = torch.tensor([[3, 2, 9, 2], [2, 5, 9, 0], [0, 0, 0, 0]])
     # Assigned means: 3 to (2+2)/2, 2 to (5+0)/2; a silent sample is a tie of classes 0 and 2.
@@ -216,22 +204,6 @@ def test_classes_that_no_neuron_stands_for_never_win(vote):
     silent = fitted(vote, rates=torch.zeros(4, 4))
     assert silent.assignments.tolist() == [-1] * 4
     assert silent.predict(torch.ones(2, 4)).tolist() == [-1, -1]
-
-
-@pytest.mark.parametrize("vote", VOTES)
-def test_separable_data_are_classified(vote):
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(0, 5, (400,), generator=generator)
-    preferred = torch.arange(40) % 5
-    mean = torch.where(labels[:, None] == preferred, 12.0, 4.0)
-    rates = torch.poisson(mean, generator=generator)
-    readout = MaxRateClassifier(40, 5, vote=vote)
-    for start in range(0, 200, 64):  # The last batch is smaller.
-        batch = slice(start, min(start + 64, 200))
-        readout.update(rates[batch], labels[batch])
-    assert readout.assignments.tolist() == preferred.tolist()
-    accuracy = (readout.predict(rates[200:]) == labels[200:]).float().mean()
-    assert accuracy > 0.98
 
 
 def test_predictions_follow_updates_merges_loads_and_resets():

@@ -27,10 +27,7 @@ IMPORTED = [
 
 @pytest.fixture
 def _without_its_environments(monkeypatch):
-    """Has `import bindsnet.network` not run `bindsnet/__init__.py`, which imports OpenCV and games.
-
-    An empty package over the same folder does: its modules are the real ones.
-    """
+    """An empty package over bindsnet's folder, whose `__init__.py` imports OpenCV and games."""
     spec = importlib.util.find_spec("bindsnet")
     if spec is not None and spec.submodule_search_locations is not None:
         package = types.ModuleType("bindsnet")

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from compiled import currents, needs_kernel
+from compiled import currents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -184,17 +184,6 @@ def test_steps_since_the_reset_are_counted_in_copies_too(copied):
     assert torch.equal(twin.voltage, expected.voltage)
     lif.reset()
     assert lif.steps_since_reset == 0
-
-
-@needs_kernel
-def test_steps_go_on_in_place_and_saved_states_stay():
-    lif = LIF(SIZE).double()
-    lif(currents(3, SIZE))
-    memory, state = lif._state["voltage"], lif.get_extra_state()
-    kept = state["voltage"].clone()
-    lif(currents(3, SIZE, seed=1))
-    assert lif._state["voltage"] is memory
-    assert torch.equal(state["voltage"], kept)
 
 
 def test_periods_are_in_ms():

@@ -45,13 +45,6 @@ def test_it_is_the_formula(batches, decay, initial):
     torch.testing.assert_close(baseline.mean.tolist(), means)
 
 
-def test_one_mean_is_the_same_as_one_context():
-    plain, one = RewardBaseline(0.8), RewardBaseline(0.8, contexts=1)
-    for reward in torch.rand(5, 4):
-        assert torch.equal(plain(reward), one(reward, torch.zeros(4, dtype=torch.long)))
-    assert torch.equal(plain.mean, one.mean)
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float64])
 def test_rewards_of_any_shape_and_dtype(dtype):
     for shape in ((), (3,), (5, 3), (0,)):

@@ -1,14 +1,14 @@
 """Synapses are replaced at constant number, and what belongs to one stays with it."""
 
 import copy
-import sys
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import suppress
 
 import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import trainer
+from interrupts import Interrupts, ends
 from rasters import Fed, raster
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
@@ -22,34 +22,8 @@ from lightning_accum.optim import AdaBelief
 from lightning_accum.updates.updater import claim
 
 
-class LineInterrupt:
-    """Raises Ctrl-C at the nth line of the package that runs."""
-
-    every = 6
-
-    def __init__(self, at):
-        self.left = at
-
-    def trace(self, frame, event, _):
-        if "lightning_accum" not in frame.f_code.co_filename:
-            return None
-        self.left -= event == "line"
-        if event == "line" and self.left == 0:
-            raise KeyboardInterrupt
-        return self.trace
-
-    def __enter__(self):
-        self.before = sys.gettrace()
-        sys.settrace(self.trace)
-
-    def __exit__(self, *raised):
-        sys.settrace(self.before)
-
-
 class NoMemory(TorchFunctionMode):
     """Has torch find no memory at the nth operation that makes a tensor."""
-
-    every = 2
 
     def __init__(self, at):
         super().__init__()
@@ -275,8 +249,22 @@ def everything(sparse, rule, optimizer, rewire):
     return [each.clone() for each in (*own, *index, *moments, *pending, *carried)]
 
 
-def rewired(settings, stop):
-    """The state before and after a call in which `stop` may raise, and whether it did."""
+def interrupted(at):
+    return lambda run: ends(run, Interrupts(6 * at, KeyboardInterrupt))
+
+
+def without_memory(at):
+    def runs_out(run):
+        with suppress(MemoryError), NoMemory(2 * at):
+            run()
+            return False
+        return True
+
+    return runs_out
+
+
+def rewired(settings, cuts):
+    """The state before and after a call that is cut, and whether it was."""
     sparse, neuron, rule = connection(), Fed(), la.RuleTrainer(la.MSTDPET(0.3, -0.2))
     rule.register_cell("cell", la.Cell(sparse, neuron))
     for x, y in zip(raster(4, 2, 12), raster(4, 2, 8, seed=1), strict=True):
@@ -289,22 +277,18 @@ def rewired(settings, stop):
     rewire = Rewire(**settings)
     held = sparse, rule, optimizer, rewire
     before = everything(*held)
-    try:
-        with stop:
-            rewire(sparse, optimizer)
-    except (KeyboardInterrupt, MemoryError):
-        return before, everything(*held), True
-    return before, everything(*held), False
+    cut = cuts(lambda: rewire(sparse, optimizer))
+    return before, everything(*held), cut
 
 
-@pytest.mark.parametrize("kind", [LineInterrupt, NoMemory])
+@pytest.mark.parametrize("cuts", [interrupted, without_memory])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_a_call_that_is_cut_leaves_all_as_before_or_as_after(settings, kind):
-    before, after, _ = rewired(settings, nullcontext())
+def test_a_call_that_is_cut_leaves_all_as_before_or_as_after(settings, cuts):
+    before, after, _ = rewired(settings, lambda run: run())
     seen, at, cut = Counter(), 0, True
     while cut:
-        at += kind.every
-        _, found, cut = rewired(settings, kind(at))
+        at += 1
+        _, found, cut = rewired(settings, cuts(at))
         same = {
             name: all(map(torch.equal, found, state))
             for name, state in (("before", before), ("after", after))

@@ -58,25 +58,6 @@ def test_output_and_gradients_are_those_of_a_dense_layer(density, dtype):
         torch.testing.assert_close(torch.autograd.grad(found.square().sum(), sides), wanted, **near)
 
 
-def test_indices_give_the_same_connection_in_any_order():
-    one = layer()
-    places = torch.randperm(len(one.weight))
-    other = SparseLinear(17, 11, indices=one.indices[:, places]).double()
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(other.indices, one.indices)
-    assert torch.equal(other.dense(), one.dense())
-
-
-def test_a_state_brings_its_synapses():
-    one, other = layer(), layer()
-    other.replace(torch.ones(len(other.weight), dtype=torch.bool))
-    assert not torch.equal(one.dense(), other.dense())
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(one.dense(), other.dense())
-    assert torch.equal(one.inputs, other.inputs)
-    torch.testing.assert_close(other(spikes(5, 17)), one(spikes(5, 17)))
-
-
 @pytest.mark.parametrize("change", ["outputs", "starts"])
 def test_a_state_with_other_indices_is_rejected_and_changes_nothing(change):
     connection, state = layer(), layer().state_dict()

@@ -5,8 +5,8 @@ import torch
 from compiled import currents
 
 from lightning_accum.functional import ArcTan, Triangular
-from lightning_accum.nn import LeakyIntegrator, RecurrentLinear, SurrogateLIF
-from lightning_accum.observe import InputMonitor, WindowRecorder
+from lightning_accum.nn import RecurrentLinear, SurrogateLIF
+from lightning_accum.observe import InputMonitor
 
 CASES = {
     "LIF": {}, "ALIF": {"beta": 0.3, "tc_adaptation": 30.0}, "recurrent": {"recurrent": True},
@@ -63,11 +63,13 @@ def test_a_gradient_within_a_step_is_the_surrogate():
     assert lif.membrane is None
 
 
-def test_a_monitor_sees_the_spikes_of_the_step_before():
-    lif = neurons(recurrent=True)
+@pytest.mark.parametrize("dtype", [None, torch.bool])
+def test_a_monitor_sees_the_spikes_of_the_step_before(dtype):
+    lif = neurons(recurrent=True, spike_dtype=dtype)
     monitor = InputMonitor(lif, "recurrent")
     first, second = lif(current()), lif(current(seed=1))
     seen = monitor.peek()
+    assert seen.dtype == first.dtype
     assert torch.equal(seen, torch.cat([first[-1:], second[:-1]]))
 
 
@@ -106,36 +108,3 @@ def test_half_precision_is_computed_in_single():
 def test_recurrent_weights_are_a_linear_layer_by_themselves():
     layer, x = RecurrentLinear(4), torch.rand(2, 4)
     torch.testing.assert_close(layer(x), x @ layer.weight.T)
-
-
-def test_the_leaky_readout_is_its_recurrence_and_its_gradient_the_adjoint():
-    leak, x = LeakyIntegrator(5, tc_mem=7.0, time_dim=0), current().requires_grad_()
-    y, rows = torch.zeros_like(x[0]), []
-    for now in x:
-        y = leak.decay * y + now
-        rows.append(y)
-    weights, expected = torch.randn_like(x), torch.stack(rows)
-    found = leak(x)
-    torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad((each * weights).sum(), x) for each in (found, expected)]
-    torch.testing.assert_close(*gradients)
-
-
-@every
-@pytest.mark.parametrize("time_dim", [0, None])
-def test_boolean_spikes_are_the_same(options, time_dim):
-    found = []
-    for dtype in (None, torch.bool):
-        torch.manual_seed(0)
-        neurons = SurrogateLIF(5, time_dim=time_dim, spike_dtype=dtype, **options)
-        seen = neurons.recurrent and InputMonitor(neurons.recurrent, reducer=WindowRecorder())
-        x = current()
-        spikes = neurons(x) if time_dim == 0 else torch.stack([neurons(now) for now in x])
-        assert spikes.dtype == (dtype or x.dtype)
-        if seen:
-            before = seen.peek()
-            assert before is not None
-            assert before.dtype == spikes.dtype
-        found.append(spikes.double())
-    assert found[0].any()
-    assert torch.equal(*found)

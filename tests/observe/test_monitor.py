@@ -159,14 +159,6 @@ def test_filters_and_maps_see_no_graph():
     assert monitor.dump().tolist() == [[2.0], [3.0]]
 
 
-def test_states_by_dotted_path():
-    norms = nn.Sequential(nn.BatchNorm1d(1, momentum=1.0), nn.BatchNorm1d(1, momentum=1.0))
-    one = observe.StateMonitor(norms, "0.running_mean")
-    for _ in range(2):
-        norms(torch.tensor([[1.0], [3.0]]))
-    assert one.peek().tolist() == [2.0]
-
-
 def test_a_partial_constructor_copies_its_reducer():
     echo, reducer = Echo(), Latest()
     make = observe.InputMonitor.partialconstructor(reducer=reducer, eval_update=True)

@@ -188,22 +188,6 @@ def test_rasters_that_were_recorded_may_change(density, parts, change):
     assert torch.equal(*found)
 
 
-ROOTS = [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]  # which add up to their squares
-
-
-@turns("values", [[1, 0.5], [0, torch.nan], [2, 0.5, 0.5], [3.0, -1.0], [1.0, 1e-9], ROOTS])
-@turns("time_dim", [None, 0])
-def test_spikes_that_are_no_spikes(values, time_dim):
-    recorder = WindowRecorder(spikes=True, time_dim=time_dim)
-    x = torch.tensor(values).expand((2, len(values)) if time_dim is None else (3, 2, len(values)))
-    found = x[(x != 0) & (x != 1)][0].item()
-    with pytest.raises(ValueError, match=f"should be 0 or 1. Found {found} in a"):
-        recorder(x)
-    assert recorder.window() is None
-    recorder(torch.ones_like(x))
-    assert recorder.window().all()
-
-
 def take(recorder, steps):
     for step in steps:
         recorder(step)

@@ -34,26 +34,6 @@ def test_a_module_may_be_converted_between_steps(name):
     cases.close([p.detach().float() for p in module.parameters()], list(other.parameters()), 1e-4)
 
 
-@pytest.mark.parametrize("foreach", [None, True])
-@pytest.mark.parametrize("make", [optim.Adam, optim.AdaBelief])
-def test_the_maximum_may_be_switched_on_later(make, foreach):
-    params = cases.parameters()
-    optimizer = make(params, foreach=foreach)
-    cases.run(optimizer, params, 3)
-    optimizer.param_groups[0]["amsgrad"] = True
-    before = {p: {k: v for k, v in s.items() if k != "step"} for p, s in optimizer.state.items()}
-    seconds = {p: list(s.values())[1].clone() for p, s in before.items()}
-    for param in params:
-        param.grad = torch.zeros_like(param)
-    optimizer.step()
-    for param in params:
-        *_, maxima = optimizer.state[param].values()
-        eps = optimizer.param_groups[0]["eps"]
-        assert (
-            (maxima - seconds[param]).abs() <= eps + (make is optim.AdaBelief) * seconds[param]
-        ).all()
-
-
 class Descent(optim.GenericAdaptiveOptimizer):
     """Writes through ``.data``."""
 

@@ -184,25 +184,6 @@ def test_synapses_have_rates_of_their_own():
     torch.testing.assert_close(change_of(la.Hebb(rates), pre, post, rates), rates * one)
 
 
-def test_a_hidden_rule_is_found_by_gradient():
-    hidden, weight = (0.03, -0.02, 15.0, 9.0), torch.zeros(OUT, IN).double()
-    pre, post = drawn_spikes(IN, 1), drawn_spikes(OUT, 2)
-    wanted = change_of(la.STDP(*hidden), pre, post, weight)
-    logs = torch.tensor([0.1, 0.1, 20.0, 20.0]).double().log().requires_grad_()
-    optimizer = torch.optim.LBFGS([logs], max_iter=100, line_search_fn="strong_wolfe")
-
-    def loss():
-        optimizer.zero_grad()
-        up, down, *times = logs.exp().unbind()
-        error = (change_of(la.STDP(up, -down, *times), pre, post, weight) - wanted).square().sum()
-        error.backward()
-        return error
-
-    optimizer.step(loss)
-    up, down, *times = logs.exp().tolist()
-    assert (up, -down, *times) == pytest.approx(hidden, rel=1e-4)
-
-
 def recurrent(rule, **options):
     torch.manual_seed(0)
     return FastWeights(nn.Linear(IN, OUT).double(), rule, nn.Tanh(), time_dim=0, **options)

@@ -2,8 +2,6 @@
 
 import copy
 import itertools
-import math
-from functools import partial
 
 import pytest
 import torch
@@ -55,33 +53,6 @@ def currents(steps, batch=1, seed=0):
     return torch.rand(shape, generator=generator, dtype=torch.float64) * 0.45
 
 
-def naive(made, rule, inputs):
-    """Spikes and the weights [out, in] from E to E, by dense matrices, from rest."""
-    zeros = partial(torch.zeros, dtype=torch.float64)
-    h, neurons = rule.state_of("EE").rule, copy.deepcopy(made.neurons)
-    matrix = {ends: made.cell(*ends).connection.dense().detach() for ends in made.delays}
-    there, spikes = matrix["E", "E"] != 0, {name: [] for name in SIZES}
-    x, y = zeros(SIZES["E"]), zeros(SIZES["E"])
-    a, b = math.exp(-1 / h.tc_pre), math.exp(-1 / h.tc_post)
-    nearest = h.trace_mode == "nearest"
-    for t, row in enumerate(inputs[:, 0]):
-        now = dict(zip(SIZES, row.split(list(SIZES.values())), strict=True))
-        arriving = {
-            ends: spikes[ends[0]][t - d] if t >= d else zeros(SIZES[ends[0]])
-            for ends, d in made.delays.items()
-        }
-        for ends, w in matrix.items():
-            now[ends[1]] = now[ends[1]] + w @ arriving[ends]
-        for name, each in neurons.items():
-            spikes[name].append(each(now[name][None])[0])
-        pre, post = arriving["E", "E"], spikes["E"][t]
-        x = pre.where(pre > 0, a * x) if nearest else a * x + pre
-        y = post.where(post > 0, b * y) if nearest else b * y + post
-        change = h.lr_post * torch.outer(post, x) + h.lr_pre * torch.outer(y, pre)
-        matrix["E", "E"] = ((matrix["E", "E"] + change).clamp(LOW, HIGH)) * there
-    return torch.cat([torch.stack(spikes[name]) for name in SIZES], 1), matrix["E", "E"]
-
-
 @pytest.mark.filterwarnings("ignore::lightning_accum.LocalLearningWarning")  # without spikes
 @pytest.mark.filterwarnings("ignore:`tc_pre` of cell")  # of which nothing is left after a step
 @settings(max_examples=40)
@@ -116,21 +87,6 @@ def test_the_loop_equals_calls_step_by_step(
             assert torch.equal(learn_online(*pairs[0], x), step_by_step(*pairs[1], x))
             for states in ([unpacked(each[i]) for each in pairs] for i in range(2)):
                 torch.testing.assert_close(*states, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("mode", ["cumulative", "nearest"])
-def test_it_equals_a_naive_loop(mode):
-    torch.manual_seed(1)
-    made = network({(s, t): 1 + (s == t) for s, t in ENDS}, theta_plus=0.1, refractory=2.0)
-    rule = learner_of(made, trace_mode=mode)
-    x = currents(600)
-    spikes, weight = naive(made, rule, x)
-    assert torch.equal(learn_online(rule, made, x)[:, 0], spikes)
-    assert spikes.mean() > 0.05
-    found = made.cell("E", "E").connection.dense().detach()
-    torch.testing.assert_close(found, weight, rtol=1e-11, atol=1e-13)
-    inside = (weight > LOW) & (weight < HIGH)
-    assert 0 < inside.sum() < (weight != 0).sum()
 
 
 def test_input_and_spikes_of_other_dtypes():

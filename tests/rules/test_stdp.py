@@ -5,12 +5,11 @@ import math
 
 import pytest
 import torch
-from forms import FORMS, evaluated_in, in_forms
-from rasters import Fed, layer, learned, raster, show
-from torch import nn
+from forms import FORMS, in_forms
+from rasters import layer, learned, raster, show
 from trainers import trainer_of
 
-from lightning_accum import STDP, Cell, RuleTrainer
+from lightning_accum import STDP, RuleTrainer
 from lightning_accum.engine import window_changes as accumulate
 
 A = math.exp(-1 / 20)  # what a trace of 20 ms keeps from one step to the next
@@ -53,74 +52,6 @@ def test_what_ends_a_stream(mode, backend):
     found = windows(rule, first, smaller)
     torch.testing.assert_close(found, learned(rule, *smaller), **exact)
     torch.testing.assert_close(windows(rule, smaller, first), learned(rule, *first), **exact)
-
-
-def test_an_empty_window_or_batch_changes_nothing():
-    model = layer(3, 2)
-    rule = RuleTrainer(STDP(0.3, -0.2))
-    updater = rule.register_cell("cell", model.cell).cell.updater
-    rule()
-    show(model, raster(4, 0, 3), raster(4, 0, 2))
-    rule()
-    assert updater.weight.empty
-    rule.update()
-
-
-def test_a_cell_that_was_registered_anew_learns_as_a_new_one():
-    pre, post, found = raster(5, 3, 4, seed=1), raster(5, 3, 2, seed=2), []
-    used, fresh = RuleTrainer(STDP(0.3, -0.2)), RuleTrainer(STDP(0.3, -0.2))
-    learned(used, pre, post)
-    for rule in (used, fresh):
-        model = layer(4, 2)
-        rule.register_cell("cell", model.cell, dt=2.0, batch_reduction="sum")
-        show(model, pre, post)
-        rule()
-        found.append(model.cell.updater.weight.update(model.connection.weight))
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-
-
-def test_float32_is_close_to_float64_and_bfloat16_weights_take_the_same():
-    pre, post = raster(100, 4, 20, density=0.05, seed=1), raster(100, 4, 10, density=0.05, seed=2)
-    for mode, form in WAYS:
-        with evaluated_in(form) as backend:
-            rule = RuleTrainer(STDP(0.3, -0.2, trace_mode=mode), backend=backend)
-            wide = learned(rule, pre, post)
-            narrow, half = (learned(rule, pre, post, d) for d in (torch.float32, torch.bfloat16))
-        assert narrow.dtype == torch.float32
-        assert (narrow - wide).abs().max() <= 3e-6 * wide.abs().max(), (mode, form)
-        torch.testing.assert_close(half, narrow, rtol=0, atol=0)
-    taken = []
-    for dtype in (torch.float32, torch.bfloat16):
-        model, rule = layer(20, 10, dtype), RuleTrainer(STDP(0.3, -0.2))
-        nn.init.zeros_(model.connection.weight)
-        rule.register_cell("cell", model.cell)
-        show(model, pre, post)
-        rule()
-        rule.update()
-        taken.append(model.connection.weight)
-    assert torch.equal(taken[1], taken[0].bfloat16())
-
-
-def test_neurons_that_give_tuples_and_cells_that_share():
-    class Tuple(Fed):
-        def forward(self, x):
-            return super().forward(x), x
-
-    fc, one, two = nn.Linear(3, 2).double(), Tuple(), Fed()
-    pre, post = raster(6, 2, 3, seed=1), (raster(6, 2, 2, seed=2), raster(6, 2, 2, seed=3))
-    rule = RuleTrainer(STDP(0.3, -0.2), batch_reduction="sum")
-    first = rule.register_cell("one", Cell(fc, one))
-    second = rule.register_cell("two", Cell(fc, two), lr_post=0.5)
-    assert first.monitors["pre"] is second.monitors["pre"]
-    for x, y, z in zip(pre, *post, strict=True):
-        one.food.append(y)
-        two.food.append(z)
-        current = fc(x)
-        one(current), two(current)
-    rule()
-    expected = learned(RuleTrainer(STDP(0.3, -0.2), batch_reduction="sum"), pre, post[0])
-    expected += learned(RuleTrainer(STDP(0.5, -0.2), batch_reduction="sum"), pre, post[1])
-    torch.testing.assert_close(first.cell.updater.weight.update(fc.weight), expected, **exact)
 
 
 def paired(pre, post, pairing):

@@ -150,23 +150,6 @@ def test_the_form_of_a_sequence_and_of_an_error_makes_no_difference():
         torch.testing.assert_close(other, found[0], **exact)
 
 
-def test_regularization_brings_every_rate_to_its_target():
-    net = Network(surrogate=FastSigmoid(1.0))  # a triangle is zero far below the threshold
-    feedback = RandomFeedback(CLASSES, NEURONS)
-    rule = la.RuleTrainer(
-        la.EProp(3e-3, feedback, regularization=1.0, target_rate=250.0), time_dim=0, carry=False
-    )
-    rule.register_cell("hidden", Cell(net.fc, net.lif))
-    rates = []
-    for _ in range(150):
-        net.lif.reset()
-        rates.append(net.lif(net.fc(X)).mean((0, 1)) * 1000)
-        rule(error=torch.zeros(BATCH, CLASSES).double())
-        rule.update()
-    assert ((rates[0] - 250.0).abs() > 100.0).all()
-    assert ((rates[-1] - 250.0).abs() < 30.0).all()
-
-
 @pytest.mark.parametrize("neuron", [{}, ADAPTIVE])
 @pytest.mark.parametrize(("calls", "elements"), [(1, 1 << 23), (6, 1 << 23), (STEPS, 99), (1, 999)])
 def test_rules_with_a_gradient_are_their_papers_sums_however_a_sequence_is_cut(

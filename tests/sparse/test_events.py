@@ -179,14 +179,14 @@ def test_counts_as_the_plain_form(dtype, size):
     assert count_spikes(activity.reshape(1, -1, 1)) == plain(activity.double())
 
 
-@turns("value", [0.5, 2.0, -1.0, 1e-9, torch.inf, -torch.inf, torch.nan])
-@turns("at", [0, -1])
-def test_finds_any_other_value(value, at):
-    activity = torch.ones((1 << 16) + 3, dtype=torch.float64)
-    activity[at] = value
+OTHERS = [[each] for each in (0.5, 2.0, -1.0, 1e-9, torch.inf, -torch.inf, torch.nan)]
+SUMS = [[2.0, 0.5, 0.5], [3.0, -1.0], [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]]  # as those of spikes
+
+
+@turns("values", OTHERS + SUMS)
+@turns("spikes_", [0, 1 << 16])
+@turns("first", [True, False])
+def test_finds_any_other_value(values, spikes_, first):
+    parts = torch.tensor(values).double(), torch.ones(spikes_).double()
+    activity = torch.cat(parts if first else parts[::-1])
     assert count_spikes(activity) is plain(activity) is None
-
-
-def test_other_values_with_the_sum_of_spikes():
-    for values in ([2.0, 0.5, 0.5], [3.0, -1.0], [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]):
-        assert count_spikes(torch.tensor(values)) is None

@@ -158,3 +158,10 @@ def test_the_loop_of_neurons_equals_their_steps(
             close(neurons._state[name], value, dtype)
         state = expected.state
     assert spikes.any() or steps * batch * size < 100
+
+
+def test_signals_that_do_not_fit_are_rejected():
+    signal = torch.rand(6, 2, 3)
+    for psi, words in ((signal[:5], "one shape"), (torch.rand(()), "at least one step")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            fold_eligibility(signal if psi.ndim else psi, psi)

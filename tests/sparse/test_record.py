@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.sparse.events import Events, SpikeRows
-from lightning_accum.sparse.kernel_library import has_kernel
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-others = pytest.mark.parametrize("value", [0.5, 2.0, -1.0, math.nan, math.inf])
 
 
 def same_events(found, raster):
@@ -91,19 +89,3 @@ def test_what_has_no_kernel_is_not_written():
     assert not SpikeRows(raster.float(), torch.float32).exist
     assert not SpikeRows(raster, torch.bfloat16).exist
     assert not SpikeRows(raster[:, 0, 0], torch.float32).exist
-
-
-@dtypes
-@others
-def test_a_rejected_step_leaves_the_window_as_it_was(dtype, value):
-    recorder, ones = WindowRecorder(spikes=True), torch.ones(8, 4, dtype=dtype)
-    for _ in range(5):
-        recorder(ones)
-    wrong = ones.clone()
-    wrong[7, 3] = value
-    if has_kernel(torch.device("cpu"), dtype):
-        with pytest.raises(ValueError, match="should be 0 or 1"):
-            recorder(wrong)
-        assert recorder.length == 5
-        recorder(0 * ones)
-        assert recorder.window().sum() == 5 * 32

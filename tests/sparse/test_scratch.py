@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 import torch
 
@@ -35,31 +33,6 @@ def test_what_is_kept_is_bounded(monkeypatch):
         for size in (60, 200, 30, 50):
             scratch.empty((size,), torch.uint8, CPU)
     assert [len(block) for block in module._memory.blocks] == [60, 30]
-
-
-def failing():
-    with Scratch() as scratch:
-        scratch.empty((3,), torch.float32, CPU)
-        raise KeyError
-
-
-def test_an_error_gives_it_back():
-    with pytest.raises(KeyError):
-        failing()
-    assert len(module._memory.blocks) == 1
-
-
-def test_threads_share_nothing_and_modes_mix():
-    with torch.inference_mode(), Scratch() as scratch:
-        scratch.empty((3,), torch.float32, CPU).fill_(1.0)
-    with Scratch() as scratch:
-        torch.ones(3, requires_grad=True).mul(scratch.empty((3,), torch.float32, CPU).zero_())
-    found = []
-    thread = threading.Thread(target=lambda: found.append(len(module._memory.blocks)))
-    thread.start()
-    thread.join()
-    assert found == [0]
-    assert len(module._memory.blocks) == 1
 
 
 def test_work_memory_begins_with_a_cache_line_and_stays_unless_it_is_much(monkeypatch):

@@ -13,7 +13,6 @@ from callback_helpers import Probe, hooks, trainer
 from interrupts import PACKAGE, Interrupts, ends
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from lightning.pytorch.tuner import Tuner
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -63,7 +62,6 @@ class Net(pl.LightningModule):
         self.fc, self.neurons, self.head = nn.Linear(6, 4), Neurons(), nn.Linear(4, 2)
         for param in self.parameters():
             param.data = torch.rand(param.shape, generator=generator) * 0.4
-        self.lr, self.batch_size = 0.01, 4
         self.fc.requires_grad_(False)
         updater = attach_updater(self.fc)
         updater.weight.fullbound(bounded, 1.0, 0.0)
@@ -80,10 +78,7 @@ class Net(pl.LightningModule):
         self.neurons(self.fc(batch[0].transpose(0, 1)))
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.head.parameters(), lr=self.lr)
-
-    def train_dataloader(self):
-        return loader(self.batch_size)
+        return torch.optim.SGD(self.head.parameters(), lr=0.01)
 
 
 def bounded(param, pos, neg, max, min):
@@ -382,16 +377,3 @@ def test_forty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
         assert allocated() <= size + 20_000  # less than an object and its dictionary for each fit
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.filterwarnings("ignore:.*could not find a suggestion:UserWarning")
-def test_the_tuner_leaves_no_trace(tmp_path):
-    net, use = Net(), callback()
-    before, tuner = parameters(net), Tuner(trainer(tmp_path, use))
-    tuner.lr_find(net, loader(), loader(6), num_training=4, update_attr=False)
-    sizes = {"steps_per_trial": 1, "max_trials": 1, "init_val": 4}
-    tuner.scale_batch_size(net, val_dataloaders=loader(6), **sizes)
-    net.batch_size = 4
-    assert is_clean(net, use)
-    assert same(parameters(net), before)
-    fits_again(tmp_path, net, use)

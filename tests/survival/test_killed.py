@@ -1,8 +1,4 @@
-"""Killed at any moment and resumed, a run ends with every bit of one that was left alone.
-
-Each child takes up the newest checkpoint that can be read, and is killed at a random moment; the
-last one is left to finish. `make crash` kills fifty times; the tests a few.
-"""
+"""Killed at any moment and resumed from its newest checkpoint, a run ends with every bit."""
 
 import logging
 import multiprocessing

@@ -189,6 +189,20 @@ def test_a_bound_is_tried_when_it_is_set(side):
     assert torch.isfinite(acc.update(torch.full((1,), 0.5))).all()
 
 
+def test_a_reduction_that_is_none_is_refused():
+    with pytest.raises(ValueError, match=r"one of \['amax', 'amin', 'mean', 'sum'\].*'median'"):
+        reduction("median")
+    with pytest.raises(TypeError, match="Found `int`"):
+        reduction(3)
+    for fn, error, words in (
+        (lambda x, dim: x.mean(), ValueError, r"Found shape \(\) from \(1, 3, 4\)"),
+        (lambda x, dim: x.max(dim), TypeError, "should give a tensor"),
+        (lambda x, dim: x.average(dim), TypeError, "The reduction `<lambda>` fails"),
+    ):
+        with pytest.raises(error, match=words):
+            reduction(fn).of(torch.ones(1, 3, 4))
+
+
 # ---------------------------------------------------------------------------- products that wait
 SHAPE = (20, 30)  # of a weight that is larger than the sides of products of a few rows
 

@@ -252,13 +252,6 @@ def test_a_buffer_of_integers_is_refused_and_one_of_floats_is_not(dtype):
     assert updater.names == ("x",)
 
 
-@pytest.mark.parametrize("wrong", [0.5, None, "fc", [nn.Linear(2, 2)]])
-def test_what_is_not_a_module_is_refused(wrong):
-    for function in (attach_updater, get_updater, Updater, lambda m: set_updater(m, None)):
-        with pytest.raises(TypeError, match=r"Argument `module` should be a torch.nn.Module"):
-            function(wrong)
-
-
 # ---------------------------------------------------------------------------- keywords
 @pytest.mark.parametrize(("call", "words"), [
     (lambda updater: Updater(linear(), nonfinit="skip"), "`nonfinit`, .*: did you mean"),
