@@ -123,7 +123,7 @@ def model(one: dict[str, Any], small: dict[str, Any], large: dict[str, Any], ms:
         f" this machine. Assumed: {rate:.0f} Hz, steps of 1 ms and delays of 2, an exchange of"
         f" {1e6 * HOP:.0f} µs for each doubling of processes and {BANDWIDTH / 1e9:.0f} GB/s between"
         " machines, beside the fixed part; one nanosecond for eight neurons whose spikes are looked"
-        " at, in each of four connections; 20 bytes a synapse, and 40 a source in each connection.\n"
+        " at, in each of four connections; 20 bytes a synapse, 40 a source in each connection.\n"
     )
     rows = []
     for synapses, degree in ((1e9, 1e3), (1e11, 1e4)):

@@ -55,7 +55,8 @@ def fast_measures(
 
 def fast_statistics(*args: Any, **kwargs: Any) -> dict[str, Tensor | float]:
     """Returns the statistics of an update; the arguments are those of ``update_statistics``."""
-    return change_statistics(fast_measures(*args, **kwargs))
+    found = change_statistics(fast_measures(*args, **kwargs)).items()
+    return {name: value.float() if isinstance(value, Tensor) else value for name, value in found}
 
 
 def fast_lost_change(
