@@ -103,10 +103,15 @@ class Populations(StateModule):
             seed = getattr(connection, "seed", None)
             settings.append(f"{ends}: {self.delays[ends]} steps, seed {seed}")
         every = of_all((self.sizes, settings), split)
-        other = next((other for _, other in every if other != settings), settings)
-        apart = sorted({*settings} ^ {*other})
-        should = "populations, delays and seeds that are the same in all processes"
-        checks.check_value(not apart, "connections", apart, should, "make them by the same program")
+        for place, (_, other) in enumerate(every):
+            if other != settings:
+                apart = [each for each in settings if each not in other] or settings
+                others = [each for each in other if each not in settings] or other
+                raise ValueError(
+                    "Populations should have the same names, delays and seeds in all processes, in"
+                    f" one order. Found {apart} here, and in process {place} {others}: make them by"
+                    " the same program."
+                )
         self.own, self.totals, self.processes = {}, {}, len(every)
         rank = dist.get_rank() if len(every) > 1 else 0
         for name in self.sizes:
@@ -132,7 +137,8 @@ class Populations(StateModule):
         checks.check_value(fits, f"{name}.targets", targets, should, how)
         for side, size in (("in", self.totals[ends[0]]), ("out", self.sizes[ends[1]])):
             found = getattr(connection, each := f"{side}_features", None)
-            should, how = f"{size}, the size of the population", f"give it `{each}`"
+            should = f"{size}, the size of the population"
+            how = f"give it `{each}`" if found is None else ""
             checks.check_value(found == size, f"{name}.{each}", found, should, how)
 
     @property
@@ -267,10 +273,9 @@ def all_agree(network: Populations, ready: bool, steps: int) -> bool:
     """
     network.check_processes()
     found = of_all((ready, steps), network.exchange is not None)
-    if len({each for _, each in found}) > 1:
-        each = [each for _, each in found]
-        should = "as long in each process that divides the network"
-        checks.check_value(False, "inputs", each, should, "give them inputs of one length")
+    lengths, should = [each for _, each in found], "as long in each process that divides a network"
+    how = "give them inputs of one length"
+    checks.check_value(len({*lengths}) == 1, "inputs", lengths, should, how)
     return all(each for each, _ in found)
 
 

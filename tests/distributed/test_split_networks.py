@@ -174,12 +174,14 @@ def errors(rank, ranks):
 
     dense = {EE: Linear(SIZES["E"], len(own_neurons(SIZES["E"])), bias=False)}
     losers = {**neurons, "I": LIF(len(own_neurons(6)), inhibition=WinnerTakeAll(0))}
+    turned = dict([*neurons.items()][:: 1 - 2 * rank])  # in the other order in process 1
     made, trainer = make(torch.float64)
     return {
         "dense": raised(with_(c=dense, split=True)),
         "winners": raised(lambda: la.Populations(losers, connections, split=True)),
         "delays": raised(with_(delay=1 + rank, split=True)),
         "seeds": raised(lambda: make(torch.float64, seed=rank)),
+        "order": raised(lambda: la.Populations(turned, connections, split=True)),
         "unsplit": raised(with_()),
         "steps": raised(lambda: learn_online(trainer, made, drive(made, 0, 5 + rank))),
         "few": raised(lambda: own_neurons(ranks - 1)),
@@ -305,8 +307,8 @@ def test_statistics_of_updates_are_of_all_shares(found):
 @turns("name, message", [
     ("dense", r"a share for range\(.*targets = None`: connect them by"),
     ("winners", "inhibition` should be None"),
-    ("delays", "seeds that are the same"), ("seeds", "seeds that are the same"),
-    ("unsplit", r"in_features` should be 1\d, the size"),
+    ("delays", "same names, delays and seeds"), ("seeds", "same names, delays and seeds"),
+    ("order", "in one order"), ("unsplit", r"in_features` should be 1\d, the size"),
     ("steps", r"as long in each process.*\[5, 6\]"),
     ("few", "at least 2, a neuron for each process. Found `size = 1`"),
 ])  # fmt: skip
