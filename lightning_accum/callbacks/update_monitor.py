@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -224,7 +223,7 @@ class _MonitoredFit:
             if name not in self._biases:
                 groups.setdefault(self._group_of(name), []).append(change)
         for group, changes in groups.items():
-            values = _logged(changes)
+            values = change_statistics(combined(changes))
             ratio = values["ratio"].float().masked_fill(values["nonfinite"] > 0, math.nan)
             ratios = self._ratios.setdefault((group, key), [])
             ratios.append((self._steps[key], ratio))
@@ -251,7 +250,8 @@ class _MonitoredFit:
         self._unlogged = {}
         values: dict[str, Tensor] = {}
         for (group, biases), changes in groups.items():
-            found = {key: value.float() for key, value in _logged(changes).items()}
+            every = change_statistics(combined(changes))
+            found = {name: every[name].float() for name in _LOGGED}
             if not biases:
                 values[f"change_ratio/{group}"] = found.pop("ratio")
             name = f"{group}.biases" if biases and group in self._modules else group
@@ -394,12 +394,6 @@ def _blocks(module: nn.Module) -> set[str]:
         if _weighted(child) and not (type(child) in _STACKS and _has_blocks(child)):
             kinds.setdefault(_kind(child), set()).add(name)
     return {name for names in kinds.values() if len(names) > 1 for name in names}
-
-
-def _logged(changes: Sequence[MeasuredChange]) -> dict[str, Tensor]:
-    """Returns the statistics that need no parts and no limits, of all changes as one vector."""
-    found = change_statistics(combined(changes))
-    return {name: torch.as_tensor(found[name]) for name in _LOGGED}
 
 
 def _kind(module: nn.Module) -> object:

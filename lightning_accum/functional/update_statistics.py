@@ -86,7 +86,7 @@ def combined(changes: Sequence[MeasuredChange]) -> MeasuredChange:
     return MeasuredChange._make([*norms, *sums, sum(sizes)])
 
 
-def change_statistics(change: MeasuredChange) -> dict[str, Tensor | float]:
+def change_statistics(change: MeasuredChange) -> dict[str, Any]:
     """Returns the statistics of a change, tensors or numbers as its measures are."""
     size, both = max(change.size, 1), change.pos_sum + change.neg_sum
     found = change._asdict() | {
