@@ -15,7 +15,7 @@
 #include <string.h>
 #include <tgmath.h>
 
-#include "nonzero.h"
+#include "columns.h"
 #include "threads.h"
 
 typedef struct {
@@ -384,39 +384,6 @@ static void *lend(char **memory, int64_t count, size_t size)
 }
 
 #define BLOCK 16 /* neurons that one thread has together */
-
-#define TILE 8
-
-typedef REAL vector __attribute__((vector_size(TILE * sizeof(REAL))));
-
-/* Writes the columns of a tile as rows: each of three times, both halves of its rows interleave. */
-static inline void transpose_tile(const REAL *from, int64_t row, REAL *to, int64_t next)
-{
-    vector a[TILE], b[TILE];
-    for (int i = 0; i < TILE; i++) memcpy(a + i, from + i * row, sizeof *a);
-    for (int stage = 0; stage < 3; stage++) {
-        for (int i = 0; i < TILE / 2; i++) {
-            const vector x = a[i], y = a[i + TILE / 2];
-            b[2 * i] = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
-            b[2 * i + 1] = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
-        }
-        memcpy(a, b, sizeof a);
-    }
-    for (int i = 0; i < TILE; i++) memcpy(to + i * next, a + i, sizeof *a);
-}
-
-/* Writes `columns` of some rows, `row` apart, as rows that are `next` apart. */
-static void transpose(const REAL *from, int64_t row, REAL *to, int64_t next, int64_t rows, int64_t columns)
-{
-    for (int64_t r = 0; r < rows; r += TILE)
-        for (int64_t c = 0; c < columns; c += TILE)
-            if (r + TILE <= rows && c + TILE <= columns)
-                transpose_tile(from + r * row + c, row, to + c * next + r, next);
-            else
-                for (int64_t i = r; i < r + TILE && i < rows; i++)
-                    for (int64_t j = c; j < c + TILE && j < columns; j++)
-                        to[j * next + i] = from[i * row + j];
-}
 
 static void run_columns(const void *task, int64_t begin, int64_t end, void *memory)
 {
