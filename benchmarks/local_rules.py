@@ -179,7 +179,11 @@ def main() -> None:
     quiet()
     torch.set_num_threads(1)
     folds, size = (2, 300) if smoke else (FOLDS, 4000)
-    report([accuracies(fold, size) for fold in range(folds)])
+    runs = []
+    for fold in range(folds):
+        runs.append(accuracies(fold, size))
+        print(f"{fold + 1} of {folds} folds", file=sys.stderr, flush=True)
+    report(runs)
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
 
 def _is_finite(weight: Tensor) -> bool:
     """Returns whether all weights are numbers; sums of huge ones may say that they are not."""
-    return math.isfinite(weight.sum())
+    return math.isfinite(weight.detach().sum())
 
 
 def _terms_of(state: CellState, connection: nn.Module, batch: int) -> online.LoopTerms | None:
