@@ -7,9 +7,9 @@ import types
 from typing import Any
 
 import torch
-from _others import Steps
+from _rival_layers import Steps
 from _rival_optimizers import bare
-from _work import DT, LR_POST, LR_PRE, TC, AnyLoad, See
+from _stdp_work import DT, LR_POST, LR_PRE, TC, AnyLoad, See
 from torch import Tensor
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from _others import Steps
-from _work import DECAY, DT, LR_POST, LR_PRE, TC, AnyLoad, See
+from _rival_layers import Steps
+from _stdp_work import DECAY, DT, LR_POST, LR_PRE, TC, AnyLoad, See
 from torch import Tensor
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 from _measure import middle, peak_memory, print_peak, table, timed
-from _work import AnyLoad, Make, answer, ignore, matched, pairs, raster, weights
+from _stdp_work import AnyLoad, Make, answer, ignore, matched, pairs, raster, weights
 from torch import Tensor
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from _measure import middle, setting, table, timed
 from _ours import Native, Online
-from _work import DECAY, LR_POST, LR_PRE, Load, matched, weights
+from _stdp_work import DECAY, LR_POST, LR_PRE, Load, matched, weights
 from torch import Tensor
 
 LOADS = {

@@ -2,8 +2,8 @@
 
 All libraries run in one process and take turns, after a check of each against the definition for
 its own spikes. *Plasticity* is what a batch with the rule costs beyond the batch before it without.
-`_work.py` has the details, such as time constants that give each library the same decay. Networks
-"at every step" change the weights in each step, all others at the end of the batch.
+`_stdp_work.py` has the details, such as time constants that give each library the same decay.
+Networks "at every step" change the weights in each step, all others at the end of the batch.
 
 Some libraries pay dearly for large blocks that glibc's malloc returns after each use. So malloc
 keeps its blocks here, and 400 neurons are measured with its defaults too. Memory is measured with
@@ -24,10 +24,10 @@ from _bars import print_bars
 from _bindsnet import BindsNet, BindsNetMean
 from _inferno import Inferno, InfernoEachStep
 from _measure import setting
-from _others import Norse, NorseEachStep, SnnTorch, SpikingJelly, SpikingJellyMulti
 from _ours import EachStep, Native, Online, OnNorse, OnSnnTorch, OnSpikingJelly
+from _rival_layers import Norse, NorseEachStep, SnnTorch, SpikingJelly, SpikingJellyMulti
 from _side_by_side import Pair, memory_of, side_by_side
-from _work import Load, Make
+from _stdp_work import Load, Make
 
 CONTENDERS: dict[str, Make] = {
     "ours, native layers": Native,

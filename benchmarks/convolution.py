@@ -14,10 +14,10 @@ import torch
 from _bindsnet import BindsNetConv
 from _inferno import InfernoConv
 from _measure import goal, setting
-from _others import Norse, SpikingJelly, SpikingJellyMulti
 from _ours import Native, OnSpikingJelly
+from _rival_layers import Norse, SpikingJelly, SpikingJellyMulti
 from _side_by_side import memory_of, side_by_side
-from _work import ConvLoad, Make
+from _stdp_work import ConvLoad, Make
 
 CONTENDERS: dict[str, Make] = {
     "ours, native layers": Native,

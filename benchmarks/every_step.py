@@ -15,10 +15,10 @@ import torch
 from _bindsnet import BindsNet
 from _inferno import InfernoEachStep
 from _measure import setting, table
-from _others import NorseEachStep
 from _ours import EachStep, Online
+from _rival_layers import NorseEachStep
 from _side_by_side import in_turns
-from _work import Load, Make
+from _stdp_work import Load, Make
 
 CONTENDERS: dict[str, Make] = {
     "ours, `learn_online`": Online,

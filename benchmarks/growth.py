@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 from _growth_picture import Lines, draw
 from _measure import ROOT, bandwidth, setting, table, timed
-from _others import Norse, SpikingJelly
 from _ours import Native, PerStepProduct
+from _rival_layers import Norse, SpikingJelly
 from _side_by_side import Pair
-from _work import Load, Make, matched, weights
+from _stdp_work import Load, Make, matched, weights
 
 CONTENDERS: dict[str, Make] = {
     "ours": Native,

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 from _measure import setting, table, timed
-from _work import LR_POST, LR_PRE, TC, Load
+from _stdp_work import LR_POST, LR_PRE, TC, Load
 from torch import Tensor, nn
 
 import lightning_accum as la

@@ -15,7 +15,7 @@ import statistics
 
 import torch
 from _measure import setting, table, timed
-from _work import TC, Load
+from _stdp_work import TC, Load
 from torch import nn
 
 import lightning_accum as la

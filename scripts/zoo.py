@@ -4,8 +4,8 @@ Each is an example that prints lines ``result: ...``, ``control: ...`` and ``sim
 (``examples/_result.py``), and runs on five folds of its data if it has any. The values of all seeds
 are kept in ``docs/zoo.json``: a row can be measured by itself, and one that never was says so.
 Pictures go to ``docs/pictures``, and what the first fold printed to ``docs/outputs``. Below the
-tables stands what ``benchmarks/local_rules.py`` printed last, kept in
-``docs/outputs/local_rules.txt``.
+tables stands what ``benchmarks/kmeans_controls.py`` printed last, kept in
+``docs/outputs/kmeans_controls.txt``.
 
     python scripts/zoo.py [--only conv_wta ...] [--jobs 2] [--seconds 3600]
 """
@@ -34,7 +34,10 @@ from scipy.stats import t as student  # type: ignore[import-untyped]
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "zoo.json"
 PAGE = ROOT / "docs" / "zoo.md"
-STUDY, PRINTED = ROOT / "benchmarks" / "local_rules.py", ROOT / "docs/outputs/local_rules.txt"
+STUDY, PRINTED = (
+    ROOT / "benchmarks" / "kmeans_controls.py",
+    ROOT / "docs/outputs/kmeans_controls.txt",
+)
 NBSP = "\N{NO-BREAK SPACE}"
 MNIST5K = "MNIST-5k"
 DIGITS = "digits"

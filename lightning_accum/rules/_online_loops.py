@@ -30,9 +30,10 @@ from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.observe.hooks import watching
 from lightning_accum.rules.loop_terms import loop_terms
 from lightning_accum.rules.reward_modulated import eligibility_key
-from lightning_accum.sparse import neurons as online
+from lightning_accum.sparse import online_loop as online
 from lightning_accum.sparse import recurrent
 from lightning_accum.sparse.events import SpikeRows
+from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
 from lightning_accum.updates import Clamp, Updater
 
 
@@ -238,7 +239,7 @@ def _run_layer(
     spikes, learned, after = done
     learner.updater.changes.events.applying(learner.updater, ("weight",))
     weight.copy_(learned)
-    neuron.end_loop(online.NeuronState(after.v, after.hold, after.theta), steps)
+    neuron.end_loop(NeuronState(after.v, after.hold, after.theta), steps)
     learner.finish(rule, raster, spikes, given, after._asdict())
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype
     return spikes.to(neuron.spike_dtype or dtype)
@@ -246,7 +247,7 @@ def _run_layer(
 
 def _suited_layer(
     rule: RuleTrainer, layer: nn.Module, inputs: Tensor, given: Mapping[str, Any]
-) -> tuple[nn.Linear, Neurons, _Learner, Tensor, online.SpikingNeurons, Tensor | None]:
+) -> tuple[nn.Linear, Neurons, _Learner, Tensor, SpikingNeurons, Tensor | None]:
     """Returns the layer, its learner, spikes, constants and rewards."""
     cells = list(rule.named_cells)
     if len(cells) != 1 or not isinstance(layer, Serial) or inputs.ndim != 3:

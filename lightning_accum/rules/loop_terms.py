@@ -11,7 +11,7 @@ from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules.reward_modulated import Modulated
-from lightning_accum.sparse.neurons import LoopTerm, LoopTerms, LoopTrace
+from lightning_accum.sparse.online_loop import LoopTerm, LoopTerms, LoopTrace
 
 _OTHER = {"pre": "post", "post": "pre"}
 _ONE = {"pre": ("one", "pre ones"), "post": ("post ones",)}  # names of constant signals

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
-from lightning_accum.sparse.neurons import LoopTerms, LoopTrace, NeuronState, SpikingNeurons
+from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
+from lightning_accum.sparse.online_loop import LoopTerms, LoopTrace
 
 _FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
 _LONGEST_BLOCK = 64  # steps

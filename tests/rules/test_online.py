@@ -191,7 +191,7 @@ def test_the_family_runs_in_the_loop_in_both_dtypes_and_any_threads(
 
 
 def test_a_long_sequence_settles_spikes_that_wait(compiled, monkeypatch):
-    monkeypatch.setattr("lightning_accum.sparse.neurons._ROOM", 1)
+    monkeypatch.setattr("lightning_accum.sparse.online_loop._ROOM", 1)
     layer = layer_of(6, LIF(4), 4)
     other = copy.deepcopy(layer)
     rule, twin = learner_of(layer), learner_of(other)

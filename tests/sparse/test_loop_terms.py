@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse import neurons
-from lightning_accum.sparse.neurons import LoopTerm, LoopTerms, LoopTrace, OnlineState
+from lightning_accum.sparse import online_loop
+from lightning_accum.sparse.online_loop import LoopTerm, LoopTerms, LoopTrace, OnlineState
 from lightning_accum.sparse.recurrent import pairs_of
 
 pytestmark = needs_kernel
-NEURONS = neurons.SpikingNeurons(0.9, 0.01, 1.03, 0.95, 0.07, 2)
+NEURONS = online_loop.SpikingNeurons(0.9, 0.01, 1.03, 0.95, 0.07, 2)
 TRACES = st.builds(
     LoopTrace, st.sampled_from([0.0, 0.4, 0.9, 1.0]), st.booleans(), st.sampled_from([0, 0, 1])
 )
@@ -107,7 +107,7 @@ def task_of(rule, steps, batch, inputs, size, density, dtype=torch.float64):
 
 
 def run(raster, weight, bias, rule, state, reward, limits=None):
-    return neurons.run_online(raster, weight, bias, NEURONS, rule, state, limits, reward)
+    return online_loop.run_online(raster, weight, bias, NEURONS, rule, state, limits, reward)
 
 
 def tensors(found):

@@ -6,7 +6,7 @@ Where a library offers several ways, the one that is fastest here is taken, or a
 from __future__ import annotations
 
 import torch
-from _work import DECAY, DT, LR_POST, LR_PRE, AnyLoad, ConvLoad, See
+from _stdp_work import DECAY, DT, LR_POST, LR_PRE, AnyLoad, ConvLoad, See
 from torch import Tensor, nn
 
 

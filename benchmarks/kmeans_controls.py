@@ -8,7 +8,7 @@ learning is then constant, and k-means is online. Figures are means in percent o
 over five folds, which test each image once, and deviations over folds; *gain* is STDP's over the
 best fixed weights, with its standard error, and is tested as in the zoo.
 
-    python benchmarks/local_rules.py [--smoke]
+    python benchmarks/kmeans_controls.py [--smoke]
 """
 
 from __future__ import annotations
