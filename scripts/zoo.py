@@ -34,10 +34,8 @@ from scipy.stats import t as student  # type: ignore[import-untyped]
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "zoo.json"
 PAGE = ROOT / "docs" / "zoo.md"
-STUDY, PRINTED = (
-    ROOT / "benchmarks" / "kmeans_controls.py",
-    ROOT / "docs/outputs/kmeans_controls.txt",
-)
+STUDY = ROOT / "benchmarks" / "kmeans_controls.py"
+PRINTED = ROOT / "docs" / "outputs" / "kmeans_controls.txt"
 NBSP = "\N{NO-BREAK SPACE}"
 MNIST5K = "MNIST-5k"
 DIGITS = "digits"
