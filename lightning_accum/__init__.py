@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import platform
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from lightning_accum._checks import nearest
-from lightning_accum._show_versions import show_versions
 from lightning_accum.cells import (
     Cell,
     CellSpec,
@@ -49,6 +52,7 @@ from lightning_accum.rules import (
     change_of,
     learn_online,
 )
+from lightning_accum.sparse.kernel_library import library, why_not
 from lightning_accum.updates import (
     Accumulator,
     Clamp,
@@ -81,6 +85,7 @@ _HOSTS = (
 )
 _LATE = ("accumulators", "callbacks", "metrics", "nir", "plot")
 _MODULES = ("cells", "engine", "functional", "health", "nn", "observe", "optim", "rules", "updates")
+_REPORTED = ("torch", "lightning", "torchmetrics", "tensorboard", "numpy")
 
 
 def __getattr__(name: str) -> Any:
@@ -96,6 +101,38 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Returns the public names and modules."""
     return sorted({*__all__, *_HOSTS, *_LATE, *_MODULES})
+
+
+def show_versions() -> None:
+    """Prints what a report of a problem should name.
+
+    These are the versions of this package and of what it needs, the machine, its GPU, and whether
+    the compiled kernel is in use, with the reason if it is not.
+
+    Example:
+        >>> from lightning_accum import show_versions
+        >>> show_versions()
+        lightning_accum ...
+        Python ...
+    """
+    lines = {"lightning_accum": _version("lightning-accum"), "Python": platform.python_version()}
+    lines |= {name: _version(name) for name in _REPORTED}
+    gpu = torch.cuda.is_available()
+    lines |= {
+        "platform": platform.platform(),
+        "GPU": torch.cuda.get_device_name() if gpu else "none",
+    }
+    kernel = library(torch.float32)
+    lines["compiled kernel"] = f"none: {why_not()}" if kernel is None else f"for {kernel.level}"
+    for name, value in lines.items():
+        print(f"{name:<16} {value}")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 __all__ = [

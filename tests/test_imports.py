@@ -17,7 +17,7 @@ ROOT = Path(lightning_accum.__file__).parent
 LAYERS = (
     {"_compat", "_checks", "_observer", "_state_vector"}, {"_state_module"}, {"_metric"},
     {"functional", "plot"},
-    {"sparse", "distributed"}, {"_show_versions"}, {"updates", "observe", "accumulators"},
+    {"sparse", "distributed"}, {"updates", "observe", "accumulators"},
     {"optim"}, {"nn"}, {"engine"}, {"cells"}, {"rules", "nir"}, {"metrics", "health"},
     {"callbacks"},
 )  # fmt: skip

@@ -30,7 +30,7 @@ from lightning_accum.engine.window_changes import Backend
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import Picker
-from lightning_accum.updates.targets import follow_synapses
+from lightning_accum.updates.constraints import follow_synapses
 
 
 class RegisteredCell(NamedTuple):

@@ -1,15 +1,82 @@
-"""What is known before the first batch, or by it: layout, steps, twins, places and limits."""
+"""What is known of a rule and a model apart from activity, and what trains its parameters."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightning_accum._checks import is_number, quoted
+from lightning_accum._compat.torch import version
+from lightning_accum.cells.recorded_signals import follows_gradient
 from lightning_accum.cells.state import same_settings
-from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.cells.trainer import CellTrainer, feedbacks_of
+from lightning_accum.engine.rule import Rule, rates_in
+from lightning_accum.functional.kernels import changes
+from lightning_accum.health.facts import CellFacts, Weights
 from lightning_accum.nn import LeakyIntegrator, PoissonEncoder, ShortTermPlasticity
+
+_STEPS = 100  # between spikes of which a kernel that learns says something
+_TINY = 1e-12
+_OF_ZERO = {
+    "pseudo-derivative": "the pseudo-derivative of its neurons was 0 at every potential that"
+    " was looked at: give the rule the neuron's own `threshold=`, and by `membrane=` its"
+    " potential before the reset, or a wider `surrogate=`.",
+    "feedback": "all weights of its feedback were 0, so that no error reached the neurons: if"
+    " they are those of the readout, give it other first weights, or train it too; or take"
+    " `RandomFeedback`.",
+}
+
+
+def rule_of(trainer: CellTrainer | None) -> Rule | None:
+    """Returns the rule of a trainer that has one."""
+    rule = getattr(trainer, "rule", None)
+    return rule if isinstance(rule, Rule) else None
+
+
+def follows_error(trainer: CellTrainer) -> bool:
+    """Returns whether changes follow an error, by which the whole network should learn."""
+    rule = rule_of(trainer)
+    return rule is not None and (follows_gradient(rule) or "feedback" in vars(rule))
+
+
+def held_rate(h: Mapping[str, Any]) -> float | None:
+    """Returns the rate, in Hz, at which a rule holds neurons, if it has a target."""
+    return h.get("target_rate") if h.get("regularization", 1.0) else None
+
+
+def why_zero(name: str) -> str:
+    """Returns what it means that ``name``, by which changes are multiplied, was always 0."""
+    return _OF_ZERO.get(name) or (
+        f"`{name}` of the rule was always 0: look at how it is computed, and give it to the"
+        " call that evaluates the steps, which may be your own in `training_step`."
+    )
+
+
+def has_both_signs(h: Mapping[str, Any]) -> bool:
+    """Returns whether changes should potentiate and depress, by a cell's hyperparameters."""
+    rates = [rate for rate in rates_in(h).values() if is_number(rate)]
+    return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)
+
+
+def weak_kernel(h: Mapping[str, Any], device: torch.device) -> str:
+    """Returns how small a kernel is if it is next to nothing, and the remedy; otherwise empty."""
+    if not callable(kernel := h.get("kernel")):
+        return ""
+    dt = h["dt"]
+    apart = dt * torch.arange(-_STEPS, _STEPS + 1.0, device=device)
+    largest = float(changes(kernel, apart).detach().abs().max())
+    if not largest < _TINY:
+        return ""
+    return (
+        f"Its kernel is at most {largest:.0e} for spikes that are up to {_STEPS} steps of {dt:g}"
+        " ms apart: it gets differences in ms, not in seconds or in steps, and returns the change"
+        " of the weight, so look at its time constant and its factor."
+    )
+
 
 _STEPPED = PoissonEncoder, LeakyIntegrator, ShortTermPlasticity
 # What torch's schedulers call their length: of the whole fit, or of a warm-up, which may be short.
@@ -95,3 +162,116 @@ def unit(scheduler: LRScheduler, interval: str, epochs: int, batches: int, updat
         f" `{name} = {length}`, the number of its {found}: pass `{name}={right}`, or"
         f" `{name}={value}` and `lr_interval={other!r}`."
     )
+
+
+_MOST = 8  # names in a message
+_TWICE = 2  # updates after which an optimizer had changed the same parameter
+
+
+def twice_trained(c: CellFacts) -> str:
+    """Returns that a rule and gradients change the same parameters; empty if not; waits."""
+    names = [
+        f"{c.name}.{p.name}"
+        for p in c.params.values()
+        if not p.exported and sum(bool(each) for each in p.shared) >= _TWICE
+    ]
+    if not names:
+        return ""
+    return (
+        f"{quoted(names, ', ')} should be trained by a rule or by gradients. Found that both change"
+        " it: leave it out of the optimizer, for example with `requires_grad_(False)`, or pass the"
+        " rule's change to it, with `updates_as_gradients()`."
+    )
+
+
+class Untrained:
+    """Finds parameters that require grad and have not changed since training began."""
+
+    def __init__(
+        self,
+        trainers: Sequence[CellTrainer],
+        model: nn.Module,
+        optimized: Collection[int] | None = None,
+    ) -> None:
+        self._model, self._optimized = model, optimized
+        self._followed = {
+            id(p) for each in trainers for of in feedbacks_of(each) for p in of.followed()
+        }
+        self._rule = next((each.title for each in trainers if follows_error(each)), "")
+        cells = {
+            id(param)
+            for each in trainers
+            for cell, _ in each.cells
+            for param in cell.connection.parameters()
+            if not follows_error(each)
+        }
+        self._began = {
+            id(p): (version(p), Weights.of(p))
+            for _, p in self._learning()
+            if not (p.is_meta or is_lazy(p) or id(p) in cells)
+        }
+
+    def _left(self) -> tuple[list[str], bool]:
+        """Returns the names of parameters that are as they were, and whether others are not."""
+        left, moves = [], False
+        for name, p in self._learning():
+            if (began := self._began.get(id(p))) is None:
+                continue
+            if version(p) == began[0] and Weights.of(p).same(began[1]):
+                left.append((name, id(p)))
+            else:
+                moves = True
+        if self._walls() and self._optimized is not None and not self._rule:
+            known = self._optimized  # others may be left as they are on purpose
+            return [name for name, key in left if key in known], moves
+        return [name for name, _ in left], moves
+
+    def _learning(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yields, by name, parameters of modules in training mode that should change."""
+        for path, each in self._model.named_modules():
+            for name, param in each.named_parameters(path, recurse=False):
+                if each.training and (param.requires_grad or id(param) in self._followed):
+                    yield name, param
+
+    def _walls(self) -> list[str]:
+        """Returns the paths of neurons that pass no gradient."""
+        found = self._model.named_modules()
+        return [path for path, each in found if getattr(each, "gradient", None) == "none"]
+
+    def found(self) -> tuple[str, str]:
+        """Returns a warning that such parameters should be trained, or a line of advice; waits."""
+        left, moves = self._left()
+        walls, which = self._walls(), _named(left)
+        if not left:
+            return "", ""
+        if self._rule:
+            return (
+                f"Each parameter of a network that learns from an error, by `{self._rule}`, should"
+                f" be trained by a cell or an optimizer. Found neither for {which}: name it in a"
+                ' cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass it to'
+                " an optimizer, or call `requires_grad_(False)` on it if it should not be trained."
+            ), ""
+        if moves and walls and self._may_be_above(walls, left):
+            return (
+                f"Each parameter of an optimizer should change when it steps. Found {which} as"
+                " before, and neurons that pass no gradient to what is below them:"
+                f' {_named(walls)}. Make these as `SurrogateLIF(..., gradient="step")` or `"time"`,'
+                " train the parameters by a cell, or leave them out of the optimizer, with"
+                " `requires_grad_(False)`."
+            ), ""
+        return "", (
+            f"Neither a rule nor an optimizer changed {which}: name it in a cell, pass it to"
+            " an optimizer of a loss that depends on it, or call `requires_grad_(False)` on it if"
+            " it should not be trained."
+        )
+
+    def _may_be_above(self, walls: Sequence[str], left: Sequence[str]) -> bool:
+        """Returns whether neurons may come after some parameters, as the last does in the model."""
+        paths = [path for path, _ in self._model.named_modules()]
+        first, last = left[0].rpartition(".")[0], walls[-1]
+        return first.startswith(f"{last}.") or paths.index(first) <= paths.index(last)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return quoted(names[:_MOST], ", ") + more

@@ -26,10 +26,16 @@ from lightning_accum.health import chain
 from lightning_accum.health.advice import advice
 from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts, Weights
 from lightning_accum.health.probes import LastingState, Probe, Wiring
-from lightning_accum.health.rules import rule_of
-from lightning_accum.health.setup import layout, setup, twin, unit
+from lightning_accum.health.setup import (
+    Untrained,
+    layout,
+    rule_of,
+    setup,
+    twice_trained,
+    twin,
+    unit,
+)
 from lightning_accum.health.summary import Summary
-from lightning_accum.health.trained import Untrained, twice_trained
 from lightning_accum.optim.update import times_stale
 from lightning_accum.sparse.kernel_library import why_not
 

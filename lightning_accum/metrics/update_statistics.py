@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,9 +12,56 @@ from lightning_accum._metric import PersistentMetric
 from lightning_accum.distributed.neuron_shares import of_all
 from lightning_accum.distributed.world import processes
 from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
-from lightning_accum.plot.panels import Panel, draw_panels
+from lightning_accum.plot.pictures import open_sides, pyplot
 from lightning_accum.sparse.events import count_spikes
 from lightning_accum.sparse.update_statistics import fast_statistics
+
+
+class Panel(NamedTuple):
+    """Values that share an axis."""
+
+    # Each name is drawn in the color of its place. The axis reaches from zero to the largest value,
+    # unless there are limits.
+
+    title: str
+    names: tuple[str, ...]
+    limits: tuple[float, float] | None = None
+
+
+def draw_panels(
+    values: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+    panels: Sequence[Panel],
+    caller: str,
+) -> tuple[Any, Any]:
+    """Draws present values as bars, or a sequence of them as curves, in a new figure."""
+    # There is an axis for each panel. `caller` is the method that draws, for messages.
+    rows = [values] if isinstance(values, Mapping) else list(values)
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure, axes = pyplot(caller).subplots(
+        lines, columns, figsize=(3.0 * columns, 2.2 * lines), squeeze=False, layout="constrained"
+    )
+    for ax, panel in zip(axes.flat, panels, strict=True):
+        curves = {name: [float(row[name]) for row in rows] for name in panel.names}
+        for i, (name, curve) in enumerate(curves.items()):
+            if len(rows) == 1:
+                ax.bar([i], curve, color=f"C{i}", width=0.6)
+            else:
+                ax.plot(curve, color=f"C{i}", label=name)
+        ax.set_title(panel.title, fontsize="medium")
+        top = max((value for curve in curves.values() for value in curve), default=0.0)
+        ax.set_ylim(panel.limits or (0.0, 1.1 * top if 0 < top < math.inf else 1.0))
+        if len(rows) > 1:
+            ax.set_xlabel("result", fontsize="small")
+            if len(panel.names) > 1:
+                ax.legend(fontsize="small", frameon=False)
+        else:
+            turned = {"rotation": 20, "ha": "right"} if len(panel.names) > 2 else {}
+            ax.set_xticks(range(len(panel.names)), panel.names, fontsize="small", **turned)
+            ax.set_xlim(-0.7, len(panel.names) - 0.3)
+        open_sides(ax)
+    return figure, axes.ravel()
+
 
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (

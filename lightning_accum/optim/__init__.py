@@ -3,9 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lightning_accum.optim._options import AdamOptions, MomentOptions
+from lightning_accum.optim._options import AdamOptions, MomentOptions, WeightDecay
 from lightning_accum.optim.update import UpdateOptimizer, updates_as_gradients
-from lightning_accum.optim.weight_decay import WeightDecay
 
 # The adaptive ones are imported when they are used: LightningCLI rejects a short name, such as
 # `--optimizer=Adam`, of which torch and another imported module have a class each.

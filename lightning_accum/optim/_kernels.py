@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import foreach, fused_adam
-from lightning_accum.optim.weight_decay import Number
+from lightning_accum.optim._options import Number
 from lightning_accum.sparse import tensor_lists as lists
 
 

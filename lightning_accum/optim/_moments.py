@@ -17,19 +17,17 @@ from lightning_accum.optim._options import (
     PLANNED,
     AdamOptions,
     MomentOptions,
-    check_options,
-    check_rectifies,
-)
-from lightning_accum.optim._states import as_real, check_state, check_values, prepare
-from lightning_accum.optim.base import Batch, GenericAdaptiveOptimizer, Group, Params, State
-from lightning_accum.optim.weight_decay import (
     Number,
     WeightDecay,
+    check_options,
+    check_rectifies,
     decay_terms,
     decayed,
     is_remote,
     warn_of_flips,
 )
+from lightning_accum.optim._states import as_real, check_state, check_values, prepare
+from lightning_accum.optim.base import Batch, GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.sparse.tensor_lists import dense, same_layout
 
 Scales = tuple[Number, Number, Number]

@@ -4,9 +4,8 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum.optim._moments import MomentOptimizer
-from lightning_accum.optim._options import AdamOptions, MomentOptions
+from lightning_accum.optim._options import AdamOptions, MomentOptions, WeightDecay
 from lightning_accum.optim.base import Params
-from lightning_accum.optim.weight_decay import WeightDecay
 
 
 class Adam(MomentOptimizer):

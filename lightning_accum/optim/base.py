@@ -12,9 +12,15 @@ from torch import Tensor
 from lightning_accum._checks import check_mapping
 from lightning_accum.distributed.shards import any_process, local
 from lightning_accum.optim._kernels import count_versions
-from lightning_accum.optim._options import PLANNED, check_options
+from lightning_accum.optim._options import (
+    PLANNED,
+    WeightDecay,
+    check_decay,
+    check_options,
+    flattened,
+    is_remote,
+)
 from lightning_accum.optim._states import as_real, seal, unseal, warn_of_no_maximum
-from lightning_accum.optim.weight_decay import WeightDecay, check_decay, flattened, is_remote
 from lightning_accum.sparse.tensor_lists import same_layout
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]

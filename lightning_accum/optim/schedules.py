@@ -10,9 +10,8 @@ from typing_extensions import Unpack
 
 from lightning_accum._checks import check_value, is_number
 from lightning_accum.optim._moments import MomentOptimizer
-from lightning_accum.optim._options import AdamOptions
+from lightning_accum.optim._options import AdamOptions, Number, WeightDecay
 from lightning_accum.optim.base import Batch, Group, Params
-from lightning_accum.optim.weight_decay import Number, WeightDecay
 
 
 def _rise(step: Number, warmup: float) -> Number:

@@ -24,9 +24,8 @@ from lightning_accum.distributed.shards import (
     shard_like,
     sharded_like,
 )
-from lightning_accum.updates.constraints import Constraints
+from lightning_accum.updates.constraints import Constraints, PendingTarget, parameter_of
 from lightning_accum.updates.pending import Pending
-from lightning_accum.updates.targets import PendingTarget, parameter_of
 
 NonFinite = Literal["raise", "skip", "ignore"]
 

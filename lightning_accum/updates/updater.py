@@ -17,9 +17,14 @@ from lightning_accum._state_module import REAL, CheckedState, Kind, check_that, 
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.atomic_changes import AtomicChanges, NonFinite, check_policy
-from lightning_accum.updates.constraints import Constraint, Limits
+from lightning_accum.updates.constraints import (
+    Constraint,
+    Limits,
+    follow_synapses,
+    parameter_of,
+    updatable_param,
+)
 from lightning_accum.updates.pending import Pending, checked_reduction
-from lightning_accum.updates.targets import follow_synapses, parameter_of, updatable_param
 
 # The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
 # with the module, and the module's state dict, parameters and `load_from_checkpoint` do not see it.
