@@ -46,7 +46,16 @@ class _Summing(ElementWise):
         """Adds a value times a weight."""
         if self._is_object(value):
             number = weight.item() if isinstance(weight, Tensor) else weight
-            assign(self, total=self._with_object(value if number == 1 else value * number))
+            value = value if number == 1 else value * number
+            try:
+                total = self.total + value if self._update_count else copy.deepcopy(value)
+            except TypeError:
+                raise TypeError(
+                    "Argument `value` should be of a type that can be added to those before, of"
+                    f" which the sum is a `{type(self.total).__name__}`. Found"
+                    f" `{type(value).__name__}`: keep one `{type(self).__name__}` for each."
+                ) from None
+            assign(self, total=total)
             return
         tensor, like, narrow = self._entering(value)
         if isinstance(weight, Tensor) or weight != 1:
@@ -54,19 +63,6 @@ class _Summing(ElementWise):
         self._check_shape(tensor, self.total)
         total, rest = add(self.total, self.rest, tensor, narrow)
         assign(self, total=total, rest=rest, like=like)
-
-    def _with_object(self, value: Any) -> Any:
-        """Returns the sum after adding an object."""
-        if not self._update_count:
-            return copy.deepcopy(value)
-        try:
-            return self.total + value
-        except TypeError:
-            raise TypeError(
-                f"Argument `value` should be of a type that can be added to those before, of which"
-                f" the sum is a `{type(self.total).__name__}`. Found `{type(value).__name__}`: keep"
-                f" one `{type(self).__name__}` for each."
-            ) from None
 
     def _kinds(self) -> dict[str, Kind]:
         return {**super()._kinds(), "total": _TOTAL}
@@ -197,7 +193,13 @@ class Mean(_Summing):
         if isinstance(weight, int):
             check_integers(weight=int(weight))
         else:
-            weight = self._weight(weight)
+            if not isinstance(weight, Tensor):
+                weight = as_tensor("weight", weight, self.device)
+            if weight.is_complex():
+                raise TypeError(f"Argument `weight` should be real. Found `{weight.dtype = }`.")
+            if weight.is_floating_point():  # sums in float32 stop growing
+                weight = weight.to(double(torch.float32, weight.device))
+            weight = weight.detach()
         self._add(value, weight)
         assign(self, weight=self.weight + weight)
 
@@ -207,35 +209,19 @@ class Mean(_Summing):
             return self.total / self.weight.item()
         if not self._update_count:
             return torch.full_like(self.total, torch.nan)
-        self._warn_of_no_weight()
-        weight = self.weight.to(self.total.real.dtype)
+        weight = self.weight
+        if weight.is_cpu and weight.numel() and not self._warned and not bool(weight.any()):
+            self._warned = True
+            warnings.warn(
+                f"The weights of a `{type(self).__name__}` should sum to more than 0. Found a sum"
+                f" of 0 over {self._update_count} values, of which the mean is nan or infinite:"
+                " look at how `weight` is computed, or leave out a value that has none.",
+                UserWarning,
+                stacklevel=3,
+            )
+        weight = weight.to(self.total.real.dtype)
         mean: Tensor = by_parts(lambda part: part / weight, self.total)
         return mean.to(self.like.dtype)
-
-    def _warn_of_no_weight(self) -> None:
-        """Warns, once, if weights sum to zero; reads them on the CPU only."""
-        weight = self.weight
-        if self._warned or not weight.is_cpu or not weight.numel() or bool(weight.any()):
-            return
-        self._warned = True
-        warnings.warn(
-            f"The weights of a `{type(self).__name__}` should sum to more than 0. Found a sum of 0"
-            f" over {self._update_count} values, of which the mean is nan or infinite: look at how"
-            " `weight` is computed, or leave out a value that has none.",
-            UserWarning,
-            stacklevel=4,
-        )
-
-    def _weight(self, weight: Any) -> Tensor:
-        """Returns the weight in float64 if the device has it, since float32 sums stop growing."""
-        if not isinstance(weight, Tensor):
-            weight = as_tensor("weight", weight, self.device)
-        if weight.is_complex():
-            raise TypeError(f"Argument `weight` should be real. Found `{weight.dtype = }`.")
-        if weight.is_floating_point():
-            weight = weight.to(double(torch.float32, weight.device))
-        real: Tensor = weight.detach()
-        return real
 
     def _joined(self, first: State, second: State) -> State:
         return {**super()._joined(first, second), "weight": first["weight"] + second["weight"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -93,7 +94,7 @@ class CellHost:
         """The cells' updaters, each once, by the name of the first cell that has it."""
         if self._released and not self.bound:
             return self._released
-        return _updaters_of(self.trainer)
+        return {names[0]: updater for updater, names in updaters_of(self.trainer).values()}
 
     def bind(self, model: nn.Module) -> bool:
         """Finds the cells in a model, and returns whether it has loaded a state that waited."""
@@ -137,7 +138,11 @@ class CellHost:
         self.trainer.hosted = True
         try:
             self._register(model)
-            self._claim()
+            self._released = {}
+            claimed = cache(partial(claim, user=self))  # each updater once, apart from other hosts'
+            for name, (cell, _) in self.trainer.named_cells:
+                if (updater := get_updater(cell.connection)) is not None:
+                    self.trainer.registry[name].replacement = claimed(updater)
             if not any(True for _ in self.trainer.cells):
                 raise ValueError(
                     "Argument `cells` should name at least one cell. Found none, and none"
@@ -150,7 +155,7 @@ class CellHost:
 
     def _unbind(self) -> None:
         """Leaves the connections as they were before; what is pending stays in ``updaters``."""
-        self._released = _updaters_of(self.trainer)
+        self._released = {names[0]: u for u, names in updaters_of(self.trainer).values()}
         for name, (cell, _) in self.trainer.named_cells:
             self.trainer.registry[name].replacement = None
             if (updater := get_updater(cell.connection)) is not None:
@@ -168,7 +173,12 @@ class CellHost:
         trainer = self.trainer
         assert isinstance(trainer, RuleTrainer)
         found, known = {n: spec.find(model) for n, spec in self.cells.items()}, trainer.registry
-        self._give_back([cell.connection for cell in found.values()])
+        connections = (cell.connection for cell in found.values())
+        without = {id(each): each for each in connections if get_updater(each) is None}
+        self._without = [*without.values()]
+        for updater in self._released.values():  # they keep their constraints and bounds
+            if id(updater.changes.module()) in without:
+                set_updater(updater.parent, updater)
         for name, cell in found.items():
             if name in known and not known[name].loose and known[name].get() != cell:
                 trainer.del_cell(name)  # it belongs to another model, which may be gone
@@ -177,14 +187,6 @@ class CellHost:
                 self._register_cell(trainer, name, cell, self.cells[name])
             elif get_updater(cell.connection) is None:  # another host attached and removed it
                 attach_updater(cell.connection, *params_of(trainer, name))
-
-    def _give_back(self, connections: Sequence[nn.Module]) -> None:
-        """Gives connections without an updater the one that they had before it was released."""
-        without = {id(each): each for each in connections if get_updater(each) is None}
-        self._without = [*without.values()]
-        for updater in self._released.values():  # they keep their constraints and bounds
-            if id(updater.changes.module()) in without:
-                set_updater(updater.parent, updater)
 
     def _register_cell(self, trainer: RuleTrainer, name: str, cell: Cell, spec: CellSpec) -> None:
         """Registers a cell with its parameters, or leaves no trace of it."""
@@ -199,14 +201,6 @@ class CellHost:
             if any(cell.connection is each for each in self._without):
                 set_updater(cell.connection, None)
             raise
-
-    def _claim(self) -> None:
-        """Separates the pending changes of the cells from those of other hosts."""
-        self._released = {}
-        claimed = cache(partial(claim, user=self))  # each updater once
-        for name, (cell, _) in self.trainer.named_cells:
-            if (updater := get_updater(cell.connection)) is not None:
-                self.trainer.registry[name].replacement = claimed(updater)
 
     def check_places(self, model: nn.Module) -> None:
         """Raises an error if a module of a cell was replaced in the model after it was bound."""
@@ -245,10 +239,7 @@ class CellHost:
 
     def finish_batch(self, **inputs: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only if batches are one stream."""
-        if self._sharded:
-            with whole_parameters(self._sharded):
-                self.trainer.finish_batch(self.carry, **inputs)
-        else:
+        with whole_parameters(self._sharded) if self._sharded else nullcontext():
             self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
         self.batches += 1
@@ -347,8 +338,3 @@ class CellHost:
         gone: dict[str, Any] = {"_without": [], "_released": {}, "bound": False}
         gone |= {"_sharded": [], "_undo": None, "events": SILENT, "_combining": [], "_records": {}}
         return {**self.__dict__, **gone}
-
-
-def _updaters_of(trainer: CellTrainer) -> dict[str, Updater]:
-    """Returns the updaters of a trainer's cells, by the name of the first cell of each."""
-    return {names[0]: updater for updater, names in updaters_of(trainer).values()}

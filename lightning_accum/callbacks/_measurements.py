@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from lightning_accum._observer import SILENT, Observer, Values
+from lightning_accum._observer import SILENT, Observer
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import is_logging_step, log_is_near, log_values
 from lightning_accum.cells.trainer import confirm, params_of, updaters_of
@@ -64,14 +64,8 @@ class Before(NamedTuple):
     parts: tuple[Tensor | None, Tensor | None]  # pending; valid until others are accumulated
     limits: tuple[float | None, float | None]  # the lower and the upper one
 
-    def values(self, after: Tensor) -> Values:
-        """Returns the statistics of the update, by name."""
-        return fast_statistics(self.value, after, *self.parts, *self.limits)
-
     def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
         """Returns how much of the pending change had no effect, and how much there was."""
-        # Weights near a limit or beyond it do not count: what a limit or a soft bound holds back is
-        # not lost.
         if any(part is not None and part.shape != after.shape for part in self.parts):
             return 0.0, 0.0  # only a shard of it is here
         return fast_lost_change(self.value, after, self.parts, self.limits)
@@ -124,14 +118,11 @@ class Report:
         if self._logs:
             self._observing = is_logging_step(trainer)
             self._logging = self._observing or (every > 1 and log_is_near(trainer, every))
-            self.measuring = self._logging or (self.summary is not SILENT and self._sums_up())
+            passed = self.updates.values() or (self._batches,)  # before the first, and of exports
+            sums_up = self.summary is not SILENT and any(n & (n + 1) == 0 for n in passed)
+            self.measuring = self._logging or sums_up
             self._exported = []
             self._batches += 1
-
-    def _sums_up(self) -> bool:
-        """Returns whether the next update is number 1, 2, 4, 8, ... of an optimizer."""
-        passed = self.updates.values() or (self._batches,)  # before the first one, and of exports
-        return any(n & (n + 1) == 0 for n in passed)
 
     def note_activity(self) -> None:
         """Measures the window that is about to be evaluated."""
@@ -171,7 +162,8 @@ class Report:
         watchers = (self.summary, *(self.watchers if self._logging else ()))
         for before in measured:
             after = whole(before.param.detach())  # every process takes part
-            values = {**before.values(after), "lr": lrs[id(before.param)]}
+            found = fast_statistics(before.value, after, *before.parts, *before.limits)
+            values = {**found, "lr": lrs[id(before.param)]}
             if self._logging:
                 place = f"updates/{self._prefix}{before.cell}/{before.name}"
                 self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -169,33 +170,22 @@ class BatchRecording:
     """Has a host record the first training step of each batch."""
 
     def __init__(self, host: CellHost) -> None:
-        self.in_batch = False
+        self.in_batch = self.is_due = False
         self.gate: StepGate | None = None
-        self._host = host
-        self._due = False
+        self.host = host
 
     def begin_batch(self) -> None:
         """Has the next training step recorded."""
-        self.in_batch = self._due = True
+        self.in_batch = self.is_due = True
 
     def end_batch(self) -> None:
         """Has no training step recorded until the next batch begins."""
-        self.in_batch = self._due = False
-
-    def step_begins(self) -> None:
-        """Starts recording, if this is the first training step of the batch."""
-        if self._due:
-            self._due = False
-            self._host.trainer.switch.on = True
-
-    def step_ends(self) -> None:
-        """Stops recording."""
-        self._host.trainer.switch.on = False
+        self.in_batch = self.is_due = False
 
     def leave(self) -> None:
         """Deregisters from the gate; a batch that has not ended counts for nothing."""
         if self.in_batch:
-            self._host.abandon_batch()
+            self.host.abandon_batch()
         self.end_batch()
         if self.gate is not None:
             self.gate.deregister(self)
@@ -236,12 +226,13 @@ class StepGate:
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the strategy's training step, and has it recorded."""
         for recording in self._recordings:
-            recording.step_begins()
+            if recording.is_due:  # the first training step of the batch
+                recording.is_due, recording.host.trainer.switch.on = False, True
         try:
             return self._training_step(*args, **kwargs)
         finally:
             for recording in self._recordings:
-                recording.step_ends()
+                recording.host.trainer.switch.on = False
 
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any
@@ -250,7 +241,12 @@ class StepGate:
         # An UpdateOptimizer bypasses the gradient scaler: it has no gradients, which the scaler
         # would reject, and updates are not scaled. Lightning also counts the steps of what stands
         # in for no optimizer, which are taken back: applied updates are counted instead.
-        once = _Once(closure)
+        calls = itertools.count()
+
+        def once() -> Any:
+            with unobserved() if next(calls) else nullcontext():
+                return closure()
+
         if isinstance(optimizer, UpdateOptimizer) and scales_gradients(self._trainer):
             model = model or self._trainer.lightning_module
             return Precision().optimizer_step(optimizer, model, once, **kwargs)
@@ -258,17 +254,3 @@ class StepGate:
         if optimizes_nothing(optimizer):
             count_steps(self._trainer, -1)
         return result
-
-
-class _Once:
-    """A closure that monitors see only when it is called for the first time."""
-
-    def __init__(self, closure: Callable[[], Any]) -> None:
-        self._closure = closure
-        self._calls = itertools.count()
-
-    def __call__(self) -> Any:
-        if next(self._calls) == 0:
-            return self._closure()
-        with unobserved():
-            return self._closure()

@@ -300,7 +300,7 @@ class CellTrainerCallback(Callback):
     def _check_name(self, callbacks: Sequence[Any]) -> None:
         """Raises an error if another callback would have the same part of a checkpoint."""
         learners = [each for each in callbacks if isinstance(each, CellTrainerCallback)]
-        if [(type(each), each.name) for each in learners].count((type(self), self.name)) > 1:
+        if [(type(e), e.name) for e in learners].count((type(self), self.name)) > 1:
             raise ValueError(
                 "Argument `name` should differ between the CellTrainerCallbacks of a Trainer, since"
                 f" a checkpoint has their states by it. Found two with `name = {self.name!r}`,"

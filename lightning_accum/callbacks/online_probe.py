@@ -232,7 +232,13 @@ class OnlineProbe(Callback):
         sums = {key: _SUMS[key] for key in _SUMS if key != "products" or self.readout == "linear"}
         for key, shapes in (("sums", sums), ("scores", _SCORES)):
             for name, parts in state_dict[key].items():
-                _check_parts(f"{place}, `{key}` of `{name}`,", parts, shapes, self.num_classes)
+                of = f"{place}, `{key}` of `{name}`,"
+                check_state(of, parts, dict.fromkeys(shapes, FLOATS))
+                sizes = {"C": self.num_classes, "N": parts[next(iter(shapes))].shape[-1:].numel()}
+                for part, dimensions in shapes.items():
+                    shape = tuple(sizes[each] for each in dimensions)
+                    fits, should = parts[part].shape == shape, f"a tensor {shape} as `{part}`"
+                    check_that(fits, of, should, parts[part])
         self._sums = {name: {**parts} for name, parts in state_dict["sums"].items()}
         scores = state_dict["scores"].items()
         self._scores = {name: (parts["weights"], parts["biases"]) for name, parts in scores}
@@ -241,15 +247,6 @@ class OnlineProbe(Callback):
 # The dimensions of what is saved of a layer: C classes, N features.
 _SUMS = {"sums": "CN", "counts": "C", "products": "NN"}
 _SCORES = {"weights": "CN", "biases": "C"}
-
-
-def _check_parts(place: str, parts: Any, shapes: Mapping[str, str], classes: int) -> None:
-    """Raises a ``RuntimeError`` unless parts of a state are tensors of these shapes."""
-    check_state(place, parts, dict.fromkeys(shapes, FLOATS))
-    sizes = {"C": classes, "N": next(map(parts.get, shapes)).shape[-1:].numel()}
-    for key, dimensions in shapes.items():
-        shape = tuple(sizes[each] for each in dimensions)
-        check_that(parts[key].shape == shape, place, f"a tensor {shape} as `{key}`", parts[key])
 
 
 def _sum_of(module: nn.Module, time_dim: int | None) -> OutputMonitor:

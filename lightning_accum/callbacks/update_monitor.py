@@ -149,8 +149,11 @@ class _MonitoredFit:
         self.monitor, self.trainer = monitor, trainer
         self.logged_at: int | None = None
         self._unlogged: dict[int, dict[str, MeasuredChange]] = {}  # of each optimizer's last step
-        self._biases = _of_one_dimension(trainer.lightning_module)
-        self._modules = _modules_of(trainer.lightning_module)
+        model = trainer.lightning_module
+        few = {name for name, param in model.named_parameters() if param.ndim < 2}
+        sparse = (path for path, m in model.named_modules() if isinstance(m, SparseLinear))
+        self._biases = few - {f"{path}.weight" for path in sparse}  # and what scales in norms
+        self._modules = _modules_of(model)
         self._ratios: dict[tuple[str, int], list[tuple[int, Tensor]]] = {}  # and their steps
         self._steps: dict[int, int] = {}
         self._stepped_at: dict[int, int] = {}
@@ -182,8 +185,8 @@ class _MonitoredFit:
         copies = self._begun.pop(id(optimizer), None)
         if copies is None:
             return
-        names = self._names()
-        found = {names[id(param)]: change for param, change in copies.changes()}
+        names, pairs = self._names(), zip(copies.before, copies.params, strict=True)
+        found = {names[id(p)]: measure_change(before, p.detach()) for before, p in pairs}
         if not isinstance(optimizer, UpdateOptimizer):  # the ratios of rules are larger
             self._note(id(optimizer), found)
         if not self._is_logged(id(optimizer)):
@@ -346,15 +349,6 @@ def _what_to_do(rows: Sequence[tuple[str, _Moved]]) -> Iterator[str]:
         yield f"Train for {_TOLD} steps or more, so that this table can tell."
 
 
-def _of_one_dimension(model: nn.Module) -> set[str]:
-    """Returns the names of biases, and of what scales and shifts in norms."""
-    synapses = {
-        f"{path}.weight" for path, m in model.named_modules() if isinstance(m, SparseLinear)
-    }
-    few = {name for name, param in model.named_parameters() if param.ndim < 2}
-    return few - synapses
-
-
 def _modules_of(model: nn.Module) -> list[str]:
     """Returns the paths of a model's rows: the modules where it divides, and repeated blocks."""
     path, module = "", model
@@ -416,12 +410,7 @@ class Copies:
 
     def __init__(self, params: Sequence[Tensor]) -> None:
         self.params = params
-        self._before = [param.detach().clone() for param in params]
-
-    def changes(self) -> Iterator[tuple[Tensor, MeasuredChange]]:
-        """Yields each parameter, and how it changed since it was copied."""
-        for before, param in zip(self._before, self.params, strict=True):
-            yield param, measure_change(before, param.detach())
+        self.before = [param.detach().clone() for param in params]
 
     def after(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Returns a closure that copies again the parameters to which ``closure`` itself writes."""
@@ -436,7 +425,7 @@ class Copies:
             result = closure()
             for i, (param, earlier) in enumerate(zip(self.params, versions, strict=True)):
                 if version(param) != earlier:
-                    self._before[i] = param.detach().clone()
+                    self.before[i] = param.detach().clone()
             return result
 
         return call
