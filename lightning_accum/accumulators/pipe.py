@@ -313,7 +313,19 @@ class Source(Pipe):
     def forward(self, item: Any) -> None:
         """Sends the result of a step down all pipes."""
         self.begin()
-        self._check_epoch()
+        for module in self._owner:
+            now = getattr(module, "current_epoch", None), bool(getattr(module, "training", True))
+            before, self._seen = self._seen, now
+            if before not in (None, now) and not self._told:
+                self._told = True
+                modes = ("validation", "training")
+                one, other = (f"{modes[mode]} in epoch {epoch}" for epoch, mode in (before, now))
+                rank_zero_warn(
+                    "A source should have items of one epoch, of training or of validation, until"
+                    f" it is ended. Found items of {one}, and of {other}, which are accumulated"
+                    " together: call `end()` in `on_train_epoch_end` and in the corresponding hook"
+                    " of another stage, or make a source for each stage."
+                )
         self.stages[0].take(item)
 
     def check(self) -> None:
@@ -329,22 +341,6 @@ class Source(Pipe):
         """Has all pipes forget the iteration."""
         self._seen = None
         super().forget()
-
-    def _check_epoch(self) -> None:
-        """Warns, once, if items of two epochs, or of training and validation, come together."""
-        for module in self._owner:
-            now = getattr(module, "current_epoch", None), bool(getattr(module, "training", True))
-            before, self._seen = self._seen, now
-            if before not in (None, now) and not self._told:
-                self._told = True
-                modes = ("validation", "training")
-                one, other = (f"{modes[mode]} in epoch {epoch}" for epoch, mode in (before, now))
-                rank_zero_warn(
-                    "A source should have items of one epoch, of training or of validation, until"
-                    f" it is ended. Found items of {one}, and of {other}, which are accumulated"
-                    " together: call `end()` in `on_train_epoch_end` and in the corresponding hook"
-                    " of another stage, or make a source for each stage."
-                )
 
 
 def _flatten(stage: Any) -> Iterator[Any]:

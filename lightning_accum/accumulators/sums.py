@@ -10,19 +10,12 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers
 from lightning_accum._state_module import Kind
+from lightning_accum.accumulators import elementwise_base as elementwise
 from lightning_accum.accumulators.base import State
-from lightning_accum.accumulators.elementwise_base import (
-    NUMBERS,
-    ElementWise,
-    add,
-    as_tensor,
-    by_parts,
-    double,
-)
 from lightning_accum.sparse.attribute_assignment import assign
 
 
-class _Summing(ElementWise):
+class _Summing(elementwise.ElementWise):
     """An accumulator whose first state is a sum of tensors or of other objects."""
 
     total: Any
@@ -35,7 +28,7 @@ class _Summing(ElementWise):
         if isinstance(value, Tensor | int | float):
             return False
         try:
-            as_tensor("value", value, self.device)
+            elementwise.as_tensor("value", value, self.device)
         except TypeError:
             if not _is_addable(value):
                 raise
@@ -59,9 +52,9 @@ class _Summing(ElementWise):
             return
         tensor, like, narrow = self._entering(value)
         if isinstance(weight, Tensor) or weight != 1:
-            tensor = by_parts(lambda part: part * weight, tensor).to(tensor.dtype)
+            tensor = elementwise.by_parts(lambda part: part * weight, tensor).to(tensor.dtype)
         self._check_shape(tensor, self.total)
-        total, rest = add(self.total, self.rest, tensor, narrow)
+        total, rest = elementwise.add(self.total, self.rest, tensor, narrow)
         assign(self, total=total, rest=rest, like=like)
 
     def _kinds(self) -> dict[str, Kind]:
@@ -71,8 +64,8 @@ class _Summing(ElementWise):
         total, more = first["total"], second["total"]
         if not isinstance(total, Tensor) or not isinstance(more, Tensor):
             return {"total": total + more, "rest": first["rest"]}
-        rest = by_parts(torch.add, first["rest"], second["rest"])
-        total, rest = add(total, rest, more, narrow=True)
+        rest = elementwise.by_parts(torch.add, first["rest"], second["rest"])
+        total, rest = elementwise.add(total, rest, more, narrow=True)
         return {"total": total, "rest": rest}
 
 
@@ -82,9 +75,9 @@ def _is_addable(value: Any) -> bool:
 
 
 _TOTAL = Kind(
-    f"{NUMBERS.should}, or an object that can be added",
+    f"{elementwise.NUMBERS.should}, or an object that can be added",
     lambda value: (
-        NUMBERS.fits(value)
+        elementwise.NUMBERS.fits(value)
         or (not isinstance(value, Tensor | int | float | complex) and _is_addable(value))
     ),
 )
@@ -181,8 +174,7 @@ class Mean(_Summing):
         """Adds a value.
 
         Args:
-            value: a tensor of any shape, the same in every call, a number, or any object that can
-                be added to those before and divided by a number.
+            value: as for :meth:`Sum.update`; an object also has to be divisible by a number.
             weight: weight of the value, such as the size of its batch: a number, or a tensor that
                 broadcasts with ``value``.
 
@@ -194,11 +186,11 @@ class Mean(_Summing):
             check_integers(weight=int(weight))
         else:
             if not isinstance(weight, Tensor):
-                weight = as_tensor("weight", weight, self.device)
+                weight = elementwise.as_tensor("weight", weight, self.device)
             if weight.is_complex():
                 raise TypeError(f"Argument `weight` should be real. Found `{weight.dtype = }`.")
             if weight.is_floating_point():  # sums in float32 stop growing
-                weight = weight.to(double(torch.float32, weight.device))
+                weight = weight.to(elementwise.double(torch.float32, weight.device))
             weight = weight.detach()
         self._add(value, weight)
         assign(self, weight=self.weight + weight)
@@ -220,7 +212,7 @@ class Mean(_Summing):
                 stacklevel=3,
             )
         weight = weight.to(self.total.real.dtype)
-        mean: Tensor = by_parts(lambda part: part / weight, self.total)
+        mean: Tensor = elementwise.by_parts(lambda part: part / weight, self.total)
         return mean.to(self.like.dtype)
 
     def _joined(self, first: State, second: State) -> State:

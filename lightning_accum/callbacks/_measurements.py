@@ -36,11 +36,8 @@ def activities(host: CellHost) -> dict[str, Counted]:
         if window is not None and window.ndim > 2:  # otherwise the rule raises an error
             slots = window.shape[0] * window.shape[1]
             found[cell] = Counted(window, spike_counts(window), slots)
-    return _summed_over_processes(found) if world.processes() > 1 else found
-
-
-def _summed_over_processes(found: dict[str, Counted]) -> dict[str, Counted]:
-    """Returns the activities with counts and slots summed over processes; waits for the device."""
+    if world.processes() == 1:
+        return found
     own = {cell: (activity.counts.cpu(), activity.slots) for cell, activity in found.items()}
     device = next((a.counts.device for a in found.values()), torch.device("cpu"))
     gathered = world.gather_bytes(world.to_bytes(own), world.CAPACITY, device)

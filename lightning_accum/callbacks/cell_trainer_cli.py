@@ -3,7 +3,6 @@
 import inspect
 import re
 from argparse import ArgumentError
-from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib import import_module
 from pydoc import ErrorDuringImport, locate
@@ -47,21 +46,17 @@ class CellTrainerCLI(LightningCLI):
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
-            lines = [str(error), *dict.fromkeys(_unknown_classes(str(error)))]
+            lines = [str(error)]
+            for path, name in _UNKNOWN.findall(str(error)):
+                meant = _meant(path or name)
+                if meant and _found(path) is None:
+                    lines.append(f"There is no class `{path or name}`: did you mean `{meant}`?")
             for path, option in _REJECTED.findall(str(error)):
                 owner: Any = locate(path)
                 more = OPTIONS if owner is CellTrainerCallback else ()
                 known = nearest(option, [*inspect.signature(owner).parameters, *more])
                 lines += [f"`{owner.__name__}` has no option `{option}`{known}"]
-            parser.exit(2, "error: " + "\n".join(lines) + "\n")
-
-
-def _unknown_classes(message: str) -> Iterator[str]:
-    """Yields, for each class of an error that does not exist, which one was probably meant."""
-    for path, name in _UNKNOWN.findall(message):
-        meant = _meant(path or name)
-        if meant and _found(path) is None:
-            yield f"There is no class `{path or name}`: did you mean `{meant}`?"
+            parser.exit(2, "error: " + "\n".join(dict.fromkeys(lines)) + "\n")
 
 
 def _meant(path: str) -> str | None:

@@ -148,13 +148,7 @@ class FabricCellTrainer:
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Moves the pending updates to the gradients, for an optimizer to step; replaces `step`.
 
-        Updates are summed over processes first; every process has to call this.
-
-        Args:
-            **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
-
-        Raises:
-            RuntimeError, TypeError: as for :meth:`step`.
+        Updates are summed over processes first; arguments and errors are those of :meth:`step`.
         """
         self._check_exchange("updates_as_gradients", inputs)
         if self._recorded:

@@ -43,15 +43,10 @@ _STACKS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # whose class does not 
 class UpdateMonitor(Callback):
     r"""Logs how far every step of an optimizer moved the weights of any LightningModule.
 
-    ==========================  ==================================================================
-    ``update_norm``             :math:`\|\Delta w\|_2`, of the change by the step
-    ``weight_norm``             :math:`\|w'\|_2`, after the step
-    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; 1e-3 to 5e-2 is usual at first
-    ``zero_share``              share of weights that the step did not change
-    ``nonfinite``               number of NaN and Inf in :math:`\Delta w`
-    ==========================  ==================================================================
-
-    The ratio tells whether a learning rate is far too small or too large. It is logged as
+    The values are ``update_norm``, ``weight_norm``, ``ratio``, ``zero_share`` and ``nonfinite`` of
+    :func:`~lightning_accum.functional.update_statistics.update_statistics`. The ratio
+    :math:`\|\Delta w\|_2 / \|w\|_2` tells whether a learning rate is far too small or too large:
+    1e-3 to 5e-2 is usual at first. It is logged as
     ``change_ratio/<module>``, for the weights of each module as if they were one vector; the rest
     as ``updates/<module>/...``, and as ``updates/<module>.biases/...`` for parameters of one
     dimension, biases and those of norms, which often begin at zero and have large ratios. Modules

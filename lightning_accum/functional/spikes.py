@@ -8,14 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import (
-    check_finite,
-    check_floats,
-    check_integers,
-    check_numbers,
-    check_tensors,
-    check_value,
-)
+from lightning_accum import _checks as checks
 from lightning_accum.functional.dtypes import at_least_float32
 
 
@@ -47,12 +40,12 @@ def poisson_encode(
                 [False,  True],
                 [False,  True]])
     """
-    check_tensors(x=x)
-    check_integers(steps=steps)
-    check_numbers(p=p)
-    check_value(steps > 0, "steps", steps, "a positive number of time steps")
+    checks.check_tensors(x=x)
+    checks.check_integers(steps=steps)
+    checks.check_numbers(p=p)
+    checks.check_value(steps > 0, "steps", steps, "a positive number of time steps")
     how = "lower the rate or the time step"
-    check_value(0.0 <= p <= 1.0, "p", p, "a probability in [0, 1]", how)
+    checks.check_value(0.0 <= p <= 1.0, "p", p, "a probability in [0, 1]", how)
     if x.is_cpu and x.numel():
         low, high = x.aminmax()
         if not (low >= 0 and high <= 1):  # this form rejects NaN too
@@ -79,8 +72,8 @@ class Surrogate(ABC):
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            check_finite(**{name: value})
-            check_value(value > 0, name, value, "a positive number")
+            checks.check_finite(**{name: value})
+            checks.check_value(value > 0, name, value, "a positive number")
 
     @abstractmethod
     def derivative(self, x: Tensor) -> Tensor:
@@ -137,7 +130,7 @@ class Triangular(Surrogate):
     def derivative(self, x: Tensor) -> Tensor:
         r"""Returns :math:`\psi(x)`."""
         slope = self.dampening / self.width
-        check_floats(x=x)
+        checks.check_floats(x=x)
         return x.abs().mul_(-slope / self.width).add_(slope).clamp_(min=0.0)
 
 
@@ -168,7 +161,7 @@ class FastSigmoid(Surrogate):
 
     def derivative(self, x: Tensor) -> Tensor:
         r"""Returns :math:`\psi(x)`."""
-        check_floats(x=x)
+        checks.check_floats(x=x)
         return x.abs().mul_(self.slope).add_(1.0).pow_(-2)
 
 
@@ -199,7 +192,7 @@ class ArcTan(Surrogate):
 
     def derivative(self, x: Tensor) -> Tensor:
         r"""Returns :math:`\psi(x)`."""
-        check_floats(x=x)
+        checks.check_floats(x=x)
         scaled = x.mul(math.pi / 2 * self.alpha).square_().add_(1.0)
         return scaled.reciprocal_().mul_(self.alpha / 2)
 

@@ -41,11 +41,8 @@ class MeasuredChange(NamedTuple):
 @torch.no_grad()
 def measure_change(before: Tensor, after: Tensor) -> MeasuredChange:
     """Measures the change of one parameter between a copy of it from before and itself."""
-    if before.shape != after.shape:
-        raise ValueError(
-            "Arguments `before` and `after` should be the same parameter, of one shape. Found"
-            f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
-        )
+    fits, should = before.shape == after.shape, f"shape {tuple(before.shape)}, as `before`"
+    check_shape(fits, "after", after, should, "pass the same parameter before and after")
     before, after = widened(before), widened(after)
     delta = after - before
     return MeasuredChange(
@@ -61,7 +58,12 @@ def measure_change(before: Tensor, after: Tensor) -> MeasuredChange:
 @torch.no_grad()
 def change_statistics(changes: Sequence[MeasuredChange]) -> dict[str, Tensor]:
     """Returns the statistics that need no parts and no limits, of all changes as one vector."""
-    change = changes[0] if len(changes) == 1 else _combined(changes)
+    change = changes[0]
+    if len(changes) > 1:
+        columns = zip(*(each[:-1] for each in changes), strict=True)
+        parts = [torch.stack([each.to(values[0].device) for each in values]) for values in columns]
+        norms, counts = map(_norm, parts[:3]), (part.sum() for part in parts[3:])
+        change = MeasuredChange._make([*norms, *counts, sum(each.size for each in changes)])
     update_norm, norm_before, norm_after, zeros, nonfinite, size = change
     return {
         "update_norm": update_norm,
@@ -70,17 +72,6 @@ def change_statistics(changes: Sequence[MeasuredChange]) -> dict[str, Tensor]:
         "zero_share": zeros.float() / max(size, 1),
         "nonfinite": nonfinite,
     }
-
-
-def _combined(changes: Sequence[MeasuredChange]) -> MeasuredChange:
-    """Returns the change of several parameters as one vector."""
-    device = changes[0].update_norm.device
-    parts = [
-        torch.stack([value.to(device) for value in values])
-        for values in zip(*(change[:-1] for change in changes), strict=True)
-    ]
-    norms, counts = map(_norm, parts[:3]), (part.sum() for part in parts[3:])
-    return MeasuredChange._make([*norms, *counts, sum(change.size for change in changes)])
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ _ALL = 64  # windows, in each of which the inputs of the rule are looked at
 _BACK = 0.1  # of an update: what may be left of it if it was set back
 _FEW = 16  # fewer weights may correlate by chance
 _LATER = 4  # looks after the first
-_RESETS = 3  # windows in a row with a mistake in their reset
+RESETS = 3  # windows in a row with a mistake in their reset
 _SAMPLE = 1 << 16  # the largest number of weights in a sample
 _UNLIKE = 0.5  # correlation of weights that have little in common
 
@@ -315,13 +315,8 @@ class CellFacts:
             return False
         apart = passed and since == steps, not passed and 1 < steps < since < inf
         pairs = [*zip(apart, self.resets, strict=True)]
-        self.resets = [n + 1 if now else 0 if n < _RESETS else n for now, n in pairs]
-        return any(now and n + 1 == _RESETS for now, n in pairs)
-
-    @property
-    def resets_apart(self) -> tuple[bool, bool]:
-        """Whether in several windows in a row only the neuron was reset, and only the traces."""
-        return self.resets[0] >= _RESETS, self.resets[1] >= _RESETS
+        self.resets = [n + 1 if now else 0 if n < RESETS else n for now, n in pairs]
+        return any(now and n + 1 == RESETS for now, n in pairs)
 
     def note_potential(self, neuron: Any) -> None:
         """Notes whether the potential of a native neuron holds NaN."""

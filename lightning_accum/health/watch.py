@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from math import inf
@@ -22,19 +22,10 @@ from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.rule import rates_in
 from lightning_accum.engine.state import has_samples
-from lightning_accum.health import chain
+from lightning_accum.health import chain, setup
 from lightning_accum.health.advice import advice
 from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts, Weights
 from lightning_accum.health.probes import LastingState, Probe, Wiring
-from lightning_accum.health.setup import (
-    Untrained,
-    layout,
-    rule_of,
-    setup,
-    twice_trained,
-    twin,
-    unit,
-)
 from lightning_accum.health.summary import Summary
 from lightning_accum.optim.update import times_stale
 from lightning_accum.sparse.kernel_library import why_not
@@ -137,7 +128,7 @@ class Health(Observer):
         self.over = self._looked = False  # whether nothing more will come; whether it has looked
         self._windows = 0  # of all cells
         self._probes: list[Probe] = []
-        self._untrained: Untrained | None = None
+        self._untrained: setup.Untrained | None = None
         self._summary, self._advice = Summary(), list[str]()  # of a fit that has ended
         if model is not None and listen is not None and off is not None:
             for name, _ in trainer.named_cells:
@@ -181,9 +172,9 @@ class Health(Observer):
     ) -> None:
         """Checks what is known before the first batch, and begins to watch the modules."""
         trainer, *others = trainers
-        if schedule is not None and (text := unit(*schedule)):
+        if schedule is not None and (text := setup.unit(*schedule)):
             self._say("lr_scheduler", "setup", text)
-        for cell, text in setup(trainer, model, others[:before]):
+        for cell, text in setup.setup(trainer, model, others[:before]):
             self._say(cell, "setup", text)
         known = trainer, lambda: int(self._clock.batches), self._say
         self._probes = [Wiring(*known, model)]
@@ -192,7 +183,7 @@ class Health(Observer):
         for probe in self._probes:
             probe.register()
         if not before:
-            self._untrained = Untrained(trainers, model, optimized)
+            self._untrained = setup.Untrained(trainers, model, optimized)
 
     # ------------------------------------------------------------------ events
     @_guarded
@@ -210,7 +201,11 @@ class Health(Observer):
         if looked:
             c.note_potential(getattr(self._registry[cell].get(), "neuron", None))
         if self.by == "hand" and c.windows <= _LONG and not (c.asked or post.is_meta):
-            self._look_for_spikes(c, post)
+            c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
+            enough = c.steps >= _SOON and c.values >= _LONG  # there should have been some spikes
+            c.asked = enough and all(p.applied for p in c.params.values())
+            if c.asked:
+                self._find(cell, off=chain.LINKS.keys() - {"finite", "active"})
         if c.windows == (_LOOP if self.by == "loop" else _LONG) and not self._looked:
             self._find()
 
@@ -225,7 +220,7 @@ class Health(Observer):
             self._find(c.name)
         text = ""
         if c.windows == 1 and self._batch_size:
-            text = layout(c.name, post.shape, c.h.get("time_dim"), self._batch_size)
+            text = setup.layout(c.name, post.shape, c.h.get("time_dim"), self._batch_size)
         elif c.windows == 2 and inputs and trainer.unread:
             text = (
                 f"`{self._title}` should be called with what its terms read. Found"
@@ -235,14 +230,6 @@ class Health(Observer):
             )
         if text:
             self._say(c.name, "setup", text)
-
-    def _look_for_spikes(self, c: CellFacts, post: Tensor) -> None:
-        """Counts spikes of a loop by hand until there should have been some, and looks once."""
-        c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
-        enough = c.steps >= _SOON and c.values >= _LONG
-        c.asked = enough and all(p.applied for p in c.params.values())
-        if c.asked:
-            self._find(c.name, off=chain.LINKS.keys() - {"finite", "active"})
 
     @_guarded
     def found_nothing(self, cell: str) -> None:
@@ -343,10 +330,19 @@ class Health(Observer):
         if how == "failed":
             with suppress(RuntimeError):  # the device may have failed: the first error says more
                 self._find(failed=True)
-        elif not (by_hand and how == "released") and not (how == "deleted" and self._is_trial()):
-            self._find(ended=True)
+        else:  # a trial was left by an error, after a few batches, or with its model
+            few = self._clock is not None and max(self._clock.batches, self._clock.updates) < 3
+            gone = self.by == "loop" and bool(self._registry.gone)
+            trial = few or gone or getattr(sys, "last_value", None) is not None
+            if not (by_hand and how == "released") and not (how == "deleted" and trial):
+                self._find(ended=True)
         if not by_hand and how != "failed" and not self._advice:
-            self._advice = [*self._advise()]
+            for name in [
+                n for n in self.cells if n not in self.said
+            ]:  # of which no warning says more
+                self._advice += advice(self.cells[name], self._context(name, ended=True))
+            if self._untrained is not None and (line := self._untrained.found()[1]):
+                self._advice.append(line)
         if how not in ("fit", "eval"):
             self.over = True
             self._params, self._probes, self._untrained = {}, [], None
@@ -364,21 +360,13 @@ class Health(Observer):
         if not self._looked and any(c.calls for c in self.cells.values()):
             self._find()
 
-    def _advise(self) -> Iterator[str]:
-        """Yields advice on cells of which no warning says more, and on untrained parameters."""
-        for name, c in self.cells.items():
-            if name not in self.said:
-                yield from advice(c, self._context(name, ended=True))
-        if self._untrained is not None and (line := self._untrained.found()[1]):
-            yield line
-
     def lines(
         self, updates: Mapping[tuple[str, str], int] | None = None, exports: bool = False
     ) -> list[str]:
         """Returns the lines of the summary."""
         trainer = self._trainer()
         states = {} if trainer is None else trainer.cell_states
-        rule = None if exports else rule_of(trainer)  # else an optimizer has a rate too
+        rule = None if exports else setup.rule_of(trainer)  # else an optimizer has a rate too
         rates = {} if rule is None else rates_in(vars(rule))
         of = {cell: state.settings for cell, state in states.items()}
         found = self._summary.lines(updates or {}, of, rates, self.said, self._advice)
@@ -403,7 +391,7 @@ class Health(Observer):
             c, x = self.cells[name], self._context(name, ended, failed)
             for p in c.params.values():
                 p.look()
-            if x.by != "hand" and (text := twice_trained(c)):
+            if x.by != "hand" and (text := setup.twice_trained(c)):
                 self._say(name, "trained", text)
             if found := chain.broken_link(c, x, {*self._off, *off}):
                 self._say(name, *found, every=chain.elsewhere(c, found[0]))
@@ -437,12 +425,6 @@ class Health(Observer):
         known = self.by, self._title, self._trainer(), modules, self._model, updates
         return Context(*known, ended, failed, learns=self._windows > 0, carry=self._carry)
 
-    def _is_trial(self) -> bool:
-        """Returns whether a loop was left by an error, after a few batches, or with its model."""
-        few = self._clock is not None and max(self._clock.batches, self._clock.updates) < 3
-        gone = self.by == "loop" and bool(self._registry.gone)
-        return few or gone or getattr(sys, "last_value", None) is not None
-
     def _note_update(self, p: ParamFacts, count: int) -> None:
         """Says that changes are applied by hand while a callback does so too."""
         if p.seen == count:
@@ -464,7 +446,7 @@ def events_by_hand(trainer: CellTrainer, name: str) -> Observer:
         health = Health(trainer)
         weakref.finalize(trainer, health.ended, "deleted")
     health._add(name)
-    if text := twin(trainer, name, trainer):
+    if text := setup.twin(trainer, name, trainer):
         health._say(name, "setup", text)
     updater = trainer.registry.updater(name)
     if updater is not None:

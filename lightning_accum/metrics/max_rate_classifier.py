@@ -6,15 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import (
-    check_below,
-    check_choice,
-    check_integers,
-    check_shape,
-    check_tensors,
-    check_value,
-    check_whole,
-)
+from lightning_accum import _checks as checks
 from lightning_accum.functional import readout
 from lightning_accum.metrics.update_statistics import AdditiveMetric
 from lightning_accum.plot.pictures import pyplot
@@ -81,10 +73,10 @@ class MaxRateClassifier(AdditiveMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_integers(num_neurons=num_neurons, num_classes=num_classes)
-        check_value(num_neurons > 0, "num_neurons", num_neurons, "a positive integer")
-        check_value(num_classes > 0, "num_classes", num_classes, "a positive integer")
-        check_choice("vote", vote, _VOTES)
+        checks.check_integers(num_neurons=num_neurons, num_classes=num_classes)
+        checks.check_value(num_neurons > 0, "num_neurons", num_neurons, "a positive integer")
+        checks.check_value(num_classes > 0, "num_classes", num_classes, "a positive integer")
+        checks.check_choice("vote", vote, _VOTES)
         self.num_neurons, self.num_classes, self.vote = num_neurons, num_classes, vote
         self._votes: tuple[Tensor, Tensor | None] | None = None
         self.add_sum("rate_sums", torch.zeros(num_classes, num_neurons))
@@ -113,10 +105,10 @@ class MaxRateClassifier(AdditiveMetric):
                 infinite.
         """
         self._check_rates(rates)
-        check_whole(labels=labels)
+        checks.check_whole(labels=labels)
         should = f"shape [{len(rates)}], one label for each row of `rates`"
-        check_shape(labels.shape == rates.shape[:1], "labels", labels, should)
-        check_below("labels", labels, self.num_classes)
+        checks.check_shape(labels.shape == rates.shape[:1], "labels", labels, should)
+        checks.check_below("labels", labels, self.num_classes)
         sums, samples = readout.class_rate_sums(rates, labels, self.num_classes)
         # Not in place: a state that was made in inference mode cannot be changed in place.
         self.rate_sums = self.rate_sums + sums
@@ -141,7 +133,7 @@ class MaxRateClassifier(AdditiveMetric):
         has to call it; later calls do not.
 
         Args:
-            rates: rates or spike counts of shape ``[B, N]``, as for :meth:`update`.
+            rates: as for :meth:`update`.
 
         Returns:
             Classes of shape ``[B]``; the lowest class wins a tie, as for a silent sample if votes
@@ -169,10 +161,10 @@ class MaxRateClassifier(AdditiveMetric):
         return ax.figure, ax
 
     def _check_rates(self, rates: Tensor) -> None:
-        check_tensors(rates=rates)
+        checks.check_tensors(rates=rates)
         fits = rates.ndim == 2 and rates.shape[1] == self.num_neurons
         should, mend = f"shape [B, {self.num_neurons}]", "sum or average spikes over time"
-        check_shape(fits, "rates", rates, should, mend)
+        checks.check_shape(fits, "rates", rates, should, mend)
         if rates.is_cpu and rates.is_floating_point() and rates.numel():
             low, high = (float(value) for value in rates.detach().aminmax())
             if not (low >= 0 and high < math.inf):  # which NaN is not either

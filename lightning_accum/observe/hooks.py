@@ -23,8 +23,12 @@ class Hook:
         """Passes a call on, unless it is repeated for a backward pass, or is unobserved."""
         if self.observer is None or self.module is None or self.module() is not module:
             return
-        if in_backward() or (_open and is_unobserved()):
+        if in_backward():
             return
+        if _open:
+            innermost = _innermost.get()
+            if innermost is not None and innermost() is not None:
+                return
         observer = self.observer()
         if observer is not None:
             observer.observe(module, args, rest)
@@ -96,9 +100,3 @@ def unobserved() -> Iterator[None]:
     finally:
         _open.pop(id(context), None)
         _innermost.set(before)  # not `reset(token)`, which fails if another task ends the context
-
-
-def is_unobserved() -> bool:
-    """Returns whether the caller, while a context is open, runs inside :func:`unobserved`."""
-    innermost = _innermost.get()
-    return innermost is not None and innermost() is not None

@@ -26,7 +26,7 @@ class StepBuffer:
         self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
         self._whole = 0  # how many steps such spikes have, if they are a sequence
         self.is_held = False  # whether the memory belongs to someone else
-        self._version: float | None = None  # of such memory
+        self.version: float | None = None  # of such memory
 
     @property
     def steps(self) -> Tensor | None:
@@ -105,17 +105,12 @@ class StepBuffer:
         """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
         self.memory, self._rows, self.spike_rows = sequence, [], None
         self.length, self.shape = len(sequence), sequence.shape[1:]
-        self._version, self.is_held = version(sequence), True
-
-    def is_intact(self) -> bool:
-        """Returns whether values that are held stayed as they were."""
-        held = self.memory if self.is_held else None
-        return held is None or version(held) == self._version
+        self.version, self.is_held = version(sequence), True
 
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
         if self.is_held:
-            self.memory, self._version, self.is_held = None, None, False
+            self.memory, self.version, self.is_held = None, None, False
         if self.spike_rows is not None:
             self.spike_rows.forget()
         self.length = 0
@@ -318,7 +313,8 @@ class WindowRecorder(Reducer):
         Raises:
             ValueError: if values have changed that are not copied.
         """
-        if not self._buffer.is_intact():
+        held = self._buffer.memory if self._buffer.is_held else None
+        if held is not None and version(held) != self._buffer.version:
             raise ValueError(
                 f"Values {self.label} should stay as they are until the rule is called. Found that"
                 " they were changed in place: change a copy, as `value.clone()`."

@@ -7,13 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import (
-    check_finite,
-    check_integers,
-    check_shape,
-    check_tensors,
-    check_value,
-)
+from lightning_accum import _checks as checks
 
 
 def pyplot(caller: str) -> Any:
@@ -30,25 +24,22 @@ def pyplot(caller: str) -> Any:
 
 def one_sample(name: str, values: Tensor, sample: int) -> Tensor:
     """Returns what a sample of ``[T, B, ...]``, or a single one, did: ``[T, N]`` on the CPU."""
-    check_tensors(**{name: values})
-    check_integers(sample=sample)
-    if values.ndim < 2 or not values.numel():
-        raise ValueError(
-            f"Argument `{name}` should have shape [T, N], or [T, B, ...]. Found"
-            f" `{name}.shape = {tuple(values.shape)}`."
-        )
+    checks.check_tensors(**{name: values})
+    checks.check_integers(sample=sample)
+    fits = values.ndim > 1 and bool(values.numel())
+    checks.check_shape(fits, name, values, "shape [T, N], or [T, B, ...]")
     if values.ndim > 2:
         size = values.shape[1]
         fits, should = -size <= sample < size, f"one of the {size} samples in `{name}`"
-        check_value(fits, "sample", sample, should)
+        checks.check_value(fits, "sample", sample, should)
         values = values[:, sample].flatten(1)
     return values.detach().cpu()
 
 
 def check_step(dt: float) -> None:
     """Raises an error unless ``dt`` is a step in ms."""
-    check_finite(dt=dt)
-    check_value(dt > 0, "dt", dt, "a positive step in ms")
+    checks.check_finite(dt=dt)
+    checks.check_value(dt > 0, "dt", dt, "a positive step in ms")
 
 
 def open_sides(ax: Any) -> None:
@@ -102,7 +93,7 @@ def raster(
     if inputs is not None:
         rows.insert(0, ("input", one_sample("inputs", inputs, sample)))
         received, steps = len(rows[0][1]), len(rows[1][1])
-        check_shape(received == steps, "inputs", inputs, f"the {steps} steps of `spikes`")
+        checks.check_shape(received == steps, "inputs", inputs, f"the {steps} steps of `spikes`")
     axes = _axes(ax, [values.shape[1] for _, values in rows])
     for each, (label, values) in zip(axes, rows, strict=True):
         _draw(each, values, dt)
@@ -196,13 +187,13 @@ def membrane(
     steps, size = values.shape
     shown = list(range(min(size, _MOST))) if neurons is None else list(neurons)
     fits = all(isinstance(i, int) and -size <= i < size for i in shown)
-    check_value(fits, "neurons", shown, f"indices of the {size} neurons")
+    checks.check_value(fits, "neurons", shown, f"indices of the {size} neurons")
     limits = None if threshold is None else _thresholds(threshold, steps, size)
     fired = None
     if spikes is not None:
         fired = _potentials("spikes", spikes, sample)
         should = f"the shape of `membrane`, {tuple(membrane.shape)}"
-        check_shape(spikes.shape == membrane.shape, "spikes", spikes, should)
+        checks.check_shape(spikes.shape == membrane.shape, "spikes", spikes, should)
     plt = pyplot("plot.membrane")
     if ax is None:
         ax = plt.subplots(figsize=(7.0, 2.6), layout="constrained")[1]
@@ -212,8 +203,14 @@ def membrane(
         if limits is not None:
             ax.plot(time, limits[:, i], ls=":", lw=1.0, color=line.get_color())
     ax.set(xlabel="time, ms", ylabel="potential", xlim=(0, max(steps - 1, 1) * dt))
-    if fired is not None:
-        _mark(ax, [time[fired[:, i] != 0] for i in shown])
+    if fired is not None:  # a row of lines above the potentials for each neuron, in its color
+        low, high = ax.get_ylim()
+        row = 0.09 * (high - low)
+        colors = [line.get_color() for line in ax.lines if not line.get_label().startswith("_")]
+        for i, neuron in enumerate(shown):
+            bottom, at = high + row * (len(shown) - 1 - i), time[fired[:, neuron] != 0]
+            ax.vlines(at, bottom, bottom + 0.8 * row, color=colors[i - len(shown)], lw=1.2)
+        ax.set_ylim(low, high + row * len(shown))
     if len(shown) > 1:
         ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     open_sides(ax)
@@ -222,7 +219,7 @@ def membrane(
 
 def _potentials(name: str, values: Tensor, sample: int) -> Tensor:
     """Returns what one sample did, ``[T, N]``."""
-    check_tensors(**{name: values})
+    checks.check_tensors(**{name: values})
     return one_sample(name, values[:, None] if values.ndim == 1 else values, sample).float()
 
 
@@ -236,17 +233,6 @@ def _thresholds(threshold: Tensor | float, steps: int, size: int) -> Tensor:
             f"Argument `threshold` should be a number, or have shape [{size}] or [{steps}, {size}]."
             f" Found `threshold.shape = {tuple(value.shape)}`."
         ) from error
-
-
-def _mark(ax: Any, times: list[Tensor]) -> None:
-    """Draws each neuron's spikes as a row of lines above the potentials, in its color."""
-    low, high = ax.get_ylim()
-    row = 0.09 * (high - low)
-    colors = [line.get_color() for line in ax.lines if not line.get_label().startswith("_")]
-    for i, time in enumerate(times):
-        bottom = high + row * (len(times) - 1 - i)
-        ax.vlines(time, bottom, bottom + 0.8 * row, color=colors[i - len(times)], lw=1.2)
-    ax.set_ylim(low, high + row * len(times))
 
 
 def weights(
@@ -287,13 +273,13 @@ def weights(
         >>> from lightning_accum.nn import Linear
         >>> figure, ax = plot.weights(Linear(64, 20).weight, shape=(8, 8))
     """
-    check_tensors(weight=weight)
-    check_integers(most=most, **({} if columns is None else {"columns": columns}))
-    check_value(most > 0, "most", most, "positive")
-    check_value(columns is None or columns > 0, "columns", columns, "positive")
+    checks.check_tensors(weight=weight)
+    checks.check_integers(most=most, **({} if columns is None else {"columns": columns}))
+    checks.check_value(most > 0, "most", most, "positive")
+    checks.check_value(columns is None or columns > 0, "columns", columns, "positive")
     fields = receptive_fields(weight, shape)
     should = "shape [out, in], [out, channels, height, width] or [N, height, width]"
-    check_shape(fields is not None and bool(fields.numel()), "weight", weight, should)
+    checks.check_shape(fields is not None and bool(fields.numel()), "weight", weight, should)
     assert fields is not None
     matrix = weight.ndim == 2 and len(fields) == 1 != len(weight)
     canvas = fields[0] if matrix else mosaic(fields[:most], columns)
@@ -365,5 +351,5 @@ def receptive_fields(
             return weight.unsqueeze(0)
         shape = (side, side)
     fits = len(shape) == 2 and shape[0] * shape[1] == inputs
-    check_value(fits, argument, tuple(shape), f"the height and width of {inputs} inputs")
+    checks.check_value(fits, argument, tuple(shape), f"the height and width of {inputs} inputs")
     return weight.view(-1, *shape)

@@ -17,13 +17,7 @@ from torch.autograd.graph import increment_version
 from lightning_accum._checks import check_choice, check_numbers, check_taken
 from lightning_accum._compat.torch import foreach, own_tensor
 from lightning_accum._observer import SILENT, Observer
-from lightning_accum.distributed.shards import (
-    any_process,
-    is_sharded,
-    local,
-    shard_like,
-    sharded_like,
-)
+from lightning_accum.distributed import shards
 from lightning_accum.updates.constraints import Constraints, PendingTarget, parameter_of
 from lightning_accum.updates.pending import Pending
 
@@ -61,8 +55,9 @@ class NonFiniteGuard:
             return deltas, {}
         bad = {}
         for target, delta in zip(targets, deltas, strict=True):
-            overflows = _overflows(delta, target.param, target.factor)
-            bad[target.name] = any_process(overflows, target.param) if target.sharded else overflows
+            bad[target.name] = _overflows(delta, target.param, target.factor)
+            if target.sharded:
+                bad[target.name] = shards.any_process(bad[target.name], target.param)
         if self.policy == "raise":
             wrong = list(compress(bad, map(bool, bad.values())))
             if wrong:
@@ -109,14 +104,6 @@ class CheckedChange(NamedTuple):
     counts: dict[str, Tensor]  # by name, how often changes have been dropped when it is applied
 
 
-def _checked_change(
-    label: str, targets: list[PendingTarget], guard: NonFiniteGuard
-) -> CheckedChange:
-    """Computes and checks the changes of all parameters, and changes none of them."""
-    found = _product(targets[0], guard) if len(targets) == 1 else None
-    return found or _sum(label, targets, guard)
-
-
 def _product(target: PendingTarget, guard: NonFiniteGuard) -> CheckedChange | None:
     """Returns the change of the only parameter that changes, if it is a product that waits."""
     param, waiting = target.param, target.pending.waiting
@@ -146,7 +133,7 @@ def _sum(label: str, targets: list[PendingTarget], guard: NonFiniteGuard) -> Che
         if target.sharded:
             # autograd saved the whole parameter, not the shard of this process
             versions.append(partial(increment_version, target.param))
-            param = local(param)
+            param = shards.local(param)
         params.append(param)
         factors.add(target.factor)
     factor = factors.pop()
@@ -165,9 +152,9 @@ def _deltas(targets: Sequence[PendingTarget]) -> list[Tensor]:
         param, bounds = target.param.detach(), target.pending.bounds
         pos, neg = target.pending.parts(param)
         if target.sharded:
-            pos = None if pos is None else shard_like(pos, param)
-            neg = None if neg is None else shard_like(neg, param)
-            param = local(param)
+            pos = None if pos is None else shards.shard_like(pos, param)
+            neg = None if neg is None else shards.shard_like(neg, param)
+            param = shards.local(param)
         if bounds or pos is None:
             delta = bounds.with_options(target.options).change(param, pos, neg)
             assert delta is not None  # something is pending
@@ -301,16 +288,15 @@ class AtomicChanges:
         if isinstance(scale, dict):
             self.checked_names(list(scale))
         targets = self._targets(names, factors, options)
-        change = _checked_change(self.label, targets, self.guard)
+        change = _product(targets[0], self.guard) if len(targets) == 1 else None
+        change = change or _sum(self.label, targets, self.guard)
         return partial(self._apply, change, names if clear else ())
 
     def apply_product(self) -> bool:
         """Applies a product that waits, if it is all that is pending; returns whether it did."""
         names = [name for name, each in self.pending.items() if len(each)]
-        if len(names) != 1:
-            return False
-        (target,) = self._targets(names, {}, {})
-        change = _product(target, self.guard)
+        target = self._targets(names, {}, {})[0] if len(names) == 1 else None
+        change = None if target is None else _product(target, self.guard)
         if change is not None:
             self._apply(change, names)
         return change is not None
@@ -324,7 +310,7 @@ class AtomicChanges:
             pending = self.pending[name]
             if len(pending):
                 param, factor = self.target(name), float(factors.get(name, 1.0))
-                sharded = type(param) is not nn.Parameter and is_sharded(param)
+                sharded = type(param) is not nn.Parameter and shards.is_sharded(param)
                 found.append(PendingTarget(name, param, pending, sharded, factor, options))
         if not found:
             assert self.parent is not None  # else it raises an error
@@ -364,8 +350,8 @@ class AtomicChanges:
         with torch.no_grad():
             deltas, counts = self.guard.filtered(self.label, targets, _deltas(targets))
             grads = {
-                each.name: sharded_like(delta.detach().neg().to(each.param.dtype), each.param)
-                for each, delta in zip(targets, deltas, strict=True)
+                to.name: shards.sharded_like(delta.detach().neg().to(to.param.dtype), to.param)
+                for to, delta in zip(targets, deltas, strict=True)
             }
         consume = [call for each in self.pending.values() for call in each.emptying()]
         return grads, [partial(self.guard.counts.update, counts), *consume]

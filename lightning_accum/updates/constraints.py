@@ -14,13 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 from torch.utils.hooks import RemovableHandle
 
-from lightning_accum._checks import (
-    check_finite,
-    check_floats,
-    check_numbers,
-    check_tensors,
-    check_value,
-)
+from lightning_accum import _checks as checks
 from lightning_accum._compat.torch import own_tensor
 from lightning_accum.distributed.shards import is_sharded, local
 from lightning_accum.functional.dtypes import widened
@@ -152,9 +146,9 @@ class Clamp:
                 "Arguments `min` and `max` should not both be None, because there would be nothing"
                 " to clamp to: pass at least one."
             )
-        check_finite(**limits)
+        checks.check_finite(**limits)
         if self.min is not None and self.max is not None:
-            check_value(self.min <= self.max, "min", self.min, f"at most `max = {self.max}`")
+            checks.check_value(self.min <= self.max, "min", self.min, f"at most `max = {self.max}`")
 
     @property
     def weight_limits(self) -> tuple[float | None, float | None]:
@@ -163,7 +157,7 @@ class Clamp:
 
     def __call__(self, param: Tensor) -> None:
         """Clamps ``param`` in place."""
-        check_tensors(param=param)
+        checks.check_tensors(param=param)
         with torch.no_grad():
             param.clamp_(min=self.min, max=self.max)
 
@@ -198,14 +192,14 @@ class Normalize:
     order: float = 1.0
 
     def __post_init__(self) -> None:
-        check_numbers(**vars(self))
-        check_value(0 < self.norm < math.inf, "norm", self.norm, "a positive number")
-        check_value(self.order > 0, "order", self.order, "a positive number")
+        checks.check_numbers(**vars(self))
+        checks.check_value(0 < self.norm < math.inf, "norm", self.norm, "a positive number")
+        checks.check_value(self.order > 0, "order", self.order, "a positive number")
 
     @torch.no_grad()
     def __call__(self, param: Tensor) -> None:
         """Normalizes each slice of ``param`` along its first dimension, in place."""
-        check_floats(param=param)
+        checks.check_floats(param=param)
         if param.ndim < 2:
             raise ValueError(
                 "A parameter should have incoming dimensions for its outputs to be normalized."
@@ -259,8 +253,15 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
         self._check_room(fn, names)
         self.check_bounds(bounds, fn)
         for name, param in params.items():
-            if param is not None and not is_sharded(param):
-                _try(fn, name, param)
+            if param is None or is_sharded(param):
+                continue
+            copy = param.detach().clone()
+            with torch.no_grad():
+                try:
+                    result = fn(copy)
+                except Exception:  # it may expect other weights; if not, it raises again in a run
+                    continue
+            _check_in_place(name, copy, result)
         handle = RemovableHandle(self)
         while handle.id in self:  # pickled in another process
             handle = RemovableHandle(self)
@@ -334,8 +335,7 @@ def _called(fn: Constraint, param: Tensor, module: nn.Module, name: str) -> obje
 
 
 def _limits(fn: Constraint) -> Limits:
-    limits: Limits = getattr(fn, "weight_limits", (None, None))
-    return limits
+    return getattr(fn, "weight_limits", (None, None))  # type: ignore[no-any-return]
 
 
 def _leave_no_room(first: Limits, second: Limits) -> bool:
@@ -343,19 +343,6 @@ def _leave_no_room(first: Limits, second: Limits) -> bool:
     (low, high), (lower, upper) = first, second
     apart = low is not None and upper is not None and low >= upper
     return apart or (lower is not None and high is not None and lower >= high)
-
-
-@torch.no_grad()
-def _try(fn: Constraint, name: str, param: Tensor) -> None:
-    """Raises a ``TypeError`` if a constraint does not change a parameter in place."""
-    copy = param.detach().clone()
-    try:
-        result = fn(copy)
-    except Exception:
-        # It may expect weights of another kind than these first ones; if not, it will raise again
-        # when it runs on them.
-        return
-    _check_in_place(name, copy, result)
 
 
 def _check_in_place(name: str, param: Tensor, result: Any) -> None:

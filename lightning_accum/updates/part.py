@@ -11,15 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._state_module import (
-    COUNT,
-    REAL,
-    Kind,
-    check_state,
-    check_that,
-    list_of,
-    optional,
-)
+from lightning_accum import _state_module as states
 from lightning_accum.functional.dtypes import as_numbers, at_least_float32
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.functional.reductions import reduction as find_reduction
@@ -254,21 +246,21 @@ def check_part(
     place: str, state: Any, reduction: Reduction, shape: torch.Size | None = None
 ) -> None:
     """Raises a ``RuntimeError`` unless a state is one that an accumulator returns of a part."""
-    check_state(place, state, _STATE)
+    states.check_state(place, state, _STATE)
     count, total, kept, deferred = (state[key] for key in _STATE)
     numbers = {"total": count, "kept": len(kept), "deferred": int(reduction.adds)}
     form = "deferred" if deferred else "kept" if reduction.merge is None else "total"
     found = [key for key in numbers if isinstance(state[key], Tensor) or state[key]]
     should = f"what {count} contributions make under the reduction `{reduction.name}`"
     fits = found == [form] and numbers[form] == count if count else not found
-    check_that(fits, place, should, state)
+    states.check_that(fits, place, should, state)
     products = [product_shape(product) for product in deferred]
-    check_that(len(set(products)) <= 1, place, "products of one shape", state)
+    states.check_that(len(set(products)) <= 1, place, "products of one shape", state)
     shapes = [value.shape for value in (total, *kept) if value is not None] + products
     try:
         torch.broadcast_shapes(*shapes)
     except RuntimeError:
-        check_that(False, place, "contributions of shapes that broadcast", state)
+        states.check_that(False, place, "contributions of shapes that broadcast", state)
     if shape is not None and (wrong := {*shapes} - {shape}):
         raise RuntimeError(
             f"The state of {place} should have the parameter's shape {tuple(shape)}. Found"
@@ -278,7 +270,7 @@ def check_part(
 
 def _is_pending(value: object) -> bool:
     """Returns whether this is a dense tensor in a dtype that contributions are kept in."""
-    if not REAL.fits(value) or not isinstance(value, Tensor):
+    if not states.REAL.fits(value) or not isinstance(value, Tensor):
         return False
     return value.is_floating_point() and at_least_float32(value.dtype) == value.dtype
 
@@ -292,11 +284,11 @@ def _is_product(value: object) -> bool:
     return sides and left.dtype == right.dtype and len(left) == len(right)
 
 
-_PENDING = Kind("a dense tensor of at least single precision", _is_pending)
-_PRODUCT = Kind("two matrices `[K, ...]` and a factor", _is_product)
+_PENDING = states.Kind("a dense tensor of at least single precision", _is_pending)
+_PRODUCT = states.Kind("two matrices `[K, ...]` and a factor", _is_product)
 _STATE = {
-    "count": COUNT,
-    "total": optional(_PENDING),
-    "kept": list_of(_PENDING),
-    "deferred": list_of(_PRODUCT),
+    "count": states.COUNT,
+    "total": states.optional(_PENDING),
+    "kept": states.list_of(_PENDING),
+    "deferred": states.list_of(_PRODUCT),
 }
