@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lightning_accum._compat.lightning import in_new_fit
+from lightning_accum._compat.lightning import default_states, forget_computed, in_new_fit
 from lightning_accum._compat.torch import attempt
-from lightning_accum._compat.torchmetrics import default_states, forget_computed
 from lightning_accum._state_module import TENSOR, Kind, check_state
 from lightning_accum._state_vector import EXTRA, Packed, unpack
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from lightning_accum._checks import check_type, check_value
-from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords, local_result
+from lightning_accum._compat.lightning import is_synchronised, known_keywords, local_result
 from lightning_accum._state_module import ANYTHING, COUNT, Kind, check_that, list_of
 from lightning_accum.accumulators import elementwise_base as elementwise
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities import rank_zero_warn
 
-from lightning_accum._checks import check_type
+from lightning_accum._checks import check_type, check_value
 from lightning_accum._state_module import COUNT, CheckedState, check_state
 from lightning_accum.accumulators.base import Joinable, StreamAccumulator
 from lightning_accum.distributed.world import is_first
@@ -166,11 +166,8 @@ class Select(Stage, nn.Module):
 
     def __init__(self, **items: Any) -> None:
         super().__init__()
-        if not items:
-            raise ValueError(
-                "Argument `items` should name at least one item. Found none: give a name and an"
-                " index, as in `Select(pred=1)`."
-            )
+        how = "give one and its index, as in `Select(pred=1)`"
+        check_value(bool(items), "items", items, "at least one name", how)
         for name, place in items.items():
             never = place is None or isinstance(place, bool | float | Tensor)
             fits = isinstance(place, slice) or (isinstance(place, Hashable) and not never)

@@ -12,7 +12,7 @@ from lightning_accum._checks import check_below, check_choice, check_integers, n
 from lightning_accum._state_module import FLOATS, MAPPING, Kind, check_state, check_that
 from lightning_accum.callbacks._logging import own_state
 from lightning_accum.distributed.world import summed
-from lightning_accum.functional.readout import bayes_votes
+from lightning_accum.metrics.max_rate_classifier import bayes_votes
 from lightning_accum.observe import OutputMonitor
 from lightning_accum.observe.reducer import Latest
 
@@ -102,7 +102,17 @@ class OnlineProbe(Callback):
 
     def _seen(self, batch: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Yields each layer's activity ``[B, N]`` in a batch, with the labels."""
-        labels = self._labels(batch)
+        try:
+            labels = self.labels(batch) if callable(self.labels) else batch[self.labels]
+        except (IndexError, KeyError, TypeError):
+            labels = None
+        if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.is_floating_point():
+            what = type(batch).__name__
+            raise TypeError(
+                "Argument `labels` of an OnlineProbe should find integers `[B]` in a batch, by an"
+                f" index, a key, or a function. Found `labels = {self.labels!r}` of a {what}."
+            )
+        check_below("labels", labels, self.num_classes)
         for name, monitor in self._monitors.items():
             total = monitor.peek()
             if total is None:
@@ -116,21 +126,7 @@ class OnlineProbe(Callback):
                     f" `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found {len(total)} for"
                     f" {len(labels)} labels, `time_dim = {self.time_dim}`."
                 )
-            yield name, total.flatten(1), labels.to(total.device)
-
-    def _labels(self, batch: Any) -> Tensor:
-        try:
-            found = self.labels(batch) if callable(self.labels) else batch[self.labels]
-        except (IndexError, KeyError, TypeError):
-            found = None
-        if not isinstance(found, Tensor) or found.ndim != 1 or found.is_floating_point():
-            what = type(batch).__name__
-            raise TypeError(
-                "Argument `labels` of an OnlineProbe should find integers `[B]` in a batch, by an"
-                f" index, a key, or a function. Found `labels = {self.labels!r}` of a {what}."
-            )
-        check_below("labels", found, self.num_classes)
-        return found.detach()
+            yield name, total.flatten(1), labels.detach().to(total.device)
 
     # ------------------------------------------------------------------ accuracy
     @torch.no_grad()

@@ -117,10 +117,7 @@ class UpdatePictures(Callback):
             )
         cells = {c: each for each in learners for c, _ in each.cell_trainer.named_cells}
         unknown = sorted(set(self.shapes) - set(cells))
-        if unknown:
-            raise ValueError(
-                f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
-            )
+        check_value(not unknown, "shapes", unknown, f"by the names of cells, {sorted(cells)}")
         loggers, others = _loggers(trainer), [type(each).__name__ for each in trainer.loggers]
         if others and not loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             rank_zero_warn(

@@ -13,7 +13,7 @@ from lightning_accum.cells.state import CellState
 from lightning_accum.engine.feedback import Feedback
 from lightning_accum.observe import Monitor
 from lightning_accum.observe.monitor import MonitorConstructor
-from lightning_accum.observe.pool import MonitorPool
+from lightning_accum.observe.monitors import MonitorPool
 from lightning_accum.updates import Updater, attach_updater
 from lightning_accum.updates.atomic_changes import AtomicChanges
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torchmetrics import default_states, mark_updated
+from lightning_accum._checks import check_shape
+from lightning_accum._compat.lightning import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
 from lightning_accum.distributed.neuron_shares import of_all
 from lightning_accum.distributed.world import processes
@@ -241,12 +242,9 @@ class FiringStatistics(AdditiveMetric):
                 " such as `spikes > 0`, and average graded activity with"
                 " `lightning_accum.accumulators.Mean`."
             )
-        if self.counts.numel() not in (1, found.numel()):
-            raise ValueError(
-                f"Argument `spikes` should have {self.counts.numel()} neurons, as before. Found"
-                f" {found.numel()} in `spikes.shape = {tuple(spikes.shape)}`: keep one metric for"
-                " each layer, or reset it."
-            )
+        size = self.counts.numel()
+        fits, should = size in (1, found.numel()), f"{size} neurons, as before"
+        check_shape(fits, "spikes", spikes, should, "keep one metric for each layer, or reset it")
         self.counts = self.counts + found
         self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
 

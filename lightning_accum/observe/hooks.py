@@ -34,12 +34,6 @@ class Hook:
             observer.observe(module, args, rest)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether its monitor is not registered, or does not exist."""
-        observer = None if self.observer is None else self.observer()
-        return observer is None or not observer.registered
-
-    @property
     def __name__(self) -> str:
         """Raises an error that tells the user what to do: only ``torch.jit.script`` reads this."""
         module = None if self.module is None else self.module()
@@ -55,8 +49,10 @@ class Hook:
 
 def watching(module: nn.Module) -> int:
     """Returns how many hooks of a module's calls do something: all but those of paused monitors."""
-    hooks = (hook for side in hooks_around(module) for hook in side)
-    return sum(not (isinstance(hook, Hook) and hook.is_idle) for hook in hooks)
+    hooks = [hook for side in hooks_around(module) for hook in side]
+    own = (hook.observer for hook in hooks if isinstance(hook, Hook))
+    idle = (ref is None or (known := ref()) is None or not known.registered for ref in own)
+    return len(hooks) - sum(idle)
 
 
 @final

@@ -75,9 +75,7 @@ class StepBuffer:
     def append_spikes(self, spikes: Tensor) -> bool:
         """Adds a step or sequence as expected if it is 0 or 1, and returns whether it did."""
         rows, length = self.spike_rows, self.length
-        if rows is None or (length and self._whole):
-            return False
-        count = rows.write(length, spikes)
+        count = None if rows is None or (length and self._whole) else rows.write(length, spikes)
         if count is None or count < 0:
             return False
         self.length = length + (self._whole or 1)

@@ -108,11 +108,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if self._is_adam:
             options.setdefault("fused", None)
         twice = sorted({"lr", "betas", "eps", *options, *known} & set(further))
-        if twice:
-            raise ValueError(
-                "Argument `defaults` should hold options that are not arguments themselves. Found"
-                f" {twice}: pass them by name."
-            )
+        should = "options that are not arguments themselves"
+        check_value(not twice, "defaults", twice, should, "pass these by name")
         super().__init__(params, {**further, **options}, lr, betas, eps)
 
     @property

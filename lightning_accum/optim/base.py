@@ -141,12 +141,19 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
                 result = closure()
         begins = not self.state
         batches, grads = self._planned()
-        if begins and _only_looks(self.param_groups, grads):
+        # So torch's `get_optimizer_state_dict` steps an optimizer without a state, to save it.
+        rests = begins and all(not is_remote(g["lr"]) and g["lr"] == 0 for g in self.param_groups)
+        if rests and not any(any_process(local(g).any(), g) for own in grads for g in own):
             return result
         plan, self._plan = self._plan, None  # After an error, the next step makes a new plan.
         for group, batch, own in zip(self.param_groups, batches, grads, strict=True):
             if own:
-                refuse_capture(group, own[0].device)
+                here = own[0].device.type == "cuda" and not group["capturable"]
+                if here and torch.cuda.is_current_stream_capturing():
+                    raise RuntimeError(  # the graph would repeat the numbers of this step forever
+                        "A step that is captured in a CUDA graph should count on the device. Found"
+                        " `capturable = False`: make the optimizer with `capturable=True`."
+                    )
                 with torch.set_grad_enabled(group["differentiable"]):
                     self._step_batch(group, batch, own)
         self._plan = plan
@@ -161,8 +168,20 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             each = zip(batches, groups, found, strict=True)
             if all(batch.fits(self, group, own) for batch, group, own in each):
                 return batches, [grads for _, grads in found]
-        for params, grads in found:
-            _check_gradients(self, params, grads)
+        for param, grad in (pair for own in found for pair in zip(*own, strict=True)):
+            if grad.shape != param.shape:  # the parameter's data was replaced
+                raise RuntimeError(
+                    "A gradient should be of the shape of its parameter,"
+                    f" {tuple(param.shape)}. Found `grad.shape = {tuple(grad.shape)}`: call"
+                    " `zero_grad()` after a change of shape."
+                )
+            if grad.layout is not torch.strided:
+                raise RuntimeError(
+                    f"`{type(self).__name__}` takes dense gradients. Found one of shape"
+                    f" {tuple(grad.shape)} with `layout = {grad.layout}`: use"
+                    " torch.optim.SparseAdam for that parameter, or make its layer with"
+                    " `sparse=False`."
+                )
         batches = [Batch(self, group, own[0]) for group, own in zip(groups, found, strict=True)]
         self._plan = batches, list(self.state.values())
         return batches, [
@@ -275,15 +294,6 @@ def _with_gradients(params: list[Tensor]) -> Found:
     return params, grads
 
 
-def _only_looks(groups: Sequence[Group], grads: Sequence[Sequence[Tensor]]) -> bool:
-    """Returns whether all rates are zero, on the host, and all gradients."""
-    # So torch's `get_optimizer_state_dict` steps an optimizer that has no state yet, to save it.
-    rates = (group["lr"] for group in groups)
-    if any(is_remote(lr) or lr != 0 for lr in rates):
-        return False
-    return not any(any_process(local(g).any(), g) for own in grads for g in own)
-
-
 class Batch:
     """The parameters of one group that have a gradient, with their states."""
 
@@ -351,34 +361,6 @@ def _options(
         type(optimizer.weight_decay),
         *map(group.get, PLANNED),
     )
-
-
-def _check_gradients(
-    optimizer: GenericAdaptiveOptimizer, params: list[Tensor], grads: list[Tensor]
-) -> None:
-    for param, grad in zip(params, grads, strict=True):
-        if grad.shape != param.shape:  # the parameter's data was replaced
-            raise RuntimeError(
-                f"A gradient should be of the shape of its parameter, {tuple(param.shape)}. Found"
-                f" `grad.shape = {tuple(grad.shape)}`: call `zero_grad()` after a change of shape."
-            )
-        if grad.layout is not torch.strided:
-            raise RuntimeError(
-                f"`{type(optimizer).__name__}` takes dense gradients. Found one of shape"
-                f" {tuple(grad.shape)} with `layout = {grad.layout}`: use torch.optim.SparseAdam"
-                " for that parameter, or make its layer with `sparse=False`."
-            )
-
-
-def refuse_capture(group: dict[str, Any], device: torch.device) -> None:
-    """Raises a ``RuntimeError`` if a CUDA graph would repeat the numbers of this step forever."""
-    if device.type != "cuda" or group["capturable"]:
-        return
-    if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "A step that is captured in a CUDA graph should count on the device. Found"
-            " `capturable = False`: make the optimizer with `capturable=True`."
-        )
 
 
 def call_in_place(method: Callable[..., object], changes: str, *args: Any) -> None:

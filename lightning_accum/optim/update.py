@@ -293,7 +293,7 @@ def updates_as_gradients(*updaters: Updater) -> None:
             param = updater.changes.target(name)
             known = grads[id(param)][1] if id(param) in grads else param.grad
             grads[id(param)] = param, grad if known is None else known + grad
-    stale = {key: _times_stale(param) for key, (param, _) in grads.items()}
+    stale = {key: times_stale(param, now=True) for key, (param, _) in grads.items()}
     export: list[partial[Any]] = [partial(setattr, p, "grad", grad) for p, grad in grads.values()]
     # An interrupt leaves the updates exported and no longer pending, or neither.
     call_uninterrupted(*export, *consume)
@@ -304,17 +304,11 @@ def updates_as_gradients(*updaters: Updater) -> None:
         updater.changes.exported(changed)
 
 
-def times_stale(param: Tensor) -> int:
+def times_stale(param: Tensor, now: bool = False) -> int:
     """Returns how often in a row changes were added to a gradient that was stepped already."""
-    noted = getattr(param.grad, _EXPORTED, None)
-    return 0 if noted is None else int(noted[2])
-
-
-def _times_stale(param: Tensor) -> int:
-    """Returns how often in a row a parameter was stepped and its exported gradient stayed."""
     noted = getattr(param.grad, _EXPORTED, None)
     if param.grad is None or noted is None:
         return 0
     of_grad, of_param, times = noted
     stays = version(param.grad) == of_grad and version(param) != of_param
-    return times + 1 if stays else 0
+    return int(times) if not now else times + 1 if stays else 0

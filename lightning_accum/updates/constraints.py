@@ -200,13 +200,10 @@ class Normalize:
     def __call__(self, param: Tensor) -> None:
         """Normalizes each slice of ``param`` along its first dimension, in place."""
         checks.check_floats(param=param)
-        if param.ndim < 2:
-            raise ValueError(
-                "A parameter should have incoming dimensions for its outputs to be normalized."
-                f" Found `param.shape = {tuple(param.shape)}`: leave out what is not a weight, such"
-                " as a bias, by naming the parameters of a constraint,"
-                ' `register_constraint(fn, "weight")`.'
-            )
+        how = "name the parameters of a constraint that are weights, and no biases, as in"
+        how += ' `register_constraint(fn, "weight")`'
+        should = "incoming dimensions for its outputs to be normalized"
+        checks.check_shape(param.ndim > 1, "param", param, should, how)
         wide = widened(param)
         total = torch.linalg.vector_norm(wide, self.order, (*range(1, param.ndim),), keepdim=True)
         self._scale(param, wide, total)
@@ -335,7 +332,7 @@ def _called(fn: Constraint, param: Tensor, module: nn.Module, name: str) -> obje
 
 
 def _limits(fn: Constraint) -> Limits:
-    return getattr(fn, "weight_limits", (None, None))  # type: ignore[no-any-return]
+    return getattr(fn, "weight_limits", (None, None))
 
 
 def _leave_no_room(first: Limits, second: Limits) -> bool:

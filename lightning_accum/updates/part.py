@@ -189,9 +189,7 @@ class Part:
             kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
             return self.reduction.of(torch.stack(kept))
         assert self._total is not None
-        if not self.reduction.averages:
-            return self._total
-        return self.reduction.finish(self._total, self.count)
+        return self._total / self.count if self.reduction.averages else self._total
 
     def clear(self) -> None:
         """Empties the part and keeps the memory of the running value."""

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.functional.readout import (
+from lightning_accum.metrics.max_rate_classifier import (
     assign_classes,
     assigned_votes,
     bayes_votes,
