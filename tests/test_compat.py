@@ -19,7 +19,6 @@ from torchmetrics import MeanMetric, SumMetric
 
 from lightning_accum._compat import lightning as of_lightning
 from lightning_accum._compat import torch as of_torch
-from lightning_accum._compat import torchmetrics as of_torchmetrics
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -298,7 +297,7 @@ def test_logs_hyperparameters():
 def test_default_states():
     metric = SumMetric()
     metric.update(2.0)
-    (default,) = (states := of_torchmetrics.default_states(metric)).values()
+    (default,) = (states := of_lightning.default_states(metric)).values()
     assert (default, metric.metric_state.keys()) == (0.0, states.keys())
 
 
@@ -308,17 +307,17 @@ def test_forget_computed():
     assert metric.compute() == 2.0
     metric.sum_value = torch.tensor(3.0)
     assert metric.compute() == 2.0  # torchmetrics does not look at the state
-    of_torchmetrics.forget_computed(metric)
+    of_lightning.forget_computed(metric)
     assert metric.compute() == 3.0
 
 
 def test_mark_updated():
     metric = SumMetric()
-    of_torchmetrics.mark_updated(metric)
+    of_lightning.mark_updated(metric)
     assert metric.compute() == 0.0  # no warning that `update` was never called
     for _ in range(2):
         metric.update(1.0)
-    of_torchmetrics.mark_updated(metric)
+    of_lightning.mark_updated(metric)
     assert metric.update_count == 3
 
 
@@ -331,11 +330,11 @@ def test_version():
 
 def test_is_synchronised():
     total = SumMetric()
-    assert not of_torchmetrics.is_synchronised(total)
+    assert not of_lightning.is_synchronised(total)
     total.sync(dist_sync_fn=lambda value, group: [value], distributed_available=lambda: True)
-    assert of_torchmetrics.is_synchronised(total)
+    assert of_lightning.is_synchronised(total)
     total.unsync()
-    assert not of_torchmetrics.is_synchronised(total)
+    assert not of_lightning.is_synchronised(total)
 
 
 def test_local_result():
@@ -343,7 +342,7 @@ def test_local_result():
     together = {"dist_sync_fn": lambda value, group: [value, value]}
     total = SumMetric(distributed_available_fn=lambda: True, **together)
     total.update(3.0)
-    local = of_torchmetrics.local_result
+    local = of_lightning.local_result
     assert (local(total), total.compute(), local(total)) == (3.0, 6.0, 3.0)
     total.sum_value.add_(1.0)
     assert local(total) == 4.0
@@ -353,7 +352,7 @@ def test_local_result():
 
 def test_known_keywords():
     given = {"value": 1, "weight": 2}
-    assert of_torchmetrics.known_keywords(MeanMetric(), {**given, "other": 3}) == given
+    assert of_lightning.known_keywords(MeanMetric(), {**given, "other": 3}) == given
 
 
 def test_a_step_is_watched_by_hooks_a_scheduler_or_a_profiler(monkeypatch):
@@ -410,7 +409,7 @@ WITHOUT_RISK = {"attempt", "forward_methods", "is_traced", "lacking"}  # borrow 
 WITHOUT_RISK |= {"replace_methods", "restore_methods"}
 BORROWING = {
     name: function
-    for module in (of_torch, of_lightning, of_torchmetrics)
+    for module in (of_torch, of_lightning)
     for name, function in vars(module).items()
     if isinstance(function, FunctionType) and function.__module__ == module.__name__
     if not name.startswith("_")

@@ -18,6 +18,7 @@ from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.optim.update import StepHook
 from lightning_accum.updates import Updater
 
 
@@ -59,14 +60,16 @@ def check_exported_gradients(scaled: bool, ascends: str | None) -> None:
         )
 
 
-Hook = Callable[[UpdateOptimizer], None]
-
-
 class Appliers:
     """Finds or makes the optimizers that apply the updates of a host's cells, and steps them."""
 
     def __init__(
-        self, host: CellHost, lr: float, keys: Mapping[str, str], prepare: Hook, finish: Hook
+        self,
+        host: CellHost,
+        lr: float,
+        keys: Mapping[str, str],
+        prepare: StepHook,
+        finish: StepHook,
     ) -> None:
         self.optimizers: list[UpdateOptimizer] = []
         self.by: By = "callback"

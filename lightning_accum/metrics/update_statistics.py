@@ -29,39 +29,26 @@ class Panel(NamedTuple):
     limits: tuple[float, float] | None = None
 
 
-def draw_panels(
-    values: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
-    panels: Sequence[Panel],
-    caller: str,
-) -> tuple[Any, Any]:
-    """Draws present values as bars, or a sequence of them as curves, in a new figure."""
-    # There is an axis for each panel. `caller` is the method that draws, for messages.
-    rows = [values] if isinstance(values, Mapping) else list(values)
-    columns = min(3, len(panels))
-    lines = math.ceil(len(panels) / columns)
-    figure, axes = pyplot(caller).subplots(
-        lines, columns, figsize=(3.0 * columns, 2.2 * lines), squeeze=False, layout="constrained"
-    )
-    for ax, panel in zip(axes.flat, panels, strict=True):
-        curves = {name: [float(row[name]) for row in rows] for name in panel.names}
-        for i, (name, curve) in enumerate(curves.items()):
-            if len(rows) == 1:
-                ax.bar([i], curve, color=f"C{i}", width=0.6)
-            else:
-                ax.plot(curve, color=f"C{i}", label=name)
-        ax.set_title(panel.title, fontsize="medium")
-        top = max((value for curve in curves.values() for value in curve), default=0.0)
-        ax.set_ylim(panel.limits or (0.0, 1.1 * top if 0 < top < math.inf else 1.0))
-        if len(rows) > 1:
-            ax.set_xlabel("result", fontsize="small")
-            if len(panel.names) > 1:
-                ax.legend(fontsize="small", frameon=False)
+def _draw(ax: Any, panel: Panel, rows: Sequence[Mapping[str, Tensor]]) -> None:
+    """Draws values as bars, or those of several rows as curves."""
+    curves = {name: [float(row[name]) for row in rows] for name in panel.names}
+    for i, (name, curve) in enumerate(curves.items()):
+        if len(rows) == 1:
+            ax.bar([i], curve, color=f"C{i}", width=0.6)
         else:
-            turned = {"rotation": 20, "ha": "right"} if len(panel.names) > 2 else {}
-            ax.set_xticks(range(len(panel.names)), panel.names, fontsize="small", **turned)
-            ax.set_xlim(-0.7, len(panel.names) - 0.3)
-        open_sides(ax)
-    return figure, axes.ravel()
+            ax.plot(curve, color=f"C{i}", label=name)
+    ax.set_title(panel.title, fontsize="medium")
+    top = max((value for curve in curves.values() for value in curve), default=0.0)
+    ax.set_ylim(panel.limits or (0.0, 1.1 * top if 0 < top < math.inf else 1.0))
+    if len(rows) > 1:
+        ax.set_xlabel("result", fontsize="small")
+        if len(panel.names) > 1:
+            ax.legend(fontsize="small", frameon=False)
+    else:
+        turned = {"rotation": 20, "ha": "right"} if len(panel.names) > 2 else {}
+        ax.set_xticks(range(len(panel.names)), panel.names, fontsize="small", **turned)
+        ax.set_xlim(-0.7, len(panel.names) - 0.3)
+    open_sides(ax)
 
 
 _NAMES = (*AVERAGED, "nonfinite")
@@ -97,8 +84,17 @@ class AdditiveMetric(PersistentMetric):
         """Draws present values as bars, or results over time as curves, in panels."""
         if ax is not None or not self.panels:
             return super().plot(val, ax)
-        found = self.compute() if val is None else val
-        return draw_panels(found, self.panels, f"{type(self).__name__}.plot")
+        values = self.compute() if val is None else val
+        rows = [values] if isinstance(values, Mapping) else list(values)
+        columns = min(3, len(self.panels))
+        lines = math.ceil(len(self.panels) / columns)
+        size, plt = (3.0 * columns, 2.2 * lines), pyplot(f"{type(self).__name__}.plot")
+        figure, axes = plt.subplots(
+            lines, columns, figsize=size, squeeze=False, layout="constrained"
+        )
+        for ax, panel in zip(axes.flat, self.panels, strict=True):
+            _draw(ax, panel, rows)
+        return figure, axes.ravel()
 
 
 class UpdateStatistics(AdditiveMetric):

@@ -16,6 +16,8 @@ from lightning_accum.optim._states import checked_parts
 from lightning_accum.updates import Updater
 from lightning_accum.updates.atomic_changes import call_uninterrupted
 
+StepHook = Callable[["UpdateOptimizer"], None]
+
 
 class UpdateOptimizer(torch.optim.Optimizer):
     r"""Applies the pending updates of updaters, as an optimizer for schedulers and loggers.
@@ -65,8 +67,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._updaters: list[Updater] = []
         # The parameter last seen under each updater's name.
         self._found: dict[tuple[int, str], Tensor] = {}
-        self._prepare: list[Callable[[UpdateOptimizer], None]] = []
-        self._finish: list[Callable[[UpdateOptimizer], None]] = []
+        self._prepare: list[StepHook] = []
+        self._finish: list[StepHook] = []
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters.
@@ -132,8 +134,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
     def attach(
         self,
         updaters: Iterable[Updater],
-        prepare: Callable[[UpdateOptimizer], None] | None = None,
-        finish: Callable[[UpdateOptimizer], None] | None = None,
+        prepare: StepHook | None = None,
+        finish: StepHook | None = None,
     ) -> None:
         """Has :meth:`step` apply these updaters too.
 
@@ -155,8 +157,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
     def detach(
         self,
         updaters: Iterable[Updater],
-        prepare: Callable[[UpdateOptimizer], None] | None = None,
-        finish: Callable[[UpdateOptimizer], None] | None = None,
+        prepare: StepHook | None = None,
+        finish: StepHook | None = None,
     ) -> None:
         """Removes updaters and functions that :meth:`attach` added."""
         gone = {id(updater) for updater in updaters}

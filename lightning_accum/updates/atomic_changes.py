@@ -177,10 +177,6 @@ def call_uninterrupted(*calls: partial[Any]) -> None:
     deque(map(_CALL, calls), maxlen=0)
 
 
-def _nothing() -> None:
-    """Refers to nothing, as a weak reference to what no longer exists."""
-
-
 class AtomicChanges:
     """The changes of a module's parameters: what trainers, callbacks and health see of an updater.
 
@@ -204,8 +200,8 @@ class AtomicChanges:
         # A copy has no module, no user, and no observer: they are those of the original.
         self.__dict__.update(state)
         self._owner: Callable[[], Any] = weakref.ref(self.__dict__.pop("owner"))  # the updater
-        self.module: Callable[[], nn.Module | None] = _nothing
-        self.user: Callable[[], object | None] = _nothing  # who has claimed this
+        self.module: Callable[[], nn.Module | None] = lambda: None
+        self.user: Callable[[], object | None] = lambda: None  # who has claimed this
         self.events: Observer = SILENT  # is told of changes that are applied
 
     # ------------------------------------------------------------------ the module
