@@ -22,7 +22,7 @@ from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.plot.pictures import mosaic, receptive_fields
+from lightning_accum.plot import mosaic, receptive_fields
 from lightning_accum.updates.constraints import by_output
 
 # Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one

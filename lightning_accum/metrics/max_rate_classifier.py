@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lightning_accum import _checks as checks
 from lightning_accum.metrics.update_statistics import AdditiveMetric
-from lightning_accum.plot.pictures import pyplot
+from lightning_accum.plot import pyplot
 
 # Rates are [B, N], votes and mean rates [C, N], for B samples, N neurons and C classes. The votes
 # for a class sum to one, or to zero if it has none; then it does not win. No class is -1.

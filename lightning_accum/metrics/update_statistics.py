@@ -13,7 +13,7 @@ from lightning_accum._metric import PersistentMetric
 from lightning_accum.distributed.neuron_shares import of_all
 from lightning_accum.distributed.world import processes
 from lightning_accum.functional.update_statistics import AVERAGED, count_statistics, spike_counts
-from lightning_accum.plot.pictures import open_sides, pyplot
+from lightning_accum.plot import open_sides, pyplot
 from lightning_accum.sparse.events import count_spikes
 from lightning_accum.sparse.update_statistics import fast_statistics
 

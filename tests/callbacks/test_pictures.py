@@ -17,7 +17,7 @@ from torch import nn
 from lightning_accum import STDP, Cell, CellSpec, Hebb, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks.pictures import fields_of, raster
-from lightning_accum.plot.pictures import mosaic
+from lightning_accum.plot import mosaic
 
 IMAGES = {"fields/enc/weight", "spikes/enc"}
 HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}

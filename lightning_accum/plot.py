@@ -1,4 +1,4 @@
-"""Pictures of activity and weights, and what they have in common."""
+"""Pictures of activity and weights, drawn with matplotlib, which is imported when you draw."""
 
 from collections.abc import Sequence
 from math import ceil, isqrt, nan, sqrt
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum import _checks as checks
+
+__all__ = ["membrane", "raster", "weights"]
 
 
 def pyplot(caller: str) -> Any:
