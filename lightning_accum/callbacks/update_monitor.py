@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
-from lightning_accum._checks import check_choice, quoted
+from lightning_accum._checks import check_choice, check_value, quoted
 from lightning_accum._compat.lightning import batches_that_stepped
 from lightning_accum._compat.torch import version
 from lightning_accum.callbacks import _logging as logs
@@ -100,12 +100,9 @@ class UpdateMonitor(Callback):
         """Begins to measure steps."""
         names = [name for name, _ in pl_module.named_parameters()]
         for pattern in self.params or ():
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise ValueError(
-                    "Argument `params` should hold patterns that match parameters of"
-                    f" `{type(pl_module).__name__}`, which has {names}. Found `{pattern!r}`, which"
-                    " matches none."
-                )
+            should = f"patterns that match parameters of `{type(pl_module).__name__}`, {names}"
+            fits = any(fnmatchcase(name, pattern) for name in names)
+            check_value(fits, "params", pattern, should, "which matches none")
         self._run = _MonitoredFit(self, trainer)
 
     def on_train_batch_start(self, *args: Any) -> None:

@@ -215,7 +215,9 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             # A staged group has one step count; a captured step needs one for each parameter.
             if backend == "single" or (staged and group["capturable"]):
                 backend, staged = "single", False
-            key = (backend, staged, own, param.device, param.dtype)
+            count = state.get("step")
+            count = count if isinstance(count, int) else None  # on a device, each has its own
+            key = (backend, staged, own, param.device, param.dtype, count)
             found.setdefault(key, kernels.StepGroup(backend, staged, param.device, own)).add(
                 i, param, state
             )
@@ -259,8 +261,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 rate, eps = group["lr"], group["eps"]
                 kernels.fused_step(columns, counts, group, rate, eps, members.staged)
             else:
-                for part, grads_of_part in members.by_count(own):
-                    self._step_group(group, part, grads_of_part)
+                self._step_group(group, members, own)
 
     def _step_group(self, group: Group, members: kernels.StepGroup, grads: list[Tensor]) -> None:
         """Steps parameters of one count, which is on the host."""

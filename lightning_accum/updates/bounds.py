@@ -107,21 +107,6 @@ def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[st
     return bound
 
 
-def _saved_bound(name: str, side: Side, state: Any) -> Bound:
-    """Returns the bound that :meth:`Bound.state` describes, or raises a ``RuntimeError``."""
-    place, names = f"`{name}`", _LIMITS[side]
-    kinds = {"name": TEXT, "limits": list_of(ANYTHING), "kwargs": MAPPING}
-    check_state(f"{place}, the {side} bound,", state, kinds)
-    fn = state["name"]
-    check_that(fn in KINDS, place, f"a bound of this package as `name`, one of {KINDS}", fn)
-    check_that(len(state["limits"]) == len(names), place, f"limits {names}", state["limits"])
-    limits = dict(zip(names, state["limits"], strict=True))
-    try:
-        return _checked_bound(side, fn, limits, dict(state["kwargs"]))
-    except (TypeError, ValueError) as error:
-        raise RuntimeError(f"The state of `{name}` has a bound. {error}") from error
-
-
 def _check_call(bound: Bound, side: Side, fn: Callable[..., Tensor]) -> None:
     """Raises a ``TypeError`` if a function cannot be called with the arguments of a bound."""
     try:
@@ -241,13 +226,20 @@ def _shown(bounds: Mapping[Side, Bound]) -> str:
 def saved_bounds(name: str, state: Mapping[str, Any]) -> dict[Side, Bound]:
     """Returns the bounds that :meth:`Bounds.state` describes, by side, or raises."""
     sides: tuple[Side, ...] = ("full", "upper", "lower") if len(state) < 2 else ("upper", "lower")
-    should = "as `bounds` a full one, or an upper and a lower one"
-    check_that(state.keys() <= set(sides), f"`{name}`", should, [*state])
-    found = {side: _saved_bound(name, side, state[side]) for side in sides if side in state}
+    place, should = f"`{name}`", "as `bounds` a full one, or an upper and a lower one"
+    check_that(state.keys() <= set(sides), place, should, [*state])
+    kinds, found = {"name": TEXT, "limits": list_of(ANYTHING), "kwargs": MAPPING}, {}
     try:
+        for side in (each for each in sides if each in state):
+            check_state(f"{place}, the {side} bound,", state[side], kinds)
+            fn, given, names = state[side]["name"], state[side]["limits"], _LIMITS[side]
+            check_that(fn in KINDS, place, f"a bound of this package as `name`, {KINDS}", fn)
+            check_that(len(given) == len(names), place, f"limits {names}", given)
+            limits = dict(zip(names, given, strict=True))
+            found[side] = _checked_bound(side, fn, limits, dict(state[side]["kwargs"]))
         _check_order(found)
-    except ValueError as error:
-        raise RuntimeError(f"The state of `{name}` has bounds. {error}") from error
+    except (TypeError, ValueError) as error:
+        raise RuntimeError(f"The state of {place} has bounds. {error}") from error
     return found
 
 
