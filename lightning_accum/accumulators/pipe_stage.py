@@ -189,24 +189,20 @@ class Select(Stage, nn.Module):
             try:
                 found[name] = data[place]
             except (LookupError, TypeError) as error:  # noqa: PERF203 -- it tells which
+                kind = f"`{type(data).__name__}`"
+                if isinstance(data, Mapping | list | tuple):
+                    keys = isinstance(data, Mapping)
+                    kind += f" with the keys {[*data]}" if keys else f" of length {len(data)}"
                 raise ValueError(
                     f"Argument `data` should have the items that are selected, {self.items}. Found"
-                    f" {_kind(data)}, which lacks `{name}={place!r}`: select another place, or"
-                    " have the step return it."
+                    f" {kind}, which lacks `{name}={place!r}`: select another place, or have the"
+                    " step return it."
                 ) from error
         return found if len(found) > 1 else found.popitem()[1]
 
     def extra_repr(self) -> str:
         """Returns the items."""
         return ", ".join(f"{name}={place!r}" for name, place in self.items.items())
-
-
-def _kind(data: Any) -> str:
-    """Returns what the result of a step is, for a message."""
-    kind = f"`{type(data).__name__}`"
-    if isinstance(data, Mapping):
-        return f"{kind} with the keys {[*data]}"
-    return f"{kind} of length {len(data)}" if isinstance(data, list | tuple) else kind
 
 
 _logger = logging.getLogger("lightning_accum")

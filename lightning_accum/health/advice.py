@@ -342,7 +342,12 @@ def never_won(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     if "winners" not in c.h or p.first is None or p.unmoved or value is None or value.ndim < 2:
         return
     same = sample_of(value) == p.first.sample.to(value.device)
-    share = _still(same, value.shape)
+    total, step = value.numel(), -(-value.numel() // max(len(same), 1))
+    neuron = torch.arange(0, total, step, device=same.device) // (total // len(value))
+    changed, seen = torch.zeros(2, len(value), device=same.device)  # sampled weights of each neuron
+    changed.index_add_(0, neuron, (~same).float())
+    seen.index_add_(0, neuron, torch.ones_like(same, dtype=torch.float32))
+    share = float(((changed == 0) & (seen > 0)).sum() / (seen > 0).sum())
     if share >= _LOSERS:
         yield (
             f"{share:.0%} of the neurons of `{c.name}` never won in this fit, so that their"
@@ -380,16 +385,6 @@ def in_common(value: Tensor, module: nn.Module) -> float:
     of_each = float((wide - wide.mean(0)).square().mean())
     of_all = float((wide - wide.mean()).square().mean())
     return 1.0 - of_each / of_all if of_all > (_EQUAL * float(wide.abs().max())) ** 2 else 1.0
-
-
-def _still(same: Tensor, shape: torch.Size) -> float:
-    """Returns the share of neurons none of whose sampled weights has changed."""
-    total, step = shape.numel(), -(-shape.numel() // max(len(same), 1))
-    neuron = torch.arange(0, total, step, device=same.device) // (total // shape[0])
-    changed, seen = torch.zeros(2, shape[0], device=same.device)
-    changed.index_add_(0, neuron, (~same).float())
-    seen.index_add_(0, neuron, torch.ones_like(same, dtype=torch.float32))
-    return float(((changed == 0) & (seen > 0)).sum() / (seen > 0).sum())
 
 
 def _value(p: ParamFacts) -> Tensor | None:

@@ -143,20 +143,6 @@ def fused_step(
             )
 
 
-def check_sizes(columns: lists.Columns) -> None:
-    """Raises a ``RuntimeError`` if gradients or moments differ in size from their parameters."""
-    # The fused kernel does not on the CPU, and `.data = ...` may have changed a tensor since.
-    sizes = list(map(Tensor.numel, columns[0]))
-    for column in columns[1:]:
-        found = list(map(Tensor.numel, column))
-        if found != sizes:
-            raise RuntimeError(
-                f"Gradients and moments should be as large as their parameters, of {sizes}"
-                f" elements. Found {found}: after a parameter has changed its shape, call"
-                " `zero_grad()` and make the optimizer again."
-            )
-
-
 Backend = Literal["fused", "listed", "single"]
 
 
@@ -214,10 +200,18 @@ class StepGroup:
         return True
 
     def columns(self, grads: list[Tensor]) -> lists.Columns:
-        """Returns the parameters, their gradients and their moments."""
+        """Returns the parameters, their gradients and their moments, or raises if sizes differ."""
         columns = [self.params, grads, *self.moments]
-        if self.backend == "fused" and self.device.type == "cpu" and not self.found:
-            check_sizes(columns)
+        # The fused kernel does not look on the CPU, and `.data = ...` may have changed a tensor.
+        looks = self.backend == "fused" and self.device.type == "cpu" and not self.found
+        sizes, *others = [list(map(Tensor.numel, each)) for each in columns] if looks else [[]]
+        for found in others:
+            if found != sizes:
+                raise RuntimeError(
+                    f"Gradients and moments should be as large as their parameters, of {sizes}"
+                    f" elements. Found {found}: after a parameter has changed its shape, call"
+                    " `zero_grad()` and make the optimizer again."
+                )
         return columns
 
     def step_by_kernel(self, k: StepCoefficients, belief: bool) -> bool:

@@ -20,9 +20,7 @@ from lightning_accum.optim._options import (
     Number,
     WeightDecay,
     check_options,
-    check_rectifies,
     decay_terms,
-    decayed,
     is_remote,
     warn_of_flips,
 )
@@ -131,7 +129,11 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
         check_options(group, *PLANNED, "degenerate_to_sgd", "rectify", "warmup")
-        check_rectifies(group)
+        waits = group.get("rectify", True) and not group.get("degenerate_to_sgd", True)
+        lasts = 2 / (1 - group["betas"][1]) - 1 > 5  # the limit of ρ_t, for a rectification
+        should = "two decays, the second above 2 / 3, where `degenerate_to_sgd = False`"
+        how = "no step would change a parameter: raise it, or leave out `degenerate_to_sgd`"
+        check_value(not waits or lasts, "betas", group["betas"], should, how)
         pairs = ("differentiable", "fused"), ("differentiable", "foreach"), ("foreach", "fused")
         for other, name in pairs:
             value = group[other] and group.get(name)
@@ -185,7 +187,13 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         # Powers of the float32 count would lose digits.
         step = (state["step"].double() if group["capturable"] else state["step"]) + 1
         rate = self.rate(group, step)
-        grad = decayed(self.weight_decay, param, grad, {**group, "lr": rate})
+        grad = self.weight_decay(param, grad, {**group, "lr": rate})
+        if not isinstance(grad, Tensor):
+            raise TypeError(
+                "A weight decay should return the gradient of the step. Found a"
+                f" `{type(grad).__name__}` from `{type(self.weight_decay).__name__}.__call__(param,"
+                " grad, group)`: return `grad`, also if it has changed `param` in place."
+            )
         # The gradient already contains the weight decay and the sign.
         k = self._coefficients(group, (1.0, 1.0, 0.0), rate, step)
         names = self._moment_names(group)

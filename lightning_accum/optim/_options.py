@@ -85,17 +85,6 @@ def check_options(options: Mapping[str, Any], *names: str) -> None:
             check_value(fits(options[name]), name, options[name], should)
 
 
-def check_rectifies(group: Mapping[str, Any]) -> None:
-    """Raises a ``ValueError`` if a group waits for a rectification that never comes."""
-    waits = group.get("rectify", True) and not group.get("degenerate_to_sgd", True)
-    if waits and 2 / (1 - group["betas"][1]) - 1 <= 5:  # the limit of ρ_t
-        raise ValueError(
-            "Argument `betas` should have a second decay above 2 / 3 where `degenerate_to_sgd ="
-            f" False`. Found `betas = {group['betas']}`, with which no step would change a"
-            " parameter: raise the decay, or leave out `degenerate_to_sgd`."
-        )
-
-
 Number = float | Tensor  # without dimensions, so that it can stay on a device
 
 
@@ -211,18 +200,6 @@ def warn_of_flips(optimizer: str, factor: Number, rate: Number, decay: float) ->
 def _effect(factor: Number) -> str:
     """Returns what a factor that is not above 0 does to parameters."""
     return "flips their signs" if factor < 0 else "sets them to 0"
-
-
-def decayed(decay: WeightDecay, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Calls a weight decay, and returns the gradient of the step."""
-    result: Any = decay(param, grad, group)
-    if not isinstance(result, Tensor):
-        raise TypeError(
-            "A weight decay should return the gradient of the step. Found a"
-            f" `{type(result).__name__}` from `{type(decay).__name__}.__call__(param, grad,"
-            " group)`: return `grad`, also if it has changed `param` in place."
-        )
-    return result
 
 
 def flattened(options: dict[str, Any], kind: type[WeightDecay]) -> dict[str, Any]:

@@ -122,9 +122,26 @@ def check_state(
             f" {['step', *names]}. Found no {missing}: load a state of `{optimizer}`, or leave the"
             " parameter's state out."
         )
-    for name in names:
-        if name in state:
-            _check_moment(name, state[name], param)
+    shape = tuple(param.shape)
+    for name in (each for each in names if each in state):
+        value = state[name]
+        found = f"`{type(value).__name__}`"
+        if isinstance(value, Tensor):
+            # A complex parameter has moments of pairs of numbers, or of complex numbers.
+            real = (*shape, 2) if param.is_complex() and not value.is_complex() else shape
+            dense = value.layout is torch.strided and value.is_meta == param.is_meta
+            # torch has no sums of a floating-point dtype of one byte.
+            floats = value.is_floating_point() and value.dtype.itemsize > 1
+            kind = floats or (value.is_complex() and param.is_complex())
+            if dense and kind and value.shape == real:
+                continue
+            found = f"one of shape {tuple(value.shape)}, {value.dtype}, {value.layout}"
+            found += f", {value.device}"
+        raise ValueError(
+            f"The state of a parameter should hold `{name}` as a dense floating-point tensor of the"
+            f" parameter's shape, {shape}. Found {found}: load a state of the same parameters in"
+            " the same order, or begin without one."
+        )
 
 
 def check_values(names: tuple[str, ...], param: Tensor, state: Mapping[str, Any]) -> None:
@@ -172,23 +189,3 @@ def checked_count(step: Any) -> int:
             f" `step = {given!r}`: load a state that was saved by `state_dict()`."
         )
     return int(step)
-
-
-def _check_moment(name: str, value: Any, param: Tensor) -> None:
-    """Raises a ``ValueError`` if a state's ``value`` cannot be a moment of the parameter."""
-    shape, found = tuple(param.shape), f"`{type(value).__name__}`"
-    if isinstance(value, Tensor):
-        # A complex parameter has moments of pairs of numbers, or of complex numbers.
-        real = (*shape, 2) if param.is_complex() and not value.is_complex() else shape
-        dense = value.layout is torch.strided and value.is_meta == param.is_meta
-        # torch has no sums of a floating-point dtype of one byte.
-        floats = value.is_floating_point() and value.dtype.itemsize > 1
-        kind = floats or (value.is_complex() and param.is_complex())
-        if dense and kind and value.shape == real:
-            return
-        found = f"one of shape {tuple(value.shape)}, {value.dtype}, {value.layout}, {value.device}"
-    raise ValueError(
-        f"The state of a parameter should hold `{name}` as a dense floating-point tensor of the"
-        f" parameter's shape, {shape}. Found {found}: load a state of the same parameters in the"
-        " same order, or begin without one."
-    )

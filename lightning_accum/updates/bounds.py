@@ -102,23 +102,19 @@ def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[st
         top, least = limits["max"], limits["min"]
         check_value(top > least, "max", top, f"above `min = {least}`", "`max` comes first")
     bound = Bound(fn, tuple(float(limit) for limit in limits.values()), options)
-    if not bound.rooms:  # which checks the options of a bound of this package
-        _check_call(bound, side, fn)
-    return bound
-
-
-def _check_call(bound: Bound, side: Side, fn: Callable[..., Tensor]) -> None:
-    """Raises a ``TypeError`` if a function cannot be called with the arguments of a bound."""
+    if bound.rooms:  # which checks the options of a bound of this package
+        return bound
     try:
-        inspect.signature(fn).bind(*[None] * (1 + 2 * len(bound.limits)), **bound.options)
+        inspect.signature(fn).bind(*[None] * (1 + 2 * len(bound.limits)), **options)
     except ValueError:  # the function has no signature
-        return
+        return bound
     except TypeError as error:
         expected = "param, pos, neg, max, min" if side == "full" else "param, update, limit"
         raise TypeError(
             f"Argument `bound` of the {side} bound should be callable as `bound({expected}, **kw)`"
-            f" with {bound.options or 'no further arguments'}. Found `{bound.name}`: {error}."
+            f" with {options or 'no further arguments'}. Found `{bound.name}`: {error}."
         ) from None
+    return bound
 
 
 class Bounds(dict[Side, Bound]):

@@ -305,10 +305,19 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
     @torch.no_grad()
     def run(self, targets: Iterable[PendingTarget], module: nn.Module) -> None:
         """Runs every constraint on those of its parameters that have changed."""
+        outputs_of = getattr(module, "outputs_of", None)
         for fn, only in self.values():
+            grouped = getattr(fn, "on_synapses", None)  # is called on the weights of each output
             for name, param, *_ in targets:
-                if not only or name in only:
-                    _check_in_place(name, param, _called(fn, param, module, name))
+                if only and name not in only:
+                    continue
+                if not callable(grouped):
+                    _check_in_place(name, param, fn(param))
+                elif (outputs := outputs_of(name) if callable(outputs_of) else None) is not None:
+                    _check_in_place(name, param, grouped(param, *outputs))
+                else:
+                    for view in by_output(module, name, param):
+                        fn(view)
 
     def limits(self, name: str, lower: float | None, upper: float | None) -> Limits:
         """Returns the limits of a parameter, those of its bounds if no constraint sets others."""
@@ -318,17 +327,6 @@ class Constraints(OrderedDict[int, tuple[Constraint, tuple[str, ...]]]):
             lower = lower if lowest is None else lowest
             upper = upper if highest is None else highest
         return lower, upper
-
-
-def _called(fn: Constraint, param: Tensor, module: nn.Module, name: str) -> object:
-    """Calls a constraint; one that has ``on_synapses`` is called on the weights of each output."""
-    grouped, outputs_of = getattr(fn, "on_synapses", None), getattr(module, "outputs_of", None)
-    if not callable(grouped):
-        return fn(param)
-    outputs = outputs_of(name) if callable(outputs_of) else None
-    if outputs is not None:
-        return grouped(param, *outputs)
-    return [fn(view) for view in by_output(module, name, param)]
 
 
 def _limits(fn: Constraint) -> Limits:

@@ -18,7 +18,6 @@ from lightning_accum.updates.part import (
     Write,
     may_wait,
     multiply_into,
-    product_shape,
 )
 
 
@@ -127,21 +126,20 @@ class Pending:
     def _check_products(self, which: str, products: Sequence[Product]) -> None:
         """Raises a ``ValueError`` unless the sides of products are matrices that fit together."""
         shape = self.shape
-        for product in products:
-            left, right, _ = product
+        for left, right, _ in products:
             if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[0]:
                 raise ValueError(
                     f"Both sides of a product added to `{self.name}.{which}` should be matrices,"
                     f" `[K, out]` and `[K, in]`. Found shapes {tuple(left.shape)} and"
                     f" {tuple(right.shape)}."
                 )
+            found = torch.Size((left.shape[1], right.shape[1]))
             if shape is None:
-                shape = product_shape(product)
-                self._check_shape(which, shape)
-            elif (left.shape[1], right.shape[1]) != shape:
+                self._check_shape(which, shape := found)
+            elif found != shape:
                 raise ValueError(
                     f"A product added to `{self.name}.{which}` should have the shape"
-                    f" {tuple(shape)}. Found shape {tuple(product_shape(product))}."
+                    f" {tuple(shape)}. Found shape {tuple(found)}."
                 )
 
     def _check_shape(self, which: str, found: torch.Size) -> None:
