@@ -112,27 +112,22 @@ class _Numbers:
     def __init__(self, left: Tensor) -> None:
         self.left = left
 
-    def _take(self, count: int) -> Tensor:
-        if not 0 <= count <= len(self.left):
-            raise ValueError
-        taken, self.left = self.left[:count], self.left[count:]
-        return taken
-
     def tensor(self, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
         """Returns the next tensor, a copy."""
-        count = math.prod(shape)
+        size = math.prod(shape) * (2 if dtype.is_complex or dtype == torch.int64 else 1)
+        if not 0 <= size <= len(self.left):
+            raise ValueError
+        numbers, self.left = self.left[:size], self.left[size:]
         if dtype.is_complex:
-            pairs = self._take(2 * count).to(dtype.to_real(), copy=True)
+            pairs = numbers.to(dtype.to_real(), copy=True)
             return torch.view_as_complex(pairs.reshape(*shape, 2))
         if dtype == torch.int64:
-            high, low = self._take(2 * count).reshape(2, count)
+            high, low = numbers.reshape(2, size // 2)
             return (_rounded(high * _LIMB, dtype) + _rounded(low, dtype)).reshape(shape)
-        numbers = self._take(count)
         if dtype == torch.bool:
             return numbers.round().bool().reshape(shape)
-        if dtype.is_floating_point:
-            return numbers.to(dtype, copy=True).reshape(shape)
-        return _rounded(numbers, dtype).reshape(shape)
+        exact = not dtype.is_floating_point
+        return (_rounded(numbers, dtype) if exact else numbers.to(dtype, copy=True)).reshape(shape)
 
 
 def _rounded(numbers: Tensor, dtype: torch.dtype) -> Tensor:

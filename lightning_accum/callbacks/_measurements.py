@@ -61,12 +61,6 @@ class Before(NamedTuple):
     parts: tuple[Tensor | None, Tensor | None]  # pending; valid until others are accumulated
     limits: tuple[float | None, float | None]  # the lower and the upper one
 
-    def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
-        """Returns how much of the pending change had no effect, and how much there was."""
-        if any(part is not None and part.shape != after.shape for part in self.parts):
-            return 0.0, 0.0  # only a shard of it is here
-        return fast_lost_change(self.value, after, self.parts, self.limits)
-
 
 def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
     """Returns copies of the parameters that are about to be updated."""
@@ -165,9 +159,17 @@ class Report:
                 place = f"updates/{self._prefix}{before.cell}/{before.name}"
                 self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}
             if any(each is not SILENT for each in watchers):
-                lost, wanted = before.lost(after) if float(values["lr"]) else (0.0, 0.0)
-                told = {**values, "lost": lost, "wanted": wanted}
-                told["updates"] = self.updates[id(optimizer)]
+                told = {
+                    **values,
+                    "lost": 0.0,
+                    "wanted": 0.0,
+                    "updates": self.updates[id(optimizer)],
+                }
+                shapes = {after.shape, *(part.shape for part in before.parts if part is not None)}
+                if float(values["lr"]) and len(shapes) == 1:  # else only a shard of it is here
+                    told["lost"], told["wanted"] = fast_lost_change(
+                        before.value, after, before.parts, before.limits
+                    )
                 for watcher in watchers:
                     watcher.measured(before.cell, before.name, before.value, after, told)
 

@@ -249,7 +249,7 @@ class CellFacts:
     total: int = 0  # windows of all cells when this one was found empty
     due: int = 1  # the next window to look at
 
-    def look(self, pre: Tensor, post: Tensor) -> bool:
+    def look(self, pre: Tensor, post: Tensor, neuron: Any) -> bool:
         """Looks at a window if it is time, and returns whether it did; it does not wait."""
         if self.windows < self.due or post.is_meta:
             return False
@@ -260,6 +260,9 @@ class CellFacts:
         below = 0 if self.spikes[1] or post.is_complex() else (post < 0).count_nonzero()
         counts = pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()
         self.looks.append(Look(self.windows, *counts, below))
+        for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
+            if isinstance(potential, Tensor) and potential.is_floating_point():
+                self.undefined = potential.detach().isnan().any()
         return True
 
     def note_inputs(self, inputs: Mapping[str, Any], looked: bool) -> None:
@@ -317,12 +320,6 @@ class CellFacts:
         pairs = [*zip(apart, self.resets, strict=True)]
         self.resets = [n + 1 if now else 0 if n < RESETS else n for now, n in pairs]
         return any(now and n + 1 == RESETS for now, n in pairs)
-
-    def note_potential(self, neuron: Any) -> None:
-        """Notes whether the potential of a native neuron holds NaN."""
-        for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
-            if isinstance(potential, Tensor) and potential.is_floating_point():
-                self.undefined = potential.detach().isnan().any()
 
     @property
     def recorded(self) -> int:

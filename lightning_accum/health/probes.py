@@ -189,8 +189,12 @@ class _State:
 
     def begins(self, given: Sequence[Any]) -> None:
         """Compares the state at the first call of a batch with that after the previous batch."""
-        others = [*tensors_in(given)][1:]  # but for the current
-        self.given = self.given + 1 if any(map(self._was_returned, others)) else 0
+        returned = any(
+            tensor.shape == left.shape and shares_memory(tensor, left) and version(tensor) == count
+            for tensor in [*tensors_in(given)][1:]  # but for the current
+            for left, count in self.returned
+        )
+        self.given = self.given + 1 if returned else 0
         if self.own:
             now = dict(_states(self.module))
             left, self.left, self.met = self.left, {}, _marks(now)
@@ -198,13 +202,6 @@ class _State:
             (x, *more) = inputs or [None]  # more, if the call is given a state too
             keeps = isinstance(x, Tensor) and not more and self._keeps(left, now, x)
             self.kept = self.kept + 1 if keeps else 0
-
-    def _was_returned(self, tensor: Tensor) -> bool:
-        """Returns whether a tensor is what the last call has returned."""
-        return any(
-            tensor.shape == left.shape and shares_memory(tensor, left) and version(tensor) == count
-            for left, count in self.returned
-        )
 
     def _keeps(self, left: dict[str, _Mark], now: dict[str, Tensor], x: Tensor) -> bool:
         """Returns whether the state that fits an input is as the batch before has left it."""

@@ -189,11 +189,11 @@ class Health(Observer):
         self._windows += 1
         if c.windows & (c.windows - 1) == 0:
             self._look_at_call(c, post, inputs)
-        looked = c.windows >= c.due and not is_traced() and c.look(pre, post)
+        looked = c.windows >= c.due and not is_traced()
+        if looked:
+            looked = c.look(pre, post, getattr(self._registry[cell].get(), "neuron", None))
         if inputs:
             c.note_inputs(inputs, looked)
-        if looked:
-            c.note_potential(getattr(self._registry[cell].get(), "neuron", None))
         if self.by == "hand" and c.windows <= _LONG and not (c.asked or post.is_meta):
             c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
             enough = c.steps >= _SOON and c.values >= _LONG  # there should have been some spikes

@@ -22,9 +22,9 @@ class StepBuffer:
         self.length = 0 if steps is None else steps.shape[0]
         self.shape = None if steps is None else steps.shape[1:]
         self.memory = steps
-        self._rows = [] if steps is None else list(steps.unbind(0))
+        self.rows = [] if steps is None else list(steps.unbind(0))
         self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
-        self._whole = 0  # how many steps such spikes have, if they are a sequence
+        self.whole = 0  # how many steps such spikes have, if they are a sequence
         self.is_held = False  # whether the memory belongs to someone else
         self.version: float | None = None  # of such memory
 
@@ -32,21 +32,6 @@ class StepBuffer:
     def steps(self) -> Tensor | None:
         """The steps ``[T, B, ...]``, as a view of the memory; ``None`` if there are none."""
         return None if self.memory is None or self.length == 0 else self.memory[: self.length]
-
-    @property
-    def only_step(self) -> Tensor | None:
-        """The step ``[B, ...]`` if there is one, in windows of the same memory the same tensor."""
-        return self._rows[0] if self.length == 1 and self._rows else None
-
-    @property
-    def events(self) -> Events | None:
-        """The events of the window, if its kernel found them."""
-        rows, length = self.spike_rows, self.length
-        if rows is None or length < 2:
-            return None
-        if self._whole:
-            return rows.events(1) if length == self._whole else None
-        return rows.events(length)
 
     def prepare(self, like: Tensor, shape: torch.Size, spikes: bool) -> None:
         """Makes ready for an observation with steps of a shape, with memory or a wider dtype."""
@@ -67,18 +52,18 @@ class StepBuffer:
 
     def append(self, step: Tensor) -> Tensor:
         """Adds one step ``[B, ...]``, and returns it as it is kept."""
-        if self.length >= len(self._rows):
+        if self.length >= len(self.rows):
             self._grow(max(_FIRST_CAPACITY, 2 * self.length))
         self.length += 1
-        return self._rows[self.length - 1].copy_(step)
+        return self.rows[self.length - 1].copy_(step)
 
     def append_spikes(self, spikes: Tensor) -> bool:
         """Adds a step or sequence as expected if it is 0 or 1, and returns whether it did."""
         rows, length = self.spike_rows, self.length
-        count = None if rows is None or (length and self._whole) else rows.write(length, spikes)
+        count = None if rows is None or (length and self.whole) else rows.write(length, spikes)
         if count is None or count < 0:
             return False
-        self.length = length + (self._whole or 1)
+        self.length = length + (self.whole or 1)
         return True
 
     def expect_spikes(self, dtype: torch.dtype, whole: bool = False) -> None:
@@ -86,12 +71,12 @@ class StepBuffer:
         rows, memory = self.spike_rows, self.memory
         if memory is not None and (rows is None or rows.dtype is not dtype):
             self.spike_rows = SpikeRows(memory.unsqueeze(0) if whole else memory, dtype)
-            self._whole = len(memory) if whole else 0
+            self.whole = len(memory) if whole else 0
 
     def extend(self, sequence: Tensor) -> bool:
         """Adds a sequence ``[T, B, ...]``, and returns whether it filled memory that was there."""
         # exactly enough memory for the first sequence: the next windows are usually as long
-        end, capacity = self.length + len(sequence), len(self._rows)
+        end, capacity = self.length + len(sequence), len(self.rows)
         if end > capacity:
             self._grow(max(_FIRST_CAPACITY, 2 * capacity, end) if self.length else end)
         assert self.memory is not None
@@ -101,7 +86,7 @@ class StepBuffer:
 
     def hold(self, sequence: Tensor) -> None:
         """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
-        self.memory, self._rows, self.spike_rows = sequence, [], None
+        self.memory, self.rows, self.spike_rows = sequence, [], None
         self.length, self.shape = len(sequence), sequence.shape[1:]
         self.version, self.is_held = version(sequence), True
 
@@ -127,7 +112,7 @@ class StepBuffer:
     def _use(self, memory: Tensor) -> None:
         """Keeps steps in other memory from now on."""
         self.memory, self.spike_rows, self.is_held = memory, None, False
-        self._rows = list(memory.unbind(0))
+        self.rows = list(memory.unbind(0))
 
 
 @final
@@ -321,11 +306,16 @@ class WindowRecorder(Reducer):
 
     def only_step(self) -> Tensor | None:
         """Returns the step ``[B, ...]`` of a window of one step, ``None`` for other windows."""
-        return self._buffer.only_step
+        # in windows of the same memory it is the same tensor
+        buffer = self._buffer
+        return buffer.rows[0] if buffer.length == 1 and buffer.rows else None
 
     def events(self) -> Events | None:
         """Returns the events of the window, if its kernel found them."""
-        return self._buffer.events
+        rows, length, whole = self._buffer.spike_rows, self._buffer.length, self._buffer.whole
+        if rows is None or length < 2 or whole not in (0, length):
+            return None
+        return rows.events(1 if whole else length)
 
     def peek(self) -> Tensor | None:
         """Returns the latest step."""

@@ -206,10 +206,10 @@ class Noam(MomentOptimizer):
 
         The rate of a checkpoint of torch's Adam, about 1e-3, replaces the factor of the schedule.
         """
-        was_low = [_is_low(group) for group in self.param_groups]
+        before = [group["lr"] for group in self.param_groups]
         super().load_state_dict(state_dict)
-        for before, group in zip(was_low, self.param_groups, strict=True):
-            if not before:
+        for lr, group in zip(before, self.param_groups, strict=True):
+            if lr != group["lr"]:
                 _warn_of_low_rate(type(self).__name__, group, "after loading, set `group['lr'] = ")
 
     def rate(self, group: Group, step: Number) -> Number:
@@ -229,20 +229,13 @@ class Noam(MomentOptimizer):
             check_value(fits, name, group[name], f"{should} of at least 1")
 
 
-def _is_low(group: Group) -> bool:
-    """Returns whether the largest rate of a group is very low; does not wait for a device."""
-    lr = group["lr"]
-    if isinstance(lr, Tensor):
-        lr = lr.item() if lr.is_cpu else math.nan
-    return bool(0 < lr / math.sqrt(group["d_model"] * group["warmup"]) < _LOW)
-
-
 def _warn_of_low_rate(optimizer: str, group: Group, how: str = "pass `lr=") -> None:
-    """Warns if the largest rate of a group is very low."""
-    if not _is_low(group):
-        return
-    lr, warmup, d_model = float(group["lr"]), group["warmup"], group["d_model"]
+    """Warns if the largest rate of a group is very low; does not wait for a device."""
+    lr, warmup, d_model = group["lr"], group["warmup"], group["d_model"]
+    lr = float(math.nan if isinstance(lr, Tensor) and not lr.is_cpu else lr)
     root = math.sqrt(d_model * warmup)
+    if not 0 < lr / root < _LOW:
+        return
     warnings.warn(
         f"Argument `lr` of `{optimizer}` should be a factor of its schedule, about 1. Found"
         f" {lr:g}, with which the learning rate is {lr / root:.1e} at most, after {warmup:g} steps,"
