@@ -159,17 +159,12 @@ class Report:
                 place = f"updates/{self._prefix}{before.cell}/{before.name}"
                 self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}
             if any(each is not SILENT for each in watchers):
-                told = {
-                    **values,
-                    "lost": 0.0,
-                    "wanted": 0.0,
-                    "updates": self.updates[id(optimizer)],
-                }
                 shapes = {after.shape, *(part.shape for part in before.parts if part is not None)}
-                if float(values["lr"]) and len(shapes) == 1:  # else only a shard of it is here
-                    told["lost"], told["wanted"] = fast_lost_change(
-                        before.value, after, before.parts, before.limits
-                    )
+                known = before.value, after, before.parts, before.limits
+                counts = float(values["lr"]) and len(shapes) == 1  # else only a shard of it is here
+                lost, wanted = fast_lost_change(*known) if counts else (0.0, 0.0)
+                told = {**values, "lost": lost, "wanted": wanted}
+                told["updates"] = self.updates[id(optimizer)]
                 for watcher in watchers:
                     watcher.measured(before.cell, before.name, before.value, after, told)
 
