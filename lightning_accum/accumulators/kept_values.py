@@ -12,7 +12,7 @@ from torchmetrics import Metric
 from lightning_accum._checks import check_type, check_value
 from lightning_accum._compat.lightning import is_synchronised, known_keywords, local_result
 from lightning_accum._state_module import ANYTHING, COUNT, Kind, check_that, list_of
-from lightning_accum.accumulators import elementwise_base as elementwise
+from lightning_accum.accumulators import sums
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
 
 
@@ -113,9 +113,9 @@ class Window(Keeping):
 
     def update(self, value: Tensor | float) -> None:
         """Adds a tensor of one shape, or a number, and drops the oldest if the window is full."""
-        tensor = elementwise.wide(value, self.device)
+        tensor = sums.wide(value, self.device)
         if self.values:
-            elementwise.check_like("Window", tensor, self.values[-1])
+            sums.check_like("Window", tensor, self.values[-1])
         self.values.append(tensor.clone())
         del self.values[: -self.length]
 
@@ -124,12 +124,12 @@ class Window(Keeping):
         if not self.values:
             return torch.tensor(torch.nan)
         values = torch.stack(self.values)
-        summed = values.to(elementwise.double(values.dtype, values.device))
-        mean: Tensor = elementwise.by_parts(lambda part: part.mean(0), summed)
+        summed = values.to(sums.double(values.dtype, values.device))
+        mean: Tensor = sums.by_parts(lambda part: part.mean(0), summed)
         return mean.to(values.dtype)
 
     def _kinds(self) -> dict[str, Kind]:
-        return {**super()._kinds(), "values": list_of(elementwise.NUMBERS)}
+        return {**super()._kinds(), "values": list_of(sums.NUMBERS)}
 
     def _check_states(self, place: str, states: State) -> None:
         super()._check_states(place, states)

@@ -17,8 +17,7 @@ from lightning_accum._observer import SILENT, Observer
 from lightning_accum._state_module import MAPPING, StateModule
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_host import CellHost
-from lightning_accum.callbacks._logging import log_summary, own_state, remove_lent
-from lightning_accum.callbacks._measurements import Report
+from lightning_accum.callbacks._logging import Report, log_summary, own_state, remove_lent
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
 from lightning_accum.callbacks._schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.callbacks._update_optimizers import BatchRecording, StepGate

@@ -18,7 +18,7 @@ from lightning_accum.engine.state import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.eprop import Eligibility, Remaining, fold_remaining
+from lightning_accum.functional.traces import Eligibility, Remaining, fold_remaining
 from lightning_accum.rules.potential_rule import PotentialRule, potential
 from lightning_accum.sparse.eprop import Folding, fold_in_blocks, fold_to_edges
 

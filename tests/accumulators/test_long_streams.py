@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from lightning_accum._metric import representable
 from lightning_accum.accumulators import EMA, Mean, Sum, Variance, Window
-from lightning_accum.accumulators.elementwise_base import add
 from lightning_accum.accumulators.statistics import with_value
+from lightning_accum.accumulators.sums import add
 
 VALUES = [0.1, 1 / 3, 123.456, 3.3e4, 1e-3, -7.7]
 FLOATS = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -6,7 +6,7 @@ from eprop_reference import eprop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_accum.functional.eprop import fold_eligibility
+from lightning_accum.functional.traces import fold_eligibility
 
 
 def drawn(seed, steps, batch=2, pre=4, post=3):

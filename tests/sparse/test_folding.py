@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
-from lightning_accum.functional.eprop import Eligibility, fold_eligibility
+from lightning_accum.functional.traces import Eligibility, fold_eligibility
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.sparse.eprop import MOST_CLASSES, Folding, Potential, fold_in_blocks
 from lightning_accum.sparse.event_sums import Rows, outer_sum_into
