@@ -13,18 +13,8 @@ from lightning_accum._checks import check_mapping, check_taken, check_value
 from lightning_accum._compat.torch import foreach
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.optim import _kernels as kernels
-from lightning_accum.optim._options import (
-    PLANNED,
-    AdamOptions,
-    MomentOptions,
-    Number,
-    WeightDecay,
-    check_options,
-    decay_terms,
-    is_remote,
-    warn_of_flips,
-)
-from lightning_accum.optim._states import as_real, check_state, check_values, prepare
+from lightning_accum.optim import _options as settings
+from lightning_accum.optim._options import AdamOptions, MomentOptions, Number, WeightDecay
 from lightning_accum.optim.base import Batch, GenericAdaptiveOptimizer, Group, Params, State
 from lightning_accum.sparse.tensor_lists import dense, same_layout
 
@@ -128,7 +118,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
         super().validate(group)
-        check_options(group, *PLANNED, "degenerate_to_sgd", "rectify", "warmup")
+        settings.check_options(group, *settings.PLANNED, "degenerate_to_sgd", "rectify", "warmup")
         waits = group.get("rectify", True) and not group.get("degenerate_to_sgd", True)
         lasts = 2 / (1 - group["betas"][1]) - 1 > 5  # the limit of ρ_t, for a rectification
         should = "two decays, the second above 2 / 3, where `degenerate_to_sgd = False`"
@@ -164,8 +154,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         state = super().ready_state(group, param)
         if self._steps_by_formula:
             names = self._moment_names(group)
-            check_state(type(self).__name__, names, param, state)
-            prepare(state, names, param, group["capturable"])
+            settings.check_state(type(self).__name__, names, param, state)
+            settings.prepare(state, names, param, group["capturable"])
         return state
 
     def _check_state(self, group: Group, param: Tensor, state: Mapping[str, Any]) -> None:
@@ -178,8 +168,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                     " it to False in `param_groups` of the state."
                 )
             names = self._moment_names(group)
-            check_state(type(self).__name__, names, param, state)
-            check_values(names, param, state)
+            settings.check_state(type(self).__name__, names, param, state)
+            settings.check_values(names, param, state)
 
     # ------------------------------------------------------------------ one parameter
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:
@@ -219,7 +209,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             # Autograd follows the moments unchanged, and a subclass of tensors has its own layout.
             own = () if group["differentiable"] or type(param) not in _PLAIN else names
             if own:
-                staged = _fit(own, state, as_real(param))
+                staged = _fit(own, state, settings.as_real(param))
             # A staged group has one step count; a captured step needs one for each parameter.
             if backend == "single" or (staged and group["capturable"]):
                 backend, staged = "single", False
@@ -250,7 +240,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             return "single"
         if fusable and group.get("fused") is not False and group["foreach"] is None:
             return "fused"
-        return "single" if group["capturable"] or is_remote(group["lr"]) else "listed"
+        return "single" if group["capturable"] or settings.is_remote(group["lr"]) else "listed"
 
     def _is_plain(self, param: Tensor) -> bool:
         """Returns whether no other step, weight decay or operations would have to be called."""
@@ -279,10 +269,10 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             rate = rate.item()
         if self._is_scheduled:  # a subclass's rate may have called anything
             members.find(grads)
-        terms = (-1.0 if group["maximize"] else 1.0, *decay_terms(group, rate))
+        terms = (-1.0 if group["maximize"] else 1.0, *settings.decay_terms(group, rate))
         if not self._warned_of_flips and not isinstance(terms[1], Tensor) and terms[1] <= 0:
             self._warned_of_flips = True
-            warn_of_flips(type(self).__name__, terms[1], rate, group["weight_decay"])
+            settings.warn_of_flips(type(self).__name__, terms[1], rate, group["weight_decay"])
         k = self._coefficients(group, terms, rate, step)
         # A backend that was asked for is used.
         asked = group.get("fused") or group["foreach"] is not None

@@ -11,16 +11,9 @@ from torch import Tensor
 
 from lightning_accum._checks import check_mapping
 from lightning_accum.distributed.shards import any_process, local
+from lightning_accum.optim import _options as settings
 from lightning_accum.optim._kernels import count_versions
-from lightning_accum.optim._options import (
-    PLANNED,
-    WeightDecay,
-    check_decay,
-    check_options,
-    flattened,
-    is_remote,
-)
-from lightning_accum.optim._states import as_real, seal, unseal, warn_of_no_maximum
+from lightning_accum.optim._options import WeightDecay
 from lightning_accum.sparse.tensor_lists import same_layout
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -90,7 +83,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         self.weight_decay = decay if isinstance(decay, WeightDecay) else WeightDecay(decay)
         shared = {"maximize": False, "capturable": False, "differentiable": False}
         options = {**self.weight_decay.defaults(), **shared, **defaults, "weight_decay": decay}
-        options = flattened(options, type(self.weight_decay))
+        options = settings.flattened(options, type(self.weight_decay))
         super().__init__(params, {**options, "lr": lr, "betas": betas, "eps": eps})
 
     # ------------------------------------------------------------------ the template
@@ -117,8 +110,10 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 
     def validate(self, group: Group) -> None:
         """Raises a ``ValueError`` if an option of a group is out of its range."""
-        check_options(group, "lr", "betas", "eps", "maximize", "capturable", "differentiable")
-        check_decay(self.weight_decay, group)
+        settings.check_options(
+            group, "lr", "betas", "eps", "maximize", "capturable", "differentiable"
+        )
+        settings.check_decay(self.weight_decay, group)
 
     # ------------------------------------------------------------------ stepping
     @torch.no_grad()
@@ -142,7 +137,9 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         begins = not self.state
         batches, grads = self._planned()
         # So torch's `get_optimizer_state_dict` steps an optimizer without a state, to save it.
-        rests = begins and all(not is_remote(g["lr"]) and g["lr"] == 0 for g in self.param_groups)
+        rests = begins and all(
+            not settings.is_remote(g["lr"]) and g["lr"] == 0 for g in self.param_groups
+        )
         if rests and not any(any_process(local(g).any(), g) for own in grads for g in own):
             return result
         plan, self._plan = self._plan, None  # After an error, the next step makes a new plan.
@@ -199,9 +196,11 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         """Steps parameters one at a time, as :meth:`step_param` says."""
         try:
             for param, state, grad in zip(params, states, grads, strict=True):
-                slope = as_real(grad)
+                slope = settings.as_real(grad)
                 slope = -slope if group["maximize"] else slope
-                call_in_place(self.step_param, "param", state, group, slope, as_real(param))
+                call_in_place(
+                    self.step_param, "param", state, group, slope, settings.as_real(param)
+                )
         finally:
             if not group["differentiable"]:  # otherwise autograd follows the step
                 count_versions(params)
@@ -215,7 +214,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         state: State | None = self.state.get(param)
         if not state:
             state = {}
-            call_in_place(self.init_state, "state", state, group, as_real(param).detach())
+            call_in_place(self.init_state, "state", state, group, settings.as_real(param).detach())
             self.state[param] = state
         return state
 
@@ -233,7 +232,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             ValueError: if an option is out of its range, or a ``weight_decay`` is of another class
                 than the optimizer's.
         """
-        group = flattened(param_group, type(self.weight_decay))
+        group = settings.flattened(param_group, type(self.weight_decay))
         self._complete(group, self.defaults)
         if isinstance(group["lr"], Tensor):
             group["lr"] = group["lr"].reshape(())
@@ -259,14 +258,14 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
         """
         check_mapping("state_dict", state_dict)
         handle = self.register_load_state_dict_pre_hook(
-            lambda optimizer, given: seal(optimizer, given, self._check_state)
+            lambda optimizer, given: settings.seal(optimizer, given, self._check_state)
         )
         made = [group.get("amsgrad", False) for group in self.param_groups]
         try:
             super().load_state_dict(state_dict)
         finally:
             handle.remove()
-        warn_of_no_maximum(type(self).__name__, made, self.param_groups)
+        settings.warn_of_no_maximum(type(self).__name__, made, self.param_groups)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.weight_decay = state.get("weight_decay") or self.weight_decay
@@ -275,7 +274,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             if "decoupled_weight_decay" in group:  # torch's name
                 group["weight_decouple"] = group.pop("decoupled_weight_decay")
             self._complete(group, defaults)
-        unseal(state["state"])
+        settings.unseal(state["state"])
         super().__setstate__(state)
         self._plan = None
 
@@ -359,7 +358,7 @@ def _options(
         *((first.dtype, first.device) for first in params[:1]),
         isinstance(group["lr"], Tensor),
         type(optimizer.weight_decay),
-        *map(group.get, PLANNED),
+        *map(group.get, settings.PLANNED),
     )
 
 
