@@ -88,20 +88,10 @@ class CustomAccumulator(StreamAccumulator):
         before = None if self._update_count else dict(vars(self))
         with torch.no_grad():
             found: object = self._own_forward(*args, **kwargs)
-        if before is not None:
-            self._check_kept(before)
-        if found is not None:
-            raise TypeError(
-                f"`{type(self).__name__}.forward` should add to `self.data` and return nothing."
-                f" Found that it returns a `{type(found).__name__}`, which would be lost: assign it"
-                " to `self.data`, and return results from `calculate`."
-            )
-
-    def _check_kept(self, before: dict[str, Any]) -> None:
-        """Warns, once, of attributes that the first value has changed and no state dict holds."""
-        changed = (k for k, v in vars(self).items() if before.get(k, before) is not v)
-        lost = [name for name in changed if not name.startswith("_") and name not in self._initial]
-        if lost and not self._told:
+        now = vars(self).items() if before else ()
+        changed = (name for name, value in now if before and before.get(name, before) is not value)
+        lost = [k for k in changed if not k.startswith("_") and k not in self._initial]
+        if lost and not self._told:  # of the first value, what no state dict holds
             self._told = True
             named = quoted((f"self.{name}" for name in lost), ", ")
             rank_zero_warn(
@@ -109,6 +99,12 @@ class CustomAccumulator(StreamAccumulator):
                 f" `forward` changes {named}, which is not saved with the state: hold several"
                 " values in one `self.data`, a dictionary or a list, or begin the name of what need"
                 " not be saved with an underscore."
+            )
+        if found is not None:
+            raise TypeError(
+                f"`{type(self).__name__}.forward` should add to `self.data` and return nothing."
+                f" Found that it returns a `{type(found).__name__}`, which would be lost: assign it"
+                " to `self.data`, and return results from `calculate`."
             )
 
     def compute(self) -> Any:

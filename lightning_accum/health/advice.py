@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import is_number, quoted
+from lightning_accum.engine.rule import rates_in
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.health.chain import silence
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number, sample_of
-from lightning_accum.health.setup import has_both_signs, held_rate, rule_of
+from lightning_accum.health.setup import rule_of
 from lightning_accum.nn.linear import step_of_delays
 
 _BUSY = 0.5  # share of steps with a spike
@@ -137,7 +138,7 @@ def single_steps(c: CellFacts) -> Iterator[str]:
 
 def off_target(c: CellFacts) -> Iterator[str]:
     """Finds a rate that moves away from the rule's target, or a target in another unit."""
-    target, dt = held_rate(c.h), c.h.get("dt")
+    target, dt = c.h.get("target_rate") if c.h.get("regularization", 1.0) else None, c.h.get("dt")
     if target is None or not is_number(dt) or not c.spikes[1] or len(c.looks) < 6:
         return
     hz, thirds = 1000.0 / dt, c.thirds()
@@ -198,7 +199,8 @@ def of_updates(place: str, u: Mapping[str, float], rates: str, h: _Settings) -> 
 def one_sided(place: str, u: Mapping[str, float], h: _Settings) -> Iterator[str]:
     """Finds a part that was always zero, although the rule has terms of it."""
     up, down = u["pos_norm"] > 0, u["neg_norm"] > 0
-    if has_both_signs(h) and u["measured"] >= _FEW and up != down:
+    signs = {rate > 0 for rate in rates_in(h).values() if is_number(rate) and rate}
+    if len(signs) == 2 and u["measured"] >= _FEW and up != down:
         never, only = ("depression", "potentiated") if up else ("potentiation", "depressed")
         yield (
             f"The rule only {only} `{place}` in the {u['measured']:.0f} updates that were measured,"

@@ -9,12 +9,12 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightning_accum._checks import is_number, quoted
+from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import version
 from lightning_accum.cells.recorded_signals import follows_gradient
 from lightning_accum.cells.state import same_settings
 from lightning_accum.cells.trainer import CellTrainer, feedbacks_of
-from lightning_accum.engine.rule import Rule, rates_in
+from lightning_accum.engine.rule import Rule
 from lightning_accum.functional.kernels import changes
 from lightning_accum.health.facts import CellFacts, Weights
 from lightning_accum.nn import LeakyIntegrator, PoissonEncoder, ShortTermPlasticity
@@ -43,23 +43,12 @@ def follows_error(trainer: CellTrainer) -> bool:
     return rule is not None and (follows_gradient(rule) or "feedback" in vars(rule))
 
 
-def held_rate(h: Mapping[str, Any]) -> float | None:
-    """Returns the rate, in Hz, at which a rule holds neurons, if it has a target."""
-    return h.get("target_rate") if h.get("regularization", 1.0) else None
-
-
 def why_zero(name: str) -> str:
     """Returns what it means that ``name``, by which changes are multiplied, was always 0."""
     return _OF_ZERO.get(name) or (
         f"`{name}` of the rule was always 0: look at how it is computed, and give it to the"
         " call that evaluates the steps, which may be your own in `training_step`."
     )
-
-
-def has_both_signs(h: Mapping[str, Any]) -> bool:
-    """Returns whether changes should potentiate and depress, by a cell's hyperparameters."""
-    rates = [rate for rate in rates_in(h).values() if is_number(rate)]
-    return any(rate > 0 for rate in rates) and any(rate < 0 for rate in rates)
 
 
 def weak_kernel(h: Mapping[str, Any], device: torch.device) -> str:

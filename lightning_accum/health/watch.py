@@ -278,7 +278,15 @@ class Health(Observer):
             if p.before is not None:
                 p.update_ended(updater.changes.target(name))
             if self._clock is not None:
-                self._note_update(p, self._clock.updates)
+                if p.seen == self._clock.updates:
+                    text = (
+                        f"`{self._title}` should be called and applied by the CellTrainerCallback"
+                        " or FabricCellTrainer that it was given to. Found that its changes were"
+                        " also applied by hand: leave out `trainer()` and `trainer.update()`, which"
+                        " miss the `lr`, the schedule and the statistics of the host."
+                    )
+                    self._say("", "setup", text)
+                p.seen = self._clock.updates
 
     @_guarded
     def rearranged(self, updater: Any, names: Sequence[str]) -> None:
@@ -418,18 +426,6 @@ class Health(Observer):
         updates = 0 if self._clock is None else self._clock.updates
         known = self.by, self._title, self._trainer(), modules, self._model, updates
         return Context(*known, ended, failed, learns=self._windows > 0, carry=self._carry)
-
-    def _note_update(self, p: ParamFacts, count: int) -> None:
-        """Says that changes are applied by hand while a callback does so too."""
-        if p.seen == count:
-            text = (
-                f"`{self._title}` should be called and applied by the CellTrainerCallback"
-                " or FabricCellTrainer that it was given to. Found that its changes were also"
-                " applied by hand: leave out `trainer()` and `trainer.update()`, which miss the"
-                " `lr`, the schedule and the statistics of the host."
-            )
-            self._say("", "setup", text)
-        p.seen = count
 
 
 # ---------------------------------------------------------------------- by hand
