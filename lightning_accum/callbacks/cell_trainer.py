@@ -166,7 +166,14 @@ class CellTrainerCallback(Callback):
     # ------------------------------------------------------------------ a fit, from its beginning
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Binds the cells, and finds or makes the optimizer that applies their updates."""
-        self._check_own_trainer(trainer)
+        for other in learners_in(trainer):
+            if other is not self and other.cell_trainer is self.cell_trainer:
+                raise ValueError(
+                    "Argument `cell_trainer` should be another object for each CellTrainerCallback."
+                    f" Found the same {self.cell_trainer.title} in `{self.name}` and"
+                    f" `{other.name}`: make a rule for each, or one callback with all `cells`."
+                )
+        self._check_name(learners_in(trainer))  # those of `configure_callbacks` too
         resuming = self.host.bind(pl_module)
         world.load_module_states(pl_module, self._modules)
         self._failed, self._modules = False, {}
@@ -285,17 +292,6 @@ class CellTrainerCallback(Callback):
                 self.host.events.ended("failed" if failed else "released")
 
     # ------------------------------------------------------------------ beside a batch
-    def _check_own_trainer(self, trainer: pl.Trainer) -> None:
-        """Raises an error if another callback has the same CellTrainer."""
-        for other in learners_in(trainer):
-            if other is not self and other.cell_trainer is self.cell_trainer:
-                raise ValueError(
-                    "Argument `cell_trainer` should be another object for each CellTrainerCallback."
-                    f" Found the same {self.cell_trainer.title} in `{self.name}` and"
-                    f" `{other.name}`: make a rule for each, or one callback with all `cells`."
-                )
-        self._check_name(learners_in(trainer))  # those of `configure_callbacks` too
-
     def _check_name(self, callbacks: Sequence[Any]) -> None:
         """Raises an error if another callback would have the same part of a checkpoint."""
         learners = [each for each in callbacks if isinstance(each, CellTrainerCallback)]

@@ -9,15 +9,8 @@ from torch import Tensor
 from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.neuromodulator import Neuromodulator
-from lightning_accum.health.facts import (
-    ENOUGH,
-    RESETS,
-    CellFacts,
-    Context,
-    ParamFacts,
-    first,
-    number,
-)
+from lightning_accum.health import facts
+from lightning_accum.health.facts import CellFacts, Context, ParamFacts, first, number
 from lightning_accum.health.setup import weak_kernel, why_zero
 
 TURN = 100  # calls that found other cells
@@ -68,7 +61,7 @@ def _is_empty(c: CellFacts, x: Context) -> bool:
         stopped = not c.windows or (c.empty >= 2 * c.windows and (x.asleep or not x.records))
         # otherwise it is frozen, or its turn may come
         turn = not c.others or (not c.asleep and (x.ended or c.empty >= TURN))
-        return c.empty >= ENOUGH and stopped and turn
+        return c.empty >= facts.ENOUGH and stopped and turn
     only_steps = x.by == "loop" and not c.calls and x.updates >= _FEW and not c.recorded
     meant = x.learns and x.asleep  # perhaps; it has a line of advice
     return not c.windows and not meant and (c.empty > 0 or only_steps)
@@ -118,7 +111,8 @@ def _why_nothing(c: CellFacts, x: Context) -> str:
 def evaluated(c: CellFacts, x: Context) -> str | None:
     """Whether the rule was called for what was recorded."""
     steps = c.recorded + c.dropped
-    if c.windows or c.calls or not steps or not x.ended or (x.by == "hand" and steps < ENOUGH):
+    few = x.by == "hand" and steps < facts.ENOUGH
+    if c.windows or c.calls or not steps or not x.ended or few:
         return None
     how = (
         "call `step()` on the FabricCellTrainer after each batch"
@@ -229,13 +223,13 @@ def applied(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 
 def never_stepped(p: ParamFacts) -> bool:
     """Returns whether exported changes have moved nothing; waits for the device."""
-    return p.exported >= ENOUGH and not p.applied and p.unmoved
+    return p.exported >= facts.ENOUGH and not p.applied and p.unmoved
 
 
 def _how_to_apply(c: CellFacts, p: ParamFacts, x: Context, unused: int) -> str | None:
     """Returns what applies changes; ``None`` if that may still come."""
     later = 1 << (17 if c.longest == 1 else 10)
-    least, many = (ENOUGH, _LEFT) if x.ended else (later, later)
+    least, many = (facts.ENOUGH, _LEFT) if x.ended else (later, later)
     clear = " before `updater.clear()` or `del`" if p.pending.cleared else ""
     over = x.ended or x.failed
     rows = {
@@ -289,7 +283,7 @@ def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
             f" {x.calls(c.windows)}: look at its `terms`, and at what it is called with."
         )
     learned = not p.unmoved and p.at_limits()
-    meant = p.nulled and x.by in ("callback", "module")  # a fit with an `lr` of 0
+    meant = p.zeroed >= p.applied > 0 and x.by in ("callback", "module")  # an `lr` of 0
     stays = p.stays and not (p.is_back or meant or learned)
     if p.exported or p.now is None or p.applied < x.least(1) or not stays:
         return None
@@ -303,7 +297,7 @@ def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 
 def _why_unmoved(c: CellFacts, p: ParamFacts, value: Tensor) -> str:
     """Returns why applied changes have not moved a parameter."""
-    if p.nulled:
+    if p.zeroed >= p.applied > 0:
         return (
             "Each change was multiplied by 0 when it was applied: look at `scale`, or at the `lr`"
             " of the UpdateOptimizer."
@@ -374,7 +368,7 @@ def shared(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
 
 def reset(c: CellFacts, x: Context) -> str | None:
     """Whether traces and native neurons begin again at the same windows."""
-    only_neuron, only_traces = (windows >= RESETS for windows in c.resets)
+    only_neuron, only_traces = (windows >= facts.RESETS for windows in c.resets)
     # what a reward releases lasts from trial to trial, and so do the traces
     only_neuron = only_neuron and not any(isinstance(v, Neuromodulator) for v in c.h.values())
     if not (only_neuron or only_traces):

@@ -162,11 +162,6 @@ class ParamFacts:
         return self.unmoved or self.rests
 
     @property
-    def nulled(self) -> bool:
-        """Whether each change was multiplied by 0."""
-        return self.zeroed >= self.applied > 0
-
-    @property
     def is_back(self) -> bool:
         """Whether updates changed it, and it has its first value again; waits for the device."""
         return self.unmoved and not self.at_limits() and any(bool(each) for each in self.changed)

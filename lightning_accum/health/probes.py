@@ -249,9 +249,13 @@ class LastingState(Probe):
     ) -> None:
         super().__init__(trainer, batch, say)
         self._states: dict[int, _State] = {}
-        layers = () if rest is None else _layers(rest, [trainer, *others])
-        for each in (*_neurons(trainer), *layers):
+        for each in _neurons(trainer):
             self._states.setdefault(id(each.module), each)
+        cells = (cell for every in (trainer, *others) for cell, _ in every.cells)
+        checked = {id(module) for cell in cells for module in cell.neuron.modules()}
+        for path, module in () if rest is None else rest.named_modules():
+            if _is_native(module) and id(module) not in checked:
+                self._states[id(module)] = _State(f"`{path}`", module, True, module.time_dim == 0)
 
     def register(self) -> None:
         """Registers the hooks."""
@@ -304,15 +308,6 @@ def _neurons(trainer: CellTrainer) -> Iterator[_State]:
         if isinstance(neuron, Competition) and _reset_of(neuron.neuron):
             what = f"The neuron in the `Competition` of cell `{name}`"
             yield _State(what, neuron.neuron, True, whole)
-
-
-def _layers(model: nn.Module, trainers: Sequence[CellTrainer]) -> Iterator[_State]:
-    """Yields the layers of this package that are not part of a cell's neuron."""
-    neurons = (cell.neuron for each in trainers for _, (cell, _) in each.named_cells)
-    checked = {id(module) for neuron in neurons for module in neuron.modules()}
-    for path, module in model.named_modules():
-        if _is_native(module) and id(module) not in checked:
-            yield _State(f"`{path}`", module, True, module.time_dim == 0)
 
 
 def _is_native(module: nn.Module) -> bool:

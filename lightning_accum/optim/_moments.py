@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -272,7 +273,14 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         terms = (-1.0 if group["maximize"] else 1.0, *settings.decay_terms(group, rate))
         if not self._warned_of_flips and not isinstance(terms[1], Tensor) and terms[1] <= 0:
             self._warned_of_flips = True
-            settings.warn_of_flips(type(self).__name__, terms[1], rate, group["weight_decay"])
+            warnings.warn(
+                f"The weight decay of `{type(self).__name__}` should multiply parameters by a factor"
+                f" above 0 in each step, `1 - lr * weight_decay`. Found {terms[1]:g}, with a"
+                f" learning rate of {rate:g} and `weight_decay = {group['weight_decay']:g}`, which"
+                f" {settings.effect(terms[1])}: lower one of them.",
+                UserWarning,
+                stacklevel=3,
+            )
         k = self._coefficients(group, terms, rate, step)
         # A backend that was asked for is used.
         asked = group.get("fused") or group["foreach"] is not None

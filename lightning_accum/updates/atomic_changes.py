@@ -178,10 +178,7 @@ def call_uninterrupted(*calls: partial[Any]) -> None:
 
 
 class AtomicChanges:
-    """The changes of a module's parameters: what trainers, callbacks and health see of an updater.
-
-    They are applied all together, or none of them is.
-    """
+    """The changes of a module's parameters, of which all are applied, or none: of an updater."""
 
     keywords = ("clear", "scale")  # of a call, in addition to the options of bounds
 

@@ -106,6 +106,11 @@ class StackedProducts:
         pos, neg = ([each] if len(each[0]) else [] for each in sides)
         return pos, neg
 
+    def parts(self) -> list[Tensor | None]:
+        """Returns the sum of each part; ``None`` for a part without rows."""
+        new = partial(self.left.new_empty, self.shape)
+        return [multiply_into(new(), each, False) if each else None for each in self.products()]
+
     def most(self) -> float:
         """Returns a bound of the absolute elements of the change; NaN if a factor is."""
         if self.bound is None:

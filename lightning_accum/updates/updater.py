@@ -15,15 +15,10 @@ from lightning_accum._checks import check_module, check_taken, check_type, names
 from lightning_accum._compat.torch import compiled_from
 from lightning_accum._state_module import REAL, CheckedState, Kind, check_that, named
 from lightning_accum.functional.reductions import ReductionFn
+from lightning_accum.updates import constraints
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.atomic_changes import AtomicChanges, NonFinite, check_policy
-from lightning_accum.updates.constraints import (
-    Constraint,
-    Limits,
-    follow_synapses,
-    parameter_of,
-    updatable_param,
-)
+from lightning_accum.updates.constraints import Constraint, Limits, parameter_of
 from lightning_accum.updates.pending import Pending, checked_reduction
 
 # The updater is kept in the module's __dict__, not among its submodules: it is copied and pickled
@@ -111,7 +106,7 @@ class Updater(CheckedState):
         for name in names_in("params", params):
             if name in self._pending or name in new:
                 continue
-            param = updatable_param(module, name)
+            param = constraints.updatable_param(module, name)
             if hasattr(self, name):
                 raise ValueError(
                     f"Argument `params` should not name an attribute that every Updater has. Found"
@@ -136,7 +131,7 @@ class Updater(CheckedState):
     def bind(self, module: nn.Module) -> None:
         """Makes ``module`` the parent, weakly; its parameters take the accumulators by name."""
         self.changes.module = weakref.ref(module)
-        follow_synapses(module, self.changes)
+        constraints.follow_synapses(module, self.changes)
 
     def clear(self, **kwargs: Any) -> None:
         """Drops everything that is pending."""
