@@ -274,8 +274,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if not self._warned_of_flips and not isinstance(terms[1], Tensor) and terms[1] <= 0:
             self._warned_of_flips = True
             warnings.warn(
-                f"The weight decay of `{type(self).__name__}` should multiply parameters by a factor"
-                f" above 0 in each step, `1 - lr * weight_decay`. Found {terms[1]:g}, with a"
+                f"The weight decay of `{type(self).__name__}` should multiply parameters by a"
+                f" factor above 0 in each step, `1 - lr * weight_decay`. Found {terms[1]:g}, with a"
                 f" learning rate of {rate:g} and `weight_decay = {group['weight_decay']:g}`, which"
                 f" {settings.effect(terms[1])}: lower one of them.",
                 UserWarning,
