@@ -84,7 +84,7 @@ def _show_public_bases(app: Any, name: str, cls: type, options: Any, bases: list
 
 # Methods that parts of the package call on each other, by package, or in any.
 _BETWEEN_PARTS = {
-    "accumulators": {"receiver", "begin", "check", "check_selected", "ending", "forget", "send"},
+    "accumulators": {"begin", "check", "check_selected", "ending", "forget", "send"},
     "callbacks": {"add_watcher", "prefix_in"},
     "cells": {"check_params", "default_events"},
     "engine": {"expand", "is_named", "is_pair", "parse", "signals", "source", "with_data"},

@@ -171,11 +171,6 @@ class StreamAccumulator(Joinable, PersistentMetric):
         """Returns the result of this process, without caching it."""
         return type(self).compute(self)
 
-    @property
-    def receiver(self) -> Metric:
-        """The metric that receives the values: this one, unless it passes them on."""
-        return self
-
     def _take_states(self, states: State) -> None:
         """Replaces the states by name."""
         for name, value in states.items():

@@ -251,12 +251,6 @@ class Except(StreamAccumulator):
         own = self.accumulator
         return own.result_so_far() if isinstance(own, StreamAccumulator) else local_result(own)
 
-    @property
-    def receiver(self) -> Metric:
-        """The metric that receives the values."""
-        own = self.accumulator
-        return own.receiver if isinstance(own, StreamAccumulator) else own
-
 
 def _integer(name: str, value: Any) -> int:
     """Returns a position, checked."""

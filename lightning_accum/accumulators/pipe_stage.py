@@ -114,7 +114,9 @@ class Function(Stage, nn.Module):
         """The parameters of the function, of a module's ``forward``, or a metric's ``update``."""
         function: Any = self.function
         if isinstance(function, Metric):
-            function = getattr(function, "receiver", function).update
+            while isinstance(inner := getattr(function, "accumulator", None), Metric):
+                function = inner  # to which an `Except` passes its arguments on
+            function = function.update
         return _parameters(function.forward if isinstance(function, nn.Module) else function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

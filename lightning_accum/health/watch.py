@@ -253,8 +253,7 @@ class Health(Observer):
     def applying(self, updater: Any, names: Sequence[str]) -> None:
         """Looks at parameters before some updates."""
         for name in names:
-            p = self._params.get((id(updater), name))
-            if p is None:
+            if (p := self._params.get((id(updater), name))) is None:
                 continue
             count = p.applied + 1
             due = count & p.applied == 0 or count == p.last
@@ -270,8 +269,7 @@ class Health(Observer):
     def applied(self, updater: Any, names: Sequence[str], scale: Mapping[str, float]) -> None:
         """Counts an update, and looks at parameters after some."""
         for name in names:
-            p = self._params.get((id(updater), name))
-            if p is None:
+            if (p := self._params.get((id(updater), name))) is None:
                 continue
             p.applied += 1
             p.zeroed += scale.get(name, 1.0) == 0

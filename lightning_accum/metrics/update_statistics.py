@@ -19,10 +19,7 @@ from lightning_accum.sparse.update_statistics import fast_statistics
 
 
 class Panel(NamedTuple):
-    """Values that share an axis."""
-
-    # Each name is drawn in the color of its place. The axis reaches from zero to the largest value,
-    # unless there are limits.
+    """Values that share an axis, which reaches from zero to the largest, unless it has limits."""
 
     title: str
     names: tuple[str, ...]

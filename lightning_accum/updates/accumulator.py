@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from lightning_accum import _state_module as states
-from lightning_accum._checks import check_taken, check_tensors, name_of
+from lightning_accum._checks import check_taken, check_tensors, check_type, name_of
 from lightning_accum.functional.bounds import FullBounding, HalfBounding, Kind
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.bounds import Side, saved_bounds
@@ -52,13 +52,10 @@ class Accumulator(states.CheckedState):
 
     def __init__(self, shape: torch.Size | None = None, *, name: str = "parameter") -> None:
         super().__init__()
-        try:
-            self.shape = None if shape is None else torch.Size(shape)
-        except (TypeError, RuntimeError):
-            raise TypeError(
-                "Argument `shape` should be the shape of a parameter, or None. Found"
-                f" `{type(shape).__name__}`."
-            ) from None
+        sizes = isinstance(shape, (tuple, list)) and all(isinstance(size, int) for size in shape)
+        should = "the shape of a parameter, or None"
+        check_type(shape is None or sizes, "shape", shape, should)
+        self.shape = None if shape is None else torch.Size(shape)
         self.name = name
         self.pending = Pending(self.shape, name)
         self._read: dict[str, weakref.ref[Tensor]] = {}  # copies that were read last
