@@ -337,9 +337,7 @@ class Health(Observer):
             if not (by_hand and how == "released") and not (how == "deleted" and trial):
                 self._find(ended=True)
         if not by_hand and how != "failed" and not self._advice:
-            for name in [
-                n for n in self.cells if n not in self.said
-            ]:  # of which no warning says more
+            for name in [each for each in self.cells if each not in self.said]:
                 self._advice += advice(self.cells[name], self._context(name, ended=True))
             if self._untrained is not None and (line := self._untrained.found()[1]):
                 self._advice.append(line)
