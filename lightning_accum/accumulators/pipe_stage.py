@@ -351,14 +351,10 @@ def _note_logged(module: Any, stage: Log) -> None:
         names[stage.name] = now, weakref.ref(stage)
         return
     names[stage.name] = None
+    paths = {each: f"`{path}`" for path, each in module.named_modules()}
+    places = (paths.get(each, "a pipe that is not an attribute of it") for each in (before, stage))
     rank_zero_warn(
         f"Each name should be logged by one `Log` of a LightningModule. Found `{stage.name}` logged"
-        f" in one epoch by {_place(module, before)} and by {_place(module, stage)}, so that one"
-        " value overwrites the other, or is averaged with it: rename one of them."
+        f" in one epoch by {' and by '.join(places)}, so that one value overwrites the other, or is"
+        " averaged with it: rename one of them."
     )
-
-
-def _place(module: Any, stage: Log) -> str:
-    """Returns where a stage stands in a module."""
-    paths = [f"`{path}`" for path, each in module.named_modules() if each is stage]
-    return paths[0] if paths else "a pipe that is not an attribute of it"

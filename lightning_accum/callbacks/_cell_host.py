@@ -16,17 +16,11 @@ from lightning_accum._checks import check_value, quoted
 from lightning_accum._observer import SILENT, By, Observer
 from lightning_accum._state_module import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
+from lightning_accum.cells import trainer as trainers
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of
 from lightning_accum.cells.state import RunOptions
-from lightning_accum.cells.trainer import (
-    CellTrainer,
-    Undo,
-    feedbacks_of,
-    forget_samples,
-    params_of,
-    updaters_of,
-)
+from lightning_accum.cells.trainer import CellTrainer, Undo
 from lightning_accum.distributed.shards import whole_parameters
 from lightning_accum.distributed.world import exchange, is_first, processes
 from lightning_accum.engine.rule import Rule
@@ -90,7 +84,7 @@ class CellHost:
         """The cells' updaters, each once, by the name of the first cell that has it."""
         if self._released and not self.bound:
             return self._released
-        return {names[0]: updater for updater, names in updaters_of(self.trainer).values()}
+        return {names[0]: updater for updater, names in trainers.updaters_of(self.trainer).values()}
 
     def bind(self, model: nn.Module) -> bool:
         """Finds the cells in a model, and returns whether it has loaded a state that waited."""
@@ -99,7 +93,7 @@ class CellHost:
         self.trainer.events.ended("released")  # those of a loop by hand
         self._listen(SILENT)
         self._bind_cells(model)
-        for feedback in feedbacks_of(self.trainer):
+        for feedback in trainers.feedbacks_of(self.trainer):
             feedback.bind_model(model)
         check_exchangeable(self.trainer)
         self._sharded = shard_holders(model, self.updaters.values())
@@ -109,7 +103,7 @@ class CellHost:
         for updater in self.updaters.values():
             updater.nonfinite = self.nonfinite or updater.nonfinite
             updater.clear()
-        forget_samples(self.trainer)
+        trainers.forget_samples(self.trainer)
         if loaded is not None:
             self._load(loaded)
         return loaded is not None
@@ -151,7 +145,7 @@ class CellHost:
 
     def _unbind(self) -> None:
         """Leaves the connections as they were before; what is pending stays in ``updaters``."""
-        self._released = {names[0]: u for u, names in updaters_of(self.trainer).values()}
+        self._released = {names[0]: u for u, names in trainers.updaters_of(self.trainer).values()}
         for name, (cell, _) in self.trainer.named_cells:
             self.trainer.registry[name].replacement = None
             if (updater := get_updater(cell.connection)) is not None:
@@ -192,7 +186,7 @@ class CellHost:
                         set_updater(cell.connection, None)
                     raise
             elif get_updater(cell.connection) is None:  # another host attached and removed it
-                attach_updater(cell.connection, *params_of(trainer, name))
+                attach_updater(cell.connection, *trainers.params_of(trainer, name))
 
     def check_places(self, model: nn.Module) -> None:
         """Raises an error if a module of a cell was replaced in the model after it was bound."""
@@ -269,7 +263,7 @@ class CellHost:
         """Sums what is pending over processes; every process has to call this."""
         self.updates += 1
         if ids is None and self.alone:
-            forget_samples(self.trainer)
+            trainers.forget_samples(self.trainer)
         else:
             exchange(shares_of(self.trainer, ids))
 
@@ -323,7 +317,7 @@ class CellHost:
             self.trainer.clear()
             for updater in self.updaters.values():
                 updater.clear()
-            forget_samples(self.trainer)
+            trainers.forget_samples(self.trainer)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy is not bound: the modules belong to the original.
