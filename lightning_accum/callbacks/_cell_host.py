@@ -17,7 +17,7 @@ from lightning_accum._observer import SILENT, By, Observer
 from lightning_accum._state_module import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells import trainer as trainers
-from lightning_accum.cells.cell import CellSpec
+from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of
 from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer, Undo
@@ -163,8 +163,8 @@ class CellHost:
         trainer = self.trainer
         assert isinstance(trainer, RuleTrainer)
         found, known = {n: spec.find(model) for n, spec in self.cells.items()}, trainer.registry
-        connections = (cell.connection for cell in found.values())
-        without = {id(each): each for each in connections if get_updater(each) is None}
+        cells = found.values()
+        without = {id(c.connection): c.connection for c in cells if not get_updater(c.connection)}
         self._without = [*without.values()]
         for updater in self._released.values():  # they keep their constraints and bounds
             if id(updater.changes.module()) in without:
@@ -174,19 +174,23 @@ class CellHost:
                 trainer.del_cell(name)  # it belongs to another model, which may be gone
         for name, cell in found.items():
             if name not in known or known[name].loose:
-                spec, params = self.cells[name], {}
-                if spec.params is not None:
-                    params["params"] = tuple(spec.params)
-                try:
-                    trainer.register_cell(name, cell, **{**params, **spec.overrides})
-                except BaseException:  # also Ctrl-C: a half-registered cell would train nothing
-                    if name in trainer.registry:
-                        trainer.del_cell(name)
-                    if any(cell.connection is each for each in self._without):
-                        set_updater(cell.connection, None)
-                    raise
+                self._register_cell(trainer, name, cell, self.cells[name])
             elif get_updater(cell.connection) is None:  # another host attached and removed it
                 attach_updater(cell.connection, *trainers.params_of(trainer, name))
+
+    def _register_cell(self, trainer: RuleTrainer, name: str, cell: Cell, spec: CellSpec) -> None:
+        """Registers a cell with its parameters, or leaves no trace of it."""
+        overrides = dict(spec.overrides)
+        if spec.params is not None:
+            overrides.setdefault("params", tuple(spec.params))
+        try:
+            trainer.register_cell(name, cell, **overrides)
+        except BaseException:  # also Ctrl-C: a cell that is half registered would train nothing
+            if name in trainer.registry:
+                trainer.del_cell(name)
+            if any(cell.connection is each for each in self._without):
+                set_updater(cell.connection, None)
+            raise
 
     def check_places(self, model: nn.Module) -> None:
         """Raises an error if a module of a cell was replaced in the model after it was bound."""

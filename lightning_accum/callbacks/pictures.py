@@ -97,20 +97,7 @@ class UpdatePictures(Callback):
         """Logs the hyperparameters, before Lightning logs only those of the module."""
         params: dict[str, Any] = {}
         for each in learners_in(trainer):
-            rule, prefix = each.cell_trainer, each.prefix_in(trainer)
-            if each.host.cells is None:
-                states = ((name, state) for name, (_, state) in rule.named_cells)
-                cells = {name: getattr(state, "settings", {}) for name, state in states}
-            else:  # they may not be bound yet, or be bound to another model
-                own = isinstance(rule, RuleTrainer)
-                defaults = {**vars(rule.rule), **vars(rule.options)} if own else {}
-                cells = {n: {**defaults, **spec.overrides} for n, spec in each.host.cells.items()}
-            for cell, settings in cells.items():
-                known = {k: v for k, v in settings.items() if v is not None}
-                plain = (bool, int, float, str)
-                shown = {k: v if isinstance(v, plain) else str(v) for k, v in known.items()}
-                shown = {"rule": rule.title, **shown}
-                params |= {f"{prefix}{cell}/{name}": value for name, value in shown.items()}
+            params |= _hyperparameters(each.host, each.prefix_in(trainer))
         if stage != "fit" or not params:
             return
         for holder in (pl_module, trainer.datamodule):  # type: ignore[attr-defined]
@@ -176,6 +163,26 @@ def _layout(
                 chart: ["Multiline", found] for chart, found in tags.items() if found
             }
     return charts
+
+
+def _hyperparameters(host: CellHost, prefix: str) -> dict[str, Any]:
+    """Returns the class and the hyperparameters of the rule for each cell, by cell and name."""
+    trainer = host.trainer
+    if host.cells is None:
+        states = ((name, state) for name, (_, state) in trainer.named_cells)
+        cells = {name: getattr(state, "settings", {}) for name, state in states}
+    else:  # they may not be bound yet, or be bound to another model
+        own = isinstance(trainer, RuleTrainer)
+        defaults = {**vars(trainer.rule), **vars(trainer.options)} if own else {}
+        cells = {name: {**defaults, **spec.overrides} for name, spec in host.cells.items()}
+    found: dict[str, Any] = {}
+    for cell, settings in cells.items():
+        found[f"{prefix}{cell}/rule"] = trainer.title
+        for name, value in settings.items():
+            if value is not None:
+                plain = isinstance(value, (bool, int, float, str))
+                found[f"{prefix}{cell}/{name}"] = value if plain else str(value)
+    return found
 
 
 class _Painter(Observer):

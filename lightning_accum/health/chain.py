@@ -35,7 +35,7 @@ def broken_link(c: CellFacts, x: Context, off: Collection[str]) -> tuple[str, st
 # ---------------------------------------------------------------------- recorded, evaluated
 def recorded(c: CellFacts, x: Context) -> str | None:
     """Whether anything was recorded."""
-    if not _is_empty(c, x):
+    if not (_is_empty_by_hand(c, x) if x.by == "hand" else _is_empty(c, x)):
         return None
     calls = x.calls(c.empty) if c.empty else number(x.updates, "step")
     if elsewhere(c):
@@ -55,13 +55,16 @@ def recorded(c: CellFacts, x: Context) -> str | None:
     )
 
 
+def _is_empty_by_hand(c: CellFacts, x: Context) -> bool:
+    """Returns whether calls by hand find nothing, or nothing more, of a cell that should learn."""
+    stopped = not c.windows or (c.empty >= 2 * c.windows and (x.asleep or not x.records))
+    # otherwise it is frozen, or its turn may come
+    turn = not c.others or (not c.asleep and (x.ended or c.empty >= TURN))
+    return c.empty >= facts.ENOUGH and stopped and turn
+
+
 def _is_empty(c: CellFacts, x: Context) -> bool:
-    """Returns whether nothing was recorded of a cell that should learn; by hand, nothing more."""
-    if x.by == "hand":
-        stopped = not c.windows or (c.empty >= 2 * c.windows and (x.asleep or not x.records))
-        # otherwise it is frozen, or its turn may come
-        turn = not c.others or (not c.asleep and (x.ended or c.empty >= TURN))
-        return c.empty >= facts.ENOUGH and stopped and turn
+    """Returns whether nothing of a cell was recorded in a fit or a loop."""
     only_steps = x.by == "loop" and not c.calls and x.updates >= _FEW and not c.recorded
     meant = x.learns and x.asleep  # perhaps; it has a line of advice
     return not c.windows and not meant and (c.empty > 0 or only_steps)
@@ -282,10 +285,7 @@ def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
             f"Cell `{c.name}` should change `{p.name}`. Found that the rule returned no change in"
             f" {x.calls(c.windows)}: look at its `terms`, and at what it is called with."
         )
-    learned = not p.unmoved and p.at_limits()
-    meant = p.zeroed >= p.applied > 0 and x.by in ("callback", "module")  # an `lr` of 0
-    stays = p.stays and not (p.is_back or meant or learned)
-    if p.exported or p.now is None or p.applied < x.least(1) or not stays:
+    if p.exported or p.now is None or p.applied < x.least(1) or not _stays(p, x):
         return None
     on, since = ("", "training began") if p.unmoved else ("go on to ", "its first update")
     return (
@@ -293,6 +293,13 @@ def moved(c: CellFacts, p: ParamFacts, x: Context) -> str | None:
         f" {x.calls(c.windows)} and {number(p.applied, 'applied update')}."
         f" {_why_unmoved(c, p, p.now.sample)}"
     )
+
+
+def _stays(p: ParamFacts, x: Context) -> bool:
+    """Returns whether updates leave a parameter where it is, and that is not meant; waits."""
+    learned = not p.unmoved and p.at_limits()
+    meant = p.zeroed >= p.applied > 0 and x.by in ("callback", "module")  # an `lr` of 0
+    return p.stays and not (p.is_back or meant or learned)
 
 
 def _why_unmoved(c: CellFacts, p: ParamFacts, value: Tensor) -> str:

@@ -244,7 +244,7 @@ class CellFacts:
     total: int = 0  # windows of all cells when this one was found empty
     due: int = 1  # the next window to look at
 
-    def look(self, pre: Tensor, post: Tensor, neuron: Any) -> bool:
+    def look(self, pre: Tensor, post: Tensor, registered: Any) -> bool:
         """Looks at a window if it is time, and returns whether it did; it does not wait."""
         if self.windows < self.due or post.is_meta:
             return False
@@ -255,6 +255,7 @@ class CellFacts:
         below = 0 if self.spikes[1] or post.is_complex() else (post < 0).count_nonzero()
         counts = pre.count_nonzero(), pre.numel(), post.count_nonzero(), post.numel()
         self.looks.append(Look(self.windows, *counts, below))
+        neuron = getattr(registered.get(), "neuron", None)
         for potential in (getattr(neuron, each, None) for each in ("voltage", "membrane")):
             if isinstance(potential, Tensor) and potential.is_floating_point():
                 self.undefined = potential.detach().isnan().any()

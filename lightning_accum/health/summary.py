@@ -80,7 +80,11 @@ class Summary:
         for cell, share in silent.items():
             found += [] if cell in warned else advice.silent(cell, share, self._counts[cell][1])
         about = "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:"
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        padded = ([text.ljust(n) for text, n in zip(row, widths, strict=True)] for row in rows)
-        table = ("  ".join(row).rstrip() for row in padded)
-        return [about, *table, *found, *last, *further]
+        return [about, *_in_columns(rows), *found, *last, *further]
+
+
+def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the lines of a table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = ([text.ljust(n) for text, n in zip(row, widths, strict=True)] for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]

@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from math import inf
@@ -189,17 +189,11 @@ class Health(Observer):
         self._windows += 1
         if c.windows & (c.windows - 1) == 0:
             self._look_at_call(c, post, inputs)
-        looked = c.windows >= c.due and not is_traced()
-        if looked:
-            looked = c.look(pre, post, getattr(self._registry[cell].get(), "neuron", None))
+        looked = c.windows >= c.due and not is_traced() and c.look(pre, post, self._registry[cell])
         if inputs:
             c.note_inputs(inputs, looked)
         if self.by == "hand" and c.windows <= _LONG and not (c.asked or post.is_meta):
-            c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
-            enough = c.steps >= _SOON and c.values >= _LONG  # there should have been some spikes
-            c.asked = enough and all(p.applied for p in c.params.values())
-            if c.asked:
-                self._find(cell, off=chain.LINKS.keys() - {"finite", "active"})
+            self._look_for_spikes(c, post)
         if c.windows == (_LOOP if self.by == "loop" else _LONG) and not self._looked:
             self._find()
 
@@ -224,6 +218,14 @@ class Health(Observer):
             )
         if text:
             self._say(c.name, "setup", text)
+
+    def _look_for_spikes(self, c: CellFacts, post: Tensor) -> None:
+        """Counts spikes of a loop by hand until there should have been some, and looks once."""
+        c.fired, c.values = c.fired + post.count_nonzero(), c.values + post.numel()
+        enough = c.steps >= _SOON and c.values >= _LONG
+        c.asked = enough and all(p.applied for p in c.params.values())
+        if c.asked:
+            self._find(c.name, off=chain.LINKS.keys() - {"finite", "active"})
 
     @_guarded
     def found_nothing(self, cell: str) -> None:
@@ -330,17 +332,10 @@ class Health(Observer):
         if how == "failed":
             with suppress(RuntimeError):  # the device may have failed: the first error says more
                 self._find(failed=True)
-        else:  # a trial was left by an error, after a few batches, or with its model
-            few = self._clock is not None and max(self._clock.batches, self._clock.updates) < 3
-            gone = self.by == "loop" and bool(self._registry.gone)
-            trial = few or gone or getattr(sys, "last_value", None) is not None
-            if not (by_hand and how == "released") and not (how == "deleted" and trial):
-                self._find(ended=True)
+        elif not (by_hand and how == "released") and not (how == "deleted" and self._is_trial()):
+            self._find(ended=True)
         if not by_hand and how != "failed" and not self._advice:
-            for name in [each for each in self.cells if each not in self.said]:
-                self._advice += advice(self.cells[name], self._context(name, ended=True))
-            if self._untrained is not None and (line := self._untrained.found()[1]):
-                self._advice.append(line)
+            self._advice = [*self._advise()]
         if how not in ("fit", "eval"):
             self.over = True
             self._params, self._probes, self._untrained = {}, [], None
@@ -357,6 +352,14 @@ class Health(Observer):
             c.due = 0  # it looks at the first window of the next epoch
         if not self._looked and any(c.calls for c in self.cells.values()):
             self._find()
+
+    def _advise(self) -> Iterator[str]:
+        """Yields advice on cells of which no warning says more, and on untrained parameters."""
+        for name, c in self.cells.items():
+            if name not in self.said:
+                yield from advice(c, self._context(name, ended=True))
+        if self._untrained is not None and (line := self._untrained.found()[1]):
+            yield line
 
     def lines(
         self, updates: Mapping[tuple[str, str], int] | None = None, exports: bool = False
@@ -422,6 +425,12 @@ class Health(Observer):
         updates = 0 if self._clock is None else self._clock.updates
         known = self.by, self._title, self._trainer(), modules, self._model, updates
         return Context(*known, ended, failed, learns=self._windows > 0, carry=self._carry)
+
+    def _is_trial(self) -> bool:
+        """Returns whether a loop was left by an error, after a few batches, or with its model."""
+        few = self._clock is not None and max(self._clock.batches, self._clock.updates) < 3
+        gone = self.by == "loop" and bool(self._registry.gone)
+        return few or gone or getattr(sys, "last_value", None) is not None
 
 
 # ---------------------------------------------------------------------- by hand

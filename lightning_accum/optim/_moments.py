@@ -122,7 +122,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         settings.check_options(group, *settings.PLANNED, "degenerate_to_sgd", "rectify", "warmup")
         waits = group.get("rectify", True) and not group.get("degenerate_to_sgd", True)
         lasts = 2 / (1 - group["betas"][1]) - 1 > 5  # the limit of ρ_t, for a rectification
-        should = "two decays, the second above 2 / 3, where `degenerate_to_sgd = False`"
+        should = "two decays, the second above 2 / 3 where `degenerate_to_sgd = False`"
         how = "no step would change a parameter: raise it, or leave out `degenerate_to_sgd`"
         check_value(not waits or lasts, "betas", group["betas"], should, how)
         pairs = ("differentiable", "fused"), ("differentiable", "foreach"), ("foreach", "fused")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
@@ -165,7 +166,7 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
             each = zip(batches, groups, found, strict=True)
             if all(batch.fits(self, group, own) for batch, group, own in each):
                 return batches, [grads for _, grads in found]
-        for param, grad in (pair for own in found for pair in zip(*own, strict=True)):
+        for param, grad in chain.from_iterable(zip(*own, strict=True) for own in found):
             if grad.shape != param.shape:  # the parameter's data was replaced
                 raise RuntimeError(
                     "A gradient should be of the shape of its parameter,"

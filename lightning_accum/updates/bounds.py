@@ -109,7 +109,7 @@ def _checked_bound(side: Side, fn: Any, limits: dict[str, Any], options: dict[st
     except ValueError:  # the function has no signature
         return bound
     except TypeError as error:
-        expected = "param, pos, neg, max, min" if side == "full" else "param, update, limit"
+        expected = {"full": "param, pos, neg, max, min"}.get(side, "param, update, limit")
         raise TypeError(
             f"Argument `bound` of the {side} bound should be callable as `bound({expected}, **kw)`"
             f" with {options or 'no further arguments'}. Found `{bound.name}`: {error}."
