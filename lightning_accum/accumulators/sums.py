@@ -72,17 +72,10 @@ def check_like(owner: str, value: Tensor, before: Tensor) -> None:
 
 
 def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tensor, Tensor]:
-    r"""Adds a value to a sum that holds at :math:`10^9` values.
-
-    A sum that is wider than its values, such as a float64 sum of float32 values, loses less than
-    the rounding of the values. A sum that is as wide as its values is kept as two numbers,
-
-    .. math::
-        t = \mathrm{fl}(s + x), \qquad e = s + x - t, \qquad
-        s' = \mathrm{fl}(t + (r + e)), \qquad r' = t + (r + e) - s'
-
-    with the error :math:`e` of the addition computed exactly, so that no small value is lost.
-    """
+    """Adds a value to a sum that holds at a billion values; it is two numbers if it is narrow."""
+    # A sum that is wider than its values, as float64 of float32, loses less than their rounding. One
+    # that is as wide is kept as t = fl(s + x), e = s + x - t, s' = fl(t + (r + e)), and the rest
+    # r' = t + (r + e) - s', with the error e computed exactly, so that no small value is lost.
     if not narrow:
         return by_parts(torch.add, total, value), rest
     added: tuple[Tensor, Tensor] = by_parts(add_to_both, total, rest, value)

@@ -45,11 +45,8 @@ def proportional_votes(mean_rates: Tensor) -> Tensor:
 
 
 def bayes_votes(rate_sums: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Returns votes and offsets of :math:`\log p(r \mid c) = \sum_n V_{cn} r_n + o_c + \ldots`.
-
-    They are :math:`V_{cn} = \log(\lambda_{cn} / \bar r_n)` and :math:`o_c = -\sum_n \lambda_{cn}`,
-    for the rates of :class:`~lightning_accum.metrics.MaxRateClassifier` with ``vote="bayes"``.
-    """
+    r"""Returns votes and offsets of :math:`\log p(r \mid c) = \sum_n V_{cn} r_n + o_c + \ldots`."""
+    # V_cn = log(λ_cn / r_n), o_c = -Σ_n λ_cn, for the rates λ of `vote="bayes"`, and r their mean.
     count = samples.to(rate_sums.dtype).unsqueeze(1)
     seen = rate_sums.any(dim=1)
     mean_rates = rate_sums / count.clamp(min=1)
