@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -35,8 +35,10 @@ def product_shape(product: Product) -> torch.Size:
 
 def product_dtype(products: Sequence[Product]) -> torch.dtype:
     """Returns the dtype in which products are multiplied: float32, or a wider one of a side."""
-    dtypes = (side.dtype for left, right, _ in products for side in (left, right))
-    return reduce(torch.promote_types, dtypes, torch.float32)
+    dtype = torch.float32
+    for left, right, _ in products:
+        dtype = torch.promote_types(dtype, torch.promote_types(left.dtype, right.dtype))
+    return dtype
 
 
 def multiply_into(total: Tensor, products: Sequence[Product], onto: bool) -> Tensor:
