@@ -74,8 +74,8 @@ def check_like(owner: str, value: Tensor, before: Tensor) -> None:
 def add(total: Tensor, rest: Tensor, value: Tensor, narrow: bool) -> tuple[Tensor, Tensor]:
     """Adds a value to a sum that holds at a billion values; it is two numbers if it is narrow."""
     # A sum that is wider than its values, as float64 of float32, loses less than their rounding.
-    # One that is as wide is kept as t = fl(s + x), e = s + x - t, s' = fl(t + (r + e)), and the rest
-    # r' = t + (r + e) - s', with the error e computed exactly, so that no small value is lost.
+    # One that is as wide is kept as t = fl(s + x), e = s + x - t, s' = fl(t + (r + e)) and the
+    # rest r' = t + (r + e) - s', with the error e computed exactly, so that nothing is lost.
     if not narrow:
         return by_parts(torch.add, total, value), rest
     added: tuple[Tensor, Tensor] = by_parts(add_to_both, total, rest, value)
