@@ -11,12 +11,12 @@ import torch
 from callback_helpers import RULE, Net, Probe, callback, fit_by_hand, loader, trainer
 
 from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
-from lightning_accum.callbacks._logging import Before
 from lightning_accum.functional.update_statistics import update_statistics
 from lightning_accum.health.summary import Summary
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse import kernel_library as library
+from lightning_accum.sparse.update_statistics import fast_statistics
 from lightning_accum.updates.pending import Pending
 
 TITLE = "Local learning, by updates 1, 2, 4, 8, ... and those of logging steps:"
@@ -286,10 +286,10 @@ def test_the_mean_ratio_of_many_updates(kernel, updates):
     for i in range(updates):
         weight = torch.zeros(4, 5) if i % 7 == 3 else torch.rand(4, 5)
         pos = torch.rand(4, 5)
-        before = Before("enc", "weight", weight, weight, (pos, None), (0.0, 1.0))
-        plain = update_statistics(weight, weight + pos, pos, None, 0.0, 1.0)
+        known = weight, weight + pos, pos, None, 0.0, 1.0
+        plain = update_statistics(*known)
         by_kernel = kernel == "always" or (kernel == "sometimes" and i % 2)
-        values = before.values(weight + pos) if by_kernel else plain
+        values = fast_statistics(*known) if by_kernel else plain
         rest = {"lost": 0.0, "wanted": 0.0, "updates": i + 1}
         summary.measured("enc", "weight", {**values, **rest})
         ratios.append(float(plain["ratio"]))
