@@ -337,10 +337,9 @@ def _scale(canvas: Tensor) -> tuple[float, float]:
 def receptive_fields(
     weight: Tensor, shape: Sequence[int] | None = None, argument: str = "shape"
 ) -> Tensor | None:
-    """Returns the weights of each neuron as an image."""
-    # They are `[N, height, width]` in float32 on the CPU: one image of all weights if inputs of a
-    # linear layer do not fill a square and have no `shape`, and `None` for weights of other shapes.
-    # `argument` is what the caller calls the shape, for the message.
+    """Returns the weights of each neuron as an image, ``[N, height, width]`` in float32."""
+    # It is one image of all weights if inputs of a linear layer do not fill a square and have no
+    # `shape`, and `None` for weights of other shapes. The caller calls the shape `argument`.
     weight = weight.detach().float().cpu().contiguous()
     if weight.ndim == 4:
         return weight.flatten(0, 1)

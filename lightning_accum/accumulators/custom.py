@@ -13,9 +13,8 @@ from torchmetrics.utilities import rank_zero_warn
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
 
-_VERBS = ("forward", "calculate", "reset")
 # The verbs of a subclass have names that torchmetrics uses otherwise, so they move.
-_OWN = {verb: f"_own_{verb}" for verb in _VERBS}
+_OWN = {verb: f"_own_{verb}" for verb in ("forward", "calculate", "reset")}
 
 
 class CustomAccumulator(StreamAccumulator):
@@ -64,7 +63,7 @@ class CustomAccumulator(StreamAccumulator):
                 delattr(cls, verb)
         defined = [vars(each) for each in cls.mro() if each is not CustomAccumulator]
         found = [verb for verb, name in _OWN.items() if any(name in each for each in defined)]
-        if len(found) < len(_VERBS):
+        if len(found) < len(_OWN):
             raise TypeError(
                 f"Accumulator `{cls.__name__}` should define `forward(data)`, which adds to"
                 " `self.data`, `calculate()`, which returns the result, and `reset()`. Found"

@@ -240,15 +240,13 @@ class _Summing(ElementWise):
 
 def _is_addable(value: Any) -> bool:
     """Returns whether objects can be added; like Python's `sum`, not text and sequences."""
-    return hasattr(value, "__add__") and not isinstance(value, str | bytes | Sequence)
+    others = str, bytes, Sequence, Tensor, int, float, complex
+    return hasattr(value, "__add__") and not isinstance(value, others)
 
 
 _TOTAL = Kind(
     f"{NUMBERS.should}, or an object that can be added",
-    lambda value: (
-        NUMBERS.fits(value)
-        or (not isinstance(value, Tensor | int | float | complex) and _is_addable(value))
-    ),
+    lambda value: NUMBERS.fits(value) or _is_addable(value),
 )
 
 

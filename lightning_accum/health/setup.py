@@ -240,7 +240,10 @@ class Untrained:
                 ' cell, as in `CellSpec(connection, neuron, params=("weight", "bias"))`, pass it to'
                 " an optimizer, or call `requires_grad_(False)` on it if it should not be trained."
             ), ""
-        if moves and walls and self._may_be_above(walls, left):
+        paths, first = [path for path, _ in self._model.named_modules()], left[0].rpartition(".")[0]
+        last = walls[-1] if walls else None  # neurons that may come after the first of these
+        above = last and (first.startswith(f"{last}.") or paths.index(first) <= paths.index(last))
+        if moves and above:
             return (
                 f"Each parameter of an optimizer should change when it steps. Found {which} as"
                 " before, and neurons that pass no gradient to what is below them:"
@@ -253,12 +256,6 @@ class Untrained:
             " an optimizer of a loss that depends on it, or call `requires_grad_(False)` on it if"
             " it should not be trained."
         )
-
-    def _may_be_above(self, walls: Sequence[str], left: Sequence[str]) -> bool:
-        """Returns whether neurons may come after some parameters, as the last does in the model."""
-        paths = [path for path, _ in self._model.named_modules()]
-        first, last = left[0].rpartition(".")[0], walls[-1]
-        return first.startswith(f"{last}.") or paths.index(first) <= paths.index(last)
 
 
 def _named(names: Sequence[str]) -> str:
