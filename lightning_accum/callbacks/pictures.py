@@ -117,7 +117,8 @@ class UpdatePictures(Callback):
             )
         cells = {c: each for each in learners for c, _ in each.cell_trainer.named_cells}
         unknown = sorted(set(self.shapes) - set(cells))
-        check_value(not unknown, "shapes", unknown, f"by the names of cells, {sorted(cells)}")
+        should = f"by the names of cells, which are {sorted(cells)}"
+        check_value(not unknown, "shapes", unknown, should)
         loggers, others = _loggers(trainer), [type(each).__name__ for each in trainer.loggers]
         if others and not loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             rank_zero_warn(

@@ -100,9 +100,10 @@ class UpdateMonitor(Callback):
         """Begins to measure steps."""
         names = [name for name, _ in pl_module.named_parameters()]
         for pattern in self.params or ():
-            should = f"patterns that match parameters of `{type(pl_module).__name__}`, {names}"
+            model = f"`{type(pl_module).__name__}`, which has {names}"
+            should = f"patterns that match parameters of {model}"
             fits = any(fnmatchcase(name, pattern) for name in names)
-            check_value(fits, "params", pattern, should, "which matches none")
+            check_value(fits, "params", pattern, should, "it matches none")
         self._run = _MonitoredFit(self, trainer)
 
     def on_train_batch_start(self, *args: Any) -> None:
