@@ -59,7 +59,9 @@ check_floats = _checker(
     "a tensor of floating-point numbers",
     lambda value: isinstance(value, Tensor) and value.is_floating_point(),
 )
-_check_whole = _checker("integers", lambda value: getattr(value, "dtype", None) in _INTEGERS)
+check_whole = _checker(
+    "integers, as a tensor", lambda value: getattr(value, "dtype", None) in _INTEGERS
+)
 check_module = _checker("a torch.nn.Module", lambda value: isinstance(value, nn.Module))
 
 
@@ -120,12 +122,6 @@ def warn_below_step(dt: float, where: str, **constants: float) -> None:
 def check_strings(what: str = "a string", /, **values: object) -> None:
     """Raises a ``TypeError`` if an argument is not a string, with what it should be."""
     _checker(what, lambda value: isinstance(value, str))(**values)
-
-
-def check_whole(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a tensor of integers."""
-    check_tensors(**values)
-    _check_whole(**values)
 
 
 def check_below(name: str, value: Tensor, count: int) -> None:

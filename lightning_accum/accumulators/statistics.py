@@ -100,13 +100,7 @@ class Variance(ElementWise):
         )
 
     def _joined(self, first: State, second: State) -> State:
-        r"""Joins two streams.
-
-        .. math::
-            \delta = \bar b - \bar a, \qquad
-            \bar{ab} = \bar a + \delta \frac{n_b}{n_a + n_b}, \qquad
-            M_{ab} = M_a + M_b + \delta^2 \frac{n_a n_b}{n_a + n_b}
-        """
+        # With δ = b̄ - ā and s = n_b / (n_a + n_b), the mean is ā + δ s, and M_a + M_b + δ² n_a s.
         share = second["updates"] / (first["updates"] + second["updates"])
 
         def merge(*both: Tensor) -> tuple[Tensor, ...]:

@@ -185,8 +185,7 @@ class Mean(_Summing):
         """Adds a value.
 
         Args:
-            value: a tensor of any shape, the same in every call, a number, or any object that can
-                be added to those before and divided by a number.
+            value: as for :meth:`Sum.update`; an object also has to be divisible by a number.
             weight: weight of the value, such as the size of its batch: a number, or a tensor that
                 broadcasts with ``value``.
 

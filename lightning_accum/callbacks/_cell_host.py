@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from typing_extensions import Unpack
 
-from lightning_accum._checks import quoted
+from lightning_accum._checks import check_value, quoted
 from lightning_accum._observer import SILENT, By, Observer
 from lightning_accum._state_module import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
@@ -58,11 +59,9 @@ class CellHost:
         trainer = trainer_of(what, {**options})
         if nonfinite is not None:
             check_policy(nonfinite)
-        if carry and isinstance(trainer, RuleTrainer) and not trainer.options.carry:
-            raise ValueError(
-                f"Argument `carry` should be False for a trainer of `{trainer.title}` that was made"
-                " with `carry=False`. Found `carry = True`: leave it out of one of the two."
-            )
+        fits = not carry or not isinstance(trainer, RuleTrainer) or bool(trainer.options.carry)
+        should = f"False for a trainer of `{trainer.title}` that was made with `carry=False`"
+        check_value(fits, "carry", carry, should, "leave it out of one of the two")
         self.cells = cells_for(trainer, cells)
         len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
         self.trainer, self.carry, self.nonfinite = trainer, carry, nonfinite
@@ -245,10 +244,7 @@ class CellHost:
 
     def finish_batch(self, **inputs: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only if batches are one stream."""
-        if self._sharded:
-            with whole_parameters(self._sharded):
-                self.trainer.finish_batch(self.carry, **inputs)
-        else:
+        with whole_parameters(self._sharded) if self._sharded else nullcontext():
             self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
         self.batches += 1

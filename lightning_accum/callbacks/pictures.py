@@ -22,7 +22,7 @@ from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.plot.fields import mosaic, receptive_fields
+from lightning_accum.plot import mosaic, receptive_fields
 from lightning_accum.updates.targets import by_output
 
 # Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one
@@ -117,10 +117,8 @@ class UpdatePictures(Callback):
             )
         cells = {c: each for each in learners for c, _ in each.cell_trainer.named_cells}
         unknown = sorted(set(self.shapes) - set(cells))
-        if unknown:
-            raise ValueError(
-                f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
-            )
+        should = f"by the names of cells, which are {sorted(cells)}"
+        check_value(not unknown, "shapes", unknown, should)
         loggers, others = _loggers(trainer), [type(each).__name__ for each in trainer.loggers]
         if others and not loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             rank_zero_warn(

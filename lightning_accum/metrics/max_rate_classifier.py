@@ -17,7 +17,7 @@ from lightning_accum._checks import (
 )
 from lightning_accum.functional import readout
 from lightning_accum.metrics.update_statistics import AdditiveMetric
-from lightning_accum.plot.panels import pyplot
+from lightning_accum.plot import pyplot
 
 _VOTES = ("assigned", "proportional", "bayes")
 

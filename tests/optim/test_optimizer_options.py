@@ -127,7 +127,7 @@ NEVER = {"betas": (0.9, 0.5), "degenerate_to_sgd": False}
 REFUSED = [
     *((make, {"defaults": 3}, TypeError, "`defaults`") for make in DEFAULTS),
     *((make, {"defaults": {"lr": 1.0, "note": 1, "eps": 1.0}}, ValueError,
-       r"arguments themselves. Found \['eps', 'lr'\]") for make in DEFAULTS),
+       r"arguments themselves. Found `defaults = \['eps', 'lr'\]") for make in DEFAULTS),
     *((make, {"maximise": True}, TypeError, "nothing takes: did you mean `maximize`")
       for make in DEFAULTS),
     (optim.AdamWarmup, {"warmup_steps": 9}, TypeError, "`warmup` or .* did you mean `warmup`"),
