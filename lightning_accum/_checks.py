@@ -73,6 +73,19 @@ def check_finite(**values: object) -> None:
             raise ValueError(f"Argument `{name}` should be finite. Found `{name} = {value}`.")
 
 
+def check_positive(should: str = "a positive number", /, **values: object) -> None:
+    """Checks that arguments are finite numbers above 0, with what they should be."""
+    check_finite(**values)
+    for name, value in values.items():
+        check_value(value > 0, name, value, should)  # type: ignore[operator]
+
+
+def check_counts(should: str = "a positive integer", /, **values: object) -> None:
+    """Checks that arguments are integers above 0, with what they should be."""
+    check_integers(**values)
+    check_positive(should, **values)
+
+
 def check_factor(**values: float) -> None:
     """Raises a ``ValueError`` if a factor, passed by its name, is negative or NaN."""
     check_numbers(**values)
@@ -124,15 +137,20 @@ def check_strings(what: str = "a string", /, **values: object) -> None:
     _checker(what, lambda value: isinstance(value, str))(**values)
 
 
+def check_range(
+    name: str, value: Tensor, least: float, most: float, should: str, mend: str
+) -> None:
+    """Raises a ``ValueError`` unless values lie in a range, if they are on the CPU."""
+    if value.is_cpu and value.numel():
+        low, high = (each.item() for each in value.detach().aminmax())
+        if not (least <= low and high <= most):  # this form rejects NaN too
+            found = f"{low:g} to {high:g}" if isinstance(low, float) else f"{low} to {high}"
+            raise ValueError(f"Argument `{name}` should {should}. Found values from {found}{mend}.")
+
+
 def check_below(name: str, value: Tensor, count: int) -> None:
     """Raises a ``ValueError`` unless integers on the CPU are from 0 to below ``count``."""
-    if value.is_cpu and value.numel():
-        low, high = (int(each) for each in value.aminmax())
-        if low < 0 or high >= count:
-            raise ValueError(
-                f"Argument `{name}` should lie between 0 and {count - 1}. Found values from {low}"
-                f" to {high}."
-            )
+    check_range(name, value, 0, count - 1, f"lie between 0 and {count - 1}", "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import (
-    check_finite,
+    check_counts,
     check_integers,
+    check_positive,
     check_shape,
     check_tensors,
     check_value,
@@ -42,12 +43,6 @@ def one_sample(name: str, values: Tensor, sample: int) -> Tensor:
         check_value(fits, "sample", sample, should)
         values = values[:, sample].flatten(1)
     return values.detach().cpu()
-
-
-def check_step(dt: float) -> None:
-    """Raises an error unless ``dt`` is a step in ms."""
-    check_finite(dt=dt)
-    check_value(dt > 0, "dt", dt, "a positive step in ms")
 
 
 def open_sides(ax: Any) -> None:
@@ -96,7 +91,7 @@ def raster(
         >>> [ax.get_ylabel() for ax in axes]
         ['input', 'neuron']
     """
-    check_step(dt)
+    check_positive("a positive step in ms", dt=dt)
     rows = [("neuron", one_sample("spikes", spikes, sample))]
     if inputs is not None:
         rows.insert(0, ("input", one_sample("inputs", inputs, sample)))
@@ -190,7 +185,7 @@ def membrane(
         ...     v.append(lif.voltage)
         >>> figure, ax = plot.membrane(torch.stack(v), 1.0, torch.stack(s), neurons=[0])
     """
-    check_step(dt)
+    check_positive("a positive step in ms", dt=dt)
     values = _potentials("membrane", membrane, sample)
     steps, size = values.shape
     shown = list(range(min(size, _MOST))) if neurons is None else list(neurons)
@@ -282,9 +277,7 @@ def weights(
         >>> figure, ax = plot.weights(Linear(64, 20).weight, shape=(8, 8))
     """
     check_tensors(weight=weight)
-    check_integers(most=most, **({} if columns is None else {"columns": columns}))
-    check_value(most > 0, "most", most, "positive")
-    check_value(columns is None or columns > 0, "columns", columns, "positive")
+    check_counts(most=most, **({} if columns is None else {"columns": columns}))
     fields = receptive_fields(weight, shape)
     should = "shape [out, in], [out, channels, height, width] or [N, height, width]"
     check_shape(fields is not None and bool(fields.numel()), "weight", weight, should)

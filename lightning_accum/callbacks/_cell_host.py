@@ -37,12 +37,10 @@ from lightning_accum.updates.updater import claim, release, set_updater
 
 
 class CellHost:
-    """Runs a CellTrainer on the cells of a model, in any training loop; it needs no Lightning.
+    """Runs a CellTrainer on the cells of a model, in any training loop; it needs no Lightning."""
 
-    A connection may already have an updater, which another host may use at the same time. Then the
-    cell gets a sibling of it, and pending changes stay separate. A connection without an updater
-    gets one for as long as the cells are bound.
-    """
+    # An updater that another host uses too gets a sibling, so that pending changes stay separate. A
+    # connection without an updater gets one for as long as the cells are bound.
 
     watching: ClassVar[Callable[[bool | Mapping[str, bool]], Callable[..., Observer]]]
     """Returns what makes an observer of a run, by the argument ``health``."""

@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_mapping, check_value
+from lightning_accum._checks import check_counts, check_mapping, check_value
 from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
 from lightning_accum._observer import Observer, Values
 from lightning_accum.callbacks._cell_host import CellHost
@@ -87,10 +87,8 @@ class UpdatePictures(Callback):
         shapes: dict[str, tuple[int, int]] | None = None,
         most: int = 64,
     ) -> None:
-        check_integers(every_n_logs=every_n_logs, most=most)
+        check_counts(every_n_logs=every_n_logs, most=most)
         check_mapping("shapes", shapes or {})
-        for name, value in {"every_n_logs": every_n_logs, "most": most}.items():
-            check_value(value > 0, name, value, "a positive integer")
         self.every_n_logs, self.shapes, self.most = every_n_logs, dict(shapes or {}), most
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

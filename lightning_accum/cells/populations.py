@@ -267,10 +267,8 @@ class Populations(StateModule):
 
 
 def all_agree(network: Populations, ready: bool, steps: int) -> bool:
-    """Returns whether all processes that divide a network are ready for as many steps.
-
-    Every process has to call it. Raises a ``ValueError`` if their numbers of steps differ.
-    """
+    """Returns whether all processes that divide a network are ready for as many steps."""
+    # Every process has to call it. Raises a `ValueError` if their numbers of steps differ.
     network.check_processes()
     found = of_all((ready, steps), network.exchange is not None)
     lengths, should = [each for _, each in found], "as long in each process that divides a network"

@@ -50,8 +50,7 @@ class Options:
     graded_input: bool = False
 
     def __post_init__(self) -> None:
-        checks.check_finite(dt=self.dt)
-        checks.check_value(self.dt > 0, "dt", self.dt, "a positive, finite number of ms")
+        checks.check_positive("a positive step in ms", dt=self.dt)
         check_reduction(self.batch_reduction, "batch_reduction")
         object.__setattr__(self, "params", checks.names_in("params", self.params))
         should = "names of at least one parameter of the connection, such as `('weight',)`"

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lightning_accum._checks import check_value
-from lightning_accum.distributed.world import processes
+from lightning_accum.distributed.world import processes, rank
 
 
 def own_neurons(size: int) -> range:
@@ -29,8 +29,7 @@ def own_neurons(size: int) -> range:
     count = processes()
     should = f"at least {count}, a neuron for each process"
     check_value(size >= count, "size", size, should, "start fewer processes")
-    rank = dist.get_rank() if count > 1 else 0
-    return range(size * rank // count, size * (rank + 1) // count)
+    return range(size * rank() // count, size * (rank() + 1) // count)
 
 
 @final

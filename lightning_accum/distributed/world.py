@@ -22,9 +22,14 @@ def processes(group: Any = None) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
+def rank(group: Any = None) -> int:
+    """Returns the number of this process, 0 if training is not distributed."""
+    return dist.get_rank(group) if processes(group) > 1 else 0
+
+
 def is_first(group: Any = None) -> bool:
     """Returns whether this process has rank 0, or trains without others."""
-    return processes(group) == 1 or dist.get_rank(group) == 0
+    return rank(group) == 0
 
 
 def of_all(value: Any, split: bool = True) -> list[Any]:

@@ -73,7 +73,9 @@ _PANELS = (
     _Panel("change", ("update_norm", "pos_norm", "neg_norm")),
     _Panel("change relative to weights", ("ratio",)),
     _Panel("potentiation or depression", ("balance",), limits=(-1.05, 1.05)),
-    _Panel("shares of the weights", ("at_bound", "at_lower", "at_upper", "zero_share"), (0.0, 1.05)),
+    _Panel(
+        "shares of the weights", ("at_bound", "at_lower", "at_upper", "zero_share"), (0.0, 1.05)
+    ),
     _Panel("not finite", ("nonfinite",)),
 )
 
