@@ -6,14 +6,12 @@ from numbers import Real
 from typing import Any, TypeAlias, final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
 from lightning_accum._state_module import StateModule, check_that
 from lightning_accum.cells.cell import Cell
-from lightning_accum.distributed.neuron_shares import SpikeExchange
-from lightning_accum.distributed.world import of_all, processes
+from lightning_accum.distributed.world import SpikeExchange, of_all, processes, rank
 from lightning_accum.nn.sparse_linear import part_of
 
 _LONGEST_DELAY = 1 << 16  # steps
@@ -113,10 +111,10 @@ class Populations(StateModule):
                     " the same program."
                 )
         self.own, self.totals, self.processes = {}, {}, len(every)
-        rank = dist.get_rank() if len(every) > 1 else 0
+        own = rank() if split else 0
         for name in self.sizes:
             firsts = [*accumulate((sizes[name] for sizes, _ in every), initial=0)]
-            self.own[name], self.totals[name] = range(*firsts[rank : rank + 2]), firsts[-1]
+            self.own[name], self.totals[name] = range(*firsts[own : own + 2]), firsts[-1]
         for ends, connection in connections.items():
             self._check_connection(ends, connection)
         self.neurons = nn.ModuleDict(neurons)
