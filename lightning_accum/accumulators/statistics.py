@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_value
-from lightning_accum.accumulators.base import State
+from lightning_accum.accumulators.base import State, assign
 from lightning_accum.accumulators.elementwise_base import ElementWise, add_to_both, by_parts
-from lightning_accum.sparse.attribute_assignment import assign
 
 _SUMS = ("mean", "mean_rest", "squares", "squares_rest")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers
 from lightning_accum._state_module import Kind
-from lightning_accum.accumulators.base import State
+from lightning_accum.accumulators.base import State, assign
 from lightning_accum.accumulators.elementwise_base import (
     NUMBERS,
     ElementWise,
@@ -19,7 +19,6 @@ from lightning_accum.accumulators.elementwise_base import (
     by_parts,
     double,
 )
-from lightning_accum.sparse.attribute_assignment import assign
 
 
 class _Summing(ElementWise):
