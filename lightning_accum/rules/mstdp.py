@@ -30,7 +30,7 @@ class MSTDP(Rule):
     Example:
         >>> import torch
         >>> from lightning_accum import MSTDP, change_of
-        >>> rule, spikes = MSTDP(lr_post=1.0, lr_pre=0.0), torch.ones(1, 2, 1)  # a pair in each sample
+        >>> rule, spikes = MSTDP(lr_post=1.0, lr_pre=0.0), torch.ones(1, 2, 1)  # two samples
         >>> reward = torch.tensor([1.0, -3.0])
         >>> change_of(rule, spikes, spikes, torch.ones(1, 1), reward=reward).flatten()
         tensor([ 1., -3.])

@@ -80,7 +80,7 @@ def test_inputs():
         (lambda: LIF(2, v_reset=1.0), "`v_threshold` .* Found `v_threshold = 1.0`"),
         (lambda: LIF(2, v_rest=2.0), "`v_threshold` .* Found `v_threshold = 1.0`"),
         (lambda: LIF(5)(x(3, 4)), r"Argument `x` should have shape .* Found `x.shape = "),
-        (lambda: LIF(5, time_dim=0)(x(3, 5)), r"Argument `x` should have shape .* Found `x.shape = "),
+        (lambda: LIF(5, time_dim=0)(x(3, 5)), r"`x` should have shape .* Found `x.shape = "),
         (lambda: LIF(5, time_dim=0)(x(2, 3, 4)), r"should have shape .* Found `x.shape = "),
         (lambda: SurrogateLIF(5, time_dim=0)(x(3, 5)), r"\[T, B, 5\].*\(3, 5\)"),
         (lambda: SurrogateLIF(5)(x(2, 3, 5)), r"\[B, 5\].*\(2, 3, 5\)"),
