@@ -115,6 +115,13 @@ def check_shape(fits: bool, name: str, value: Tensor, should: str, mend: str = "
         raise ValueError(f"Argument `{name}` should have {should}. Found {found}.")
 
 
+def check_time_dim(value: object) -> None:
+    """Raises a ``ValueError`` unless modules take a step in each call, or sequences, time first."""
+    fits = value is None or (isinstance(value, int) and value == 0)
+    should = "None (a call per step, `[B, ...]`) or 0 (a call per sequence, `[T, B, ...]`)"
+    check_value(fits, "time_dim", value, should, "transpose the input if its time is not first")
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raises a ``ValueError`` if an argument is not one of some strings."""
     check_value(isinstance(value, str) and value in choices, name, value, f"one of {choices}")

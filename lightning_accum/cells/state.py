@@ -17,7 +17,6 @@ from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.engine.window_changes import Backend
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.reductions import Reduction, ReductionFn, check_reduction, reduction
-from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.monitor import Picker
 
 Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
@@ -59,7 +58,7 @@ class Options:
         fits = self.picker is None or callable(self.picker)
         should = "a callable that finds a tensor in a neuron's output, or None"
         checks.check_type(fits, "picker", self.picker, should)
-        WindowRecorder(False, self.time_dim)  # checks `time_dim`
+        checks.check_time_dim(self.time_dim)
 
 
 def same_settings(one: CellState, other: CellState) -> bool:

@@ -11,6 +11,7 @@ from lightning_accum._checks import (
     check_positive,
     check_shape,
     check_tensors,
+    check_time_dim,
     check_type,
     check_value,
 )
@@ -25,9 +26,7 @@ def check_times(refractory: float, dt: float, time_dim: object) -> None:
     check_positive("a positive step in ms", dt=dt)
     should = f"a non-negative period in ms, of at most {_LONGEST_PERIOD} steps of {dt}"
     check_value(0 <= refractory <= _LONGEST_PERIOD * dt, "refractory", refractory, should)
-    fits = time_dim is None or (isinstance(time_dim, int) and time_dim == 0)
-    should = "`None` (one step per call) or 0 (a sequence, time first)"
-    check_value(fits, "time_dim", time_dim, should, "transpose the input")
+    check_time_dim(time_dim)
 
 
 def check_spike_dtype(spike_dtype: torch.dtype | None) -> None:
