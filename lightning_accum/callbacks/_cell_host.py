@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -242,7 +241,10 @@ class CellHost:
 
     def finish_batch(self, **inputs: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only if batches are one stream."""
-        with whole_parameters(self._sharded) if self._sharded else nullcontext():
+        if self._sharded:
+            with whole_parameters(self._sharded):
+                self.trainer.finish_batch(self.carry, **inputs)
+        else:
             self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
         self.batches += 1

@@ -256,15 +256,13 @@ class Health(Observer):
         c = self._cell(cell)
         c.dropped, c.calls = c.dropped + steps, c.calls + (not steps)
 
-    def _watched(self, updater: Any, names: Sequence[str]) -> Iterator[tuple[str, ParamFacts]]:
-        """Yields those parameters of an updater that are watched, with their names."""
-        found = ((name, self._params.get((id(updater), name))) for name in names)
-        return ((name, p) for name, p in found if p is not None)
-
     @_guarded
     def applying(self, updater: Any, names: Sequence[str]) -> None:
         """Looks at parameters before some updates."""
-        for name, p in self._watched(updater, names):
+        for name in names:
+            p = self._params.get((id(updater), name))
+            if p is None:
+                continue
             count = p.applied + 1
             due = count & p.applied == 0 or count == p.last
             if due or p.left is not None:
@@ -278,7 +276,10 @@ class Health(Observer):
     @_guarded
     def applied(self, updater: Any, names: Sequence[str], scale: Mapping[str, float]) -> None:
         """Counts an update, and looks at parameters after some."""
-        for name, p in self._watched(updater, names):
+        for name in names:
+            p = self._params.get((id(updater), name))
+            if p is None:
+                continue
             p.applied += 1
             p.zeroed += scale.get(name, 1.0) == 0
             if p.before is not None:
@@ -289,18 +290,21 @@ class Health(Observer):
     @_guarded
     def rearranged(self, updater: Any, names: Sequence[str]) -> None:
         """Forgets what an update has left, which is no longer comparable."""
-        for _, p in self._watched(updater, names):
-            p.left = None
+        for name in names:
+            if (p := self._params.get((id(updater), name))) is not None:
+                p.left = None
 
     @_guarded
     def exported(self, updater: Any, names: Sequence[str]) -> None:
         """Counts an export, and looks at parameters before the first one."""
-        for name, p in self._watched(updater, names):
-            p.exported += 1
-            p.stale = max(p.stale, times_stale(updater.changes.target(name)))
-            if p.first is None:
-                p.param = updater.changes.target(name)
-                p.first = Weights.of(p.param)
+        for name in names:
+            p = self._params.get((id(updater), name))
+            if p is not None:
+                p.exported += 1
+                p.stale = max(p.stale, times_stale(updater.changes.target(name)))
+                if p.first is None:
+                    p.param = updater.changes.target(name)
+                    p.first = Weights.of(p.param)
 
     def saw(self, cell: str, window: Tensor, counts: Tensor, slots: int, logs: bool) -> None:
         """Counts spikes, for the summary."""

@@ -100,7 +100,10 @@ class Updater(CheckedState):
             ValueError: if a name collides with an attribute of ``Updater``, or a parameter has no
                 shape yet.
         """
-        if all(type(name) is str and name in self._pending for name in params):
+        for name in params:
+            if type(name) is not str or name not in self._pending:
+                break
+        else:
             return
         module, new = self.parent, {}
         for name in names_in("params", params):
