@@ -59,7 +59,9 @@ check_floats = _checker(
     "a tensor of floating-point numbers",
     lambda value: isinstance(value, Tensor) and value.is_floating_point(),
 )
-_check_whole = _checker("integers", lambda value: getattr(value, "dtype", None) in _INTEGERS)
+check_whole = _checker(
+    "integers, as a tensor", lambda value: getattr(value, "dtype", None) in _INTEGERS
+)
 check_module = _checker("a torch.nn.Module", lambda value: isinstance(value, nn.Module))
 
 
@@ -69,6 +71,19 @@ def check_finite(**values: object) -> None:
     for name, value in values.items():
         if not math.isfinite(value):  # type: ignore[arg-type]
             raise ValueError(f"Argument `{name}` should be finite. Found `{name} = {value}`.")
+
+
+def check_positive(should: str = "a positive number", /, **values: object) -> None:
+    """Checks that arguments are finite numbers above 0, with what they should be."""
+    check_finite(**values)
+    for name, value in values.items():
+        check_value(value > 0, name, value, should)  # type: ignore[operator]
+
+
+def check_counts(should: str = "a positive integer", /, **values: object) -> None:
+    """Checks that arguments are integers above 0, with what they should be."""
+    check_integers(**values)
+    check_positive(should, **values)
 
 
 def check_factor(**values: float) -> None:
@@ -100,6 +115,13 @@ def check_shape(fits: bool, name: str, value: Tensor, should: str, mend: str = "
         raise ValueError(f"Argument `{name}` should have {should}. Found {found}.")
 
 
+def check_time_dim(value: object) -> None:
+    """Raises a ``ValueError`` unless modules take a step in each call, or sequences, time first."""
+    fits = value is None or (isinstance(value, int) and value == 0)
+    should = "None (a call per step, `[B, ...]`) or 0 (a call per sequence, `[T, B, ...]`)"
+    check_value(fits, "time_dim", value, should, "transpose the input if its time is not first")
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raises a ``ValueError`` if an argument is not one of some strings."""
     check_value(isinstance(value, str) and value in choices, name, value, f"one of {choices}")
@@ -122,21 +144,20 @@ def check_strings(what: str = "a string", /, **values: object) -> None:
     _checker(what, lambda value: isinstance(value, str))(**values)
 
 
-def check_whole(**values: object) -> None:
-    """Raises a ``TypeError`` if an argument is not a tensor of integers."""
-    check_tensors(**values)
-    _check_whole(**values)
+def check_range(
+    name: str, value: Tensor, least: float, most: float, should: str, mend: str
+) -> None:
+    """Raises a ``ValueError`` unless values lie in a range, if they are on the CPU."""
+    if value.is_cpu and value.numel():
+        low, high = (each.item() for each in value.detach().aminmax())
+        if not (least <= low and high <= most):  # this form rejects NaN too
+            found = f"{low:g} to {high:g}" if isinstance(low, float) else f"{low} to {high}"
+            raise ValueError(f"Argument `{name}` should {should}. Found values from {found}{mend}.")
 
 
 def check_below(name: str, value: Tensor, count: int) -> None:
     """Raises a ``ValueError`` unless integers on the CPU are from 0 to below ``count``."""
-    if value.is_cpu and value.numel():
-        low, high = (int(each) for each in value.aminmax())
-        if low < 0 or high >= count:
-            raise ValueError(
-                f"Argument `{name}` should lie between 0 and {count - 1}. Found values from {low}"
-                f" to {high}."
-            )
+    check_range(name, value, 0, count - 1, f"lie between 0 and {count - 1}", "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

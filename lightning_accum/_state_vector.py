@@ -28,11 +28,9 @@ class Packed(nn.Module):
 
 
 def pack(state: Any) -> Any:
-    """Returns a state as a vector; the state itself if it holds other than tensors and builtins.
-
-    The vector begins with the form of the state, whose letters are numbers too. States of one form
-    have each number at one place, so that the mean of their vectors is the state of their means.
-    """
+    """Returns a state as a vector; the state itself if it holds other than tensors and builtins."""
+    # It begins with the form of the state, whose letters are numbers too. States of one form have
+    # each number at one place, so that the mean of their vectors is the state of their means.
     parts: list[Tensor] = []
     try:
         form = json.dumps(_form_of(state, parts)).encode()

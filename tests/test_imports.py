@@ -25,7 +25,8 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 METRICS = {"_metric", "metrics", "accumulators", "callbacks"}
 HEAVY = {"lightning", "pytorch_lightning", "tensorboard", "jsonargparse"}
 FILES = sorted(ROOT.rglob("*.py"))
-PACKAGES = ["lightning_accum", *(m.name for m in pkgutil.iter_modules([str(ROOT)]) if m.ispkg)]
+MODULES = (each.name for each in pkgutil.iter_modules([str(ROOT)]))
+PACKAGES = ["lightning_accum", *(name for name in MODULES if name == "_compat" or name[0] != "_")]
 
 
 def imported(path):

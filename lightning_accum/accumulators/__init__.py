@@ -4,8 +4,7 @@ from lightning_accum.accumulators.base import StreamAccumulator, synchronize
 from lightning_accum.accumulators.custom import CustomAccumulator
 from lightning_accum.accumulators.kept_values import List, Window
 from lightning_accum.accumulators.pipe import Pipe, Source, Split
-from lightning_accum.accumulators.pipe_stage import Select
-from lightning_accum.accumulators.sinks import Log, Scalar
+from lightning_accum.accumulators.pipe_stage import Log, Scalar, Select
 from lightning_accum.accumulators.skipping import Except
 from lightning_accum.accumulators.statistics import EMA, Max, Min, Variance
 from lightning_accum.accumulators.sums import Mean, Sum

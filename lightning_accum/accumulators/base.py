@@ -20,7 +20,6 @@ from lightning_accum._compat.torchmetrics import is_synchronised
 from lightning_accum._metric import PersistentMetric, representable
 from lightning_accum._state_module import ANYTHING, COUNT, Kind
 from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
-from lightning_accum.sparse.attribute_assignment import assign
 
 State = dict[str, Any]
 
@@ -28,6 +27,13 @@ State = dict[str, Any]
 def copied(value: Any) -> Any:
     """Returns a value with copies of its tensors."""
     return apply_to_collection(value, Tensor, torch.clone)
+
+
+def assign(module: nn.Module, **values: object) -> None:
+    """Assigns attributes that are neither parameters, buffers, modules nor properties."""
+    # It equals one `setattr` for each. `nn.Module.__setattr__` looks for parameters, buffers and
+    # modules of the name, which takes longer than to add two scalars.
+    module.__dict__.update(values)
 
 
 class Joinable:

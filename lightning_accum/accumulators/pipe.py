@@ -20,8 +20,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import quoted
 from lightning_accum.accumulators.base import Joinable, StreamAccumulator, synchronize
-from lightning_accum.accumulators.pipe_stage import Ending, Function, Select, Stage
-from lightning_accum.accumulators.sinks import Log
+from lightning_accum.accumulators.pipe_stage import Ending, Function, Log, Select, Stage
 
 _MANY = 8  # items that wait for an end, before a warning
 

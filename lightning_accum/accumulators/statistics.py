@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_numbers, check_value
-from lightning_accum.accumulators.base import State
+from lightning_accum.accumulators.base import State, assign
 from lightning_accum.accumulators.elementwise_base import ElementWise, add_to_both, by_parts
-from lightning_accum.sparse.attribute_assignment import assign
 
 _SUMS = ("mean", "mean_rest", "squares", "squares_rest")
 
@@ -100,13 +99,7 @@ class Variance(ElementWise):
         )
 
     def _joined(self, first: State, second: State) -> State:
-        r"""Joins two streams.
-
-        .. math::
-            \delta = \bar b - \bar a, \qquad
-            \bar{ab} = \bar a + \delta \frac{n_b}{n_a + n_b}, \qquad
-            M_{ab} = M_a + M_b + \delta^2 \frac{n_a n_b}{n_a + n_b}
-        """
+        # With δ = b̄ - ā and s = n_b / (n_a + n_b), the mean is ā + δ s, and M_a + M_b + δ² n_a s.
         share = second["updates"] / (first["updates"] + second["updates"])
 
         def merge(*both: Tensor) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_integers
 from lightning_accum._state_module import Kind
-from lightning_accum.accumulators.base import State
+from lightning_accum.accumulators.base import State, assign
 from lightning_accum.accumulators.elementwise_base import (
     NUMBERS,
     ElementWise,
@@ -19,7 +19,6 @@ from lightning_accum.accumulators.elementwise_base import (
     by_parts,
     double,
 )
-from lightning_accum.sparse.attribute_assignment import assign
 
 
 class _Summing(ElementWise):
@@ -185,8 +184,7 @@ class Mean(_Summing):
         """Adds a value.
 
         Args:
-            value: a tensor of any shape, the same in every call, a number, or any object that can
-                be added to those before and divided by a number.
+            value: as for :meth:`Sum.update`; an object also has to be divisible by a number.
             weight: weight of the value, such as the size of its batch: a number, or a tensor that
                 broadcasts with ``value``.
 

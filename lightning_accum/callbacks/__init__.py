@@ -1,10 +1,9 @@
 """Lightning callbacks; the only part of the package that imports lightning."""
 
 from lightning_accum.callbacks._cell_host import CellHost
-from lightning_accum.callbacks.average_buffers import AverageBuffers
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.cell_trainer_cli import CellTrainerCLI
-from lightning_accum.callbacks.ddp_strategy import LocalDDPStrategy
+from lightning_accum.callbacks.ddp import AverageBuffers, LocalDDPStrategy
 from lightning_accum.callbacks.fabric import FabricCellTrainer
 from lightning_accum.callbacks.online_probe import OnlineProbe
 from lightning_accum.callbacks.pictures import UpdatePictures

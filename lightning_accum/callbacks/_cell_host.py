@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from typing_extensions import Unpack
 
-from lightning_accum._checks import quoted
+from lightning_accum._checks import check_value, quoted
 from lightning_accum._observer import SILENT, By, Observer
 from lightning_accum._state_module import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
@@ -36,12 +36,10 @@ from lightning_accum.updates.updater import claim, release, set_updater
 
 
 class CellHost:
-    """Runs a CellTrainer on the cells of a model, in any training loop; it needs no Lightning.
+    """Runs a CellTrainer on the cells of a model, in any training loop; it needs no Lightning."""
 
-    A connection may already have an updater, which another host may use at the same time. Then the
-    cell gets a sibling of it, and pending changes stay separate. A connection without an updater
-    gets one for as long as the cells are bound.
-    """
+    # An updater that another host uses too gets a sibling, so that pending changes stay separate. A
+    # connection without an updater gets one for as long as the cells are bound.
 
     watching: ClassVar[Callable[[bool | Mapping[str, bool]], Callable[..., Observer]]]
     """Returns what makes an observer of a run, by the argument ``health``."""
@@ -58,11 +56,9 @@ class CellHost:
         trainer = trainer_of(what, {**options})
         if nonfinite is not None:
             check_policy(nonfinite)
-        if carry and isinstance(trainer, RuleTrainer) and not trainer.options.carry:
-            raise ValueError(
-                f"Argument `carry` should be False for a trainer of `{trainer.title}` that was made"
-                " with `carry=False`. Found `carry = True`: leave it out of one of the two."
-            )
+        fits = not carry or not isinstance(trainer, RuleTrainer) or bool(trainer.options.carry)
+        should = f"False for a trainer of `{trainer.title}` that was made with `carry=False`"
+        check_value(fits, "carry", carry, should, "leave it out of one of the two")
         self.cells = cells_for(trainer, cells)
         len(trainer.registry)  # raises if `super().__init__()` of the trainer was not called
         self.trainer, self.carry, self.nonfinite = trainer, carry, nonfinite

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from lightning_accum._checks import is_number
@@ -111,7 +110,7 @@ def pick_state(
         )
     if world.is_first() or saved != world.processes():
         return state, world.is_first()
-    own = others[dist.get_rank() - 1]
+    own = others[world.rank() - 1]
     check_state(f"{place}, `others`,", own, {**kinds, "modules": MAPPING}, ANOTHER_VERSION)
     return own, True
 

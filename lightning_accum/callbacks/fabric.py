@@ -35,15 +35,8 @@ class FabricCellTrainer:
     should be moved by ``fabric.to_device`` instead of ``fabric.setup``.
 
     Args:
-        cell_trainer: a rule, such as :class:`~lightning_accum.STDP`, or a CellTrainer.
-        cells: by name, the paths of the cells in the module; ``None`` if they were registered with
-            ``cell_trainer`` by hand.
-        carry: whether batches are pieces of one stream, so that traces pass from one to the next.
-        nonfinite: what happens to an update with NaN or Inf: ``"skip"``, ``"raise"``, ``"ignore"``.
-        health: whether to watch the cells, as for
+        cell_trainer, cells, carry, nonfinite, health, **options: as for
             :class:`~lightning_accum.callbacks.CellTrainerCallback`.
-        **options: for a rule, options of running as for :class:`~lightning_accum.RuleTrainer`, such
-            as ``time_dim=0``.
 
     Raises:
         TypeError: if ``cell_trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.
@@ -155,13 +148,7 @@ class FabricCellTrainer:
     def updates_as_gradients(self, **inputs: Any) -> None:
         """Moves the pending updates to the gradients, for an optimizer to step; replaces `step`.
 
-        Updates are summed over processes first; every process has to call this.
-
-        Args:
-            **inputs: the inputs of the rule, if recorded activity is not evaluated yet.
-
-        Raises:
-            RuntimeError, TypeError: as for :meth:`step`.
+        Updates are summed over processes first; arguments and errors are those of :meth:`step`.
         """
         self._check_exchange("updates_as_gradients", inputs)
         if self._recorded:

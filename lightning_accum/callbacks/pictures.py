@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from lightning_accum._checks import check_integers, check_mapping, check_value
+from lightning_accum._checks import check_counts, check_mapping, check_value
 from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
 from lightning_accum._observer import Observer, Values
 from lightning_accum.callbacks._cell_host import CellHost
@@ -22,7 +22,7 @@ from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.plot.fields import mosaic, receptive_fields
+from lightning_accum.plot import mosaic, receptive_fields
 from lightning_accum.updates.targets import by_output
 
 # Tags of the scalars in each chart of a cell, by the chart's name. All lines of a run have one
@@ -87,10 +87,8 @@ class UpdatePictures(Callback):
         shapes: dict[str, tuple[int, int]] | None = None,
         most: int = 64,
     ) -> None:
-        check_integers(every_n_logs=every_n_logs, most=most)
+        check_counts(every_n_logs=every_n_logs, most=most)
         check_mapping("shapes", shapes or {})
-        for name, value in {"every_n_logs": every_n_logs, "most": most}.items():
-            check_value(value > 0, name, value, "a positive integer")
         self.every_n_logs, self.shapes, self.most = every_n_logs, dict(shapes or {}), most
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -117,10 +115,8 @@ class UpdatePictures(Callback):
             )
         cells = {c: each for each in learners for c, _ in each.cell_trainer.named_cells}
         unknown = sorted(set(self.shapes) - set(cells))
-        if unknown:
-            raise ValueError(
-                f"Argument `shapes` should name cells, which are {sorted(cells)}. Found {unknown}."
-            )
+        should = f"by the names of cells, which are {sorted(cells)}"
+        check_value(not unknown, "shapes", unknown, should)
         loggers, others = _loggers(trainer), [type(each).__name__ for each in trainer.loggers]
         if others and not loggers and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             rank_zero_warn(

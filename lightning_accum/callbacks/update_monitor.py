@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
-from lightning_accum._checks import check_choice, quoted
+from lightning_accum._checks import check_choice, check_value, quoted
 from lightning_accum._compat.lightning import batches_that_stepped
 from lightning_accum._compat.torch import version
 from lightning_accum.callbacks import _logging as logs
@@ -45,15 +45,10 @@ _STACKS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # whose class does not 
 class UpdateMonitor(Callback):
     r"""Logs how far every step of an optimizer moved the weights of any LightningModule.
 
-    ==========================  ==================================================================
-    ``update_norm``             :math:`\|\Delta w\|_2`, of the change by the step
-    ``weight_norm``             :math:`\|w'\|_2`, after the step
-    ``ratio``                   :math:`\|\Delta w\|_2 / \|w\|_2`; 1e-3 to 5e-2 is usual at first
-    ``zero_share``              share of weights that the step did not change
-    ``nonfinite``               number of NaN and Inf in :math:`\Delta w`
-    ==========================  ==================================================================
-
-    The ratio tells whether a learning rate is far too small or too large. It is logged as
+    The values are ``update_norm``, ``weight_norm``, ``ratio``, ``zero_share`` and ``nonfinite`` of
+    :func:`~lightning_accum.functional.update_statistics.update_statistics`. The ratio
+    :math:`\|\Delta w\|_2 / \|w\|_2` tells whether a learning rate is far too small or too large:
+    1e-3 to 5e-2 is usual at first. It is logged as
     ``change_ratio/<module>``, for the weights of each module as if they were one vector; the rest
     as ``updates/<module>/...``, and as ``updates/<module>.biases/...`` for parameters of one
     dimension, biases and those of norms, which often begin at zero and have large ratios. Modules
@@ -107,12 +102,10 @@ class UpdateMonitor(Callback):
         """Begins to measure steps."""
         names = [name for name, _ in pl_module.named_parameters()]
         for pattern in self.params or ():
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise ValueError(
-                    "Argument `params` should hold patterns that match parameters of"
-                    f" `{type(pl_module).__name__}`, which has {names}. Found `{pattern!r}`, which"
-                    " matches none."
-                )
+            model = f"`{type(pl_module).__name__}`, which has {names}"
+            should = f"patterns that match parameters of {model}"
+            fits = any(fnmatchcase(name, pattern) for name in names)
+            check_value(fits, "params", pattern, should, "it matches none")
         self._run = _MonitoredFit(self, trainer)
 
     def on_train_batch_start(self, *args: Any) -> None:

@@ -6,7 +6,7 @@ from lightning_accum.cells.network_shares import load_shares, save_share
 from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.trainer import CellTrainer
-from lightning_accum.distributed.neuron_shares import own_neurons
+from lightning_accum.distributed.world import own_neurons
 
 __all__ = [
     "Cell",

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
 from lightning_accum._state_vector import EXTRA, pack, unpack
 from lightning_accum.cells.populations import Ends, Populations, name_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
-from lightning_accum.distributed.world import of_all, processes
+from lightning_accum.distributed.world import of_all, processes, rank
 from lightning_accum.engine.state import StateKey
 
 Found = TypeVar("Found")
@@ -33,13 +32,13 @@ def save_share(
         checkpoint: a checkpoint of Lightning, with the ``state_dict`` of the module.
     """
     share = {**(checkpoint or {"state_dict": module.state_dict()}), "own": _ranges(module)}
-    rank, count = dist.get_rank() if processes() > 1 else 0, processes()
-    file = Path(folder) / f"{rank} of {count}.pt"
+    count = processes()
+    file = Path(folder) / f"{rank()} of {count}.pt"
     file.parent.mkdir(parents=True, exist_ok=True)
     torch.save(share, part := file.with_suffix(".part"))
     of_all(None)  # waits: the files of before stay until all have written theirs
     part.replace(file)
-    for old in file.parent.glob("* of *.pt") if rank == 0 else ():
+    for old in file.parent.glob("* of *.pt") if rank() == 0 else ():
         if not old.stem.endswith(f" of {count}"):
             old.unlink()
     of_all(None)
@@ -59,10 +58,8 @@ def load_shares(module: nn.Module, folder: str | Path) -> None:
 
 
 def read_share(module: nn.Module, folder: str | Path, weights_only: bool = True) -> State:
-    """Returns the checkpoint of this process, from those of any number of processes.
-
-    Those of another number hold what a network has between sequences: no recorded steps.
-    """
+    """Returns the checkpoint of this process, from those of any number of processes."""
+    # Those of another number hold what a network has between sequences: no recorded steps.
     files = sorted(Path(folder).glob("* of *.pt"), key=lambda file: int(file.stem.split()[0]))
     if {file.stem.split()[2] for file in files} != {str(len(files))}:
         raise FileNotFoundError(

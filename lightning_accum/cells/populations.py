@@ -6,14 +6,12 @@ from numbers import Real
 from typing import Any, TypeAlias, final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
 from lightning_accum._state_module import StateModule, check_that
 from lightning_accum.cells.cell import Cell
-from lightning_accum.distributed.neuron_shares import SpikeExchange
-from lightning_accum.distributed.world import of_all, processes
+from lightning_accum.distributed.world import SpikeExchange, of_all, processes, rank
 from lightning_accum.nn.sparse_linear import part_of
 
 _LONGEST_DELAY = 1 << 16  # steps
@@ -113,10 +111,10 @@ class Populations(StateModule):
                     " the same program."
                 )
         self.own, self.totals, self.processes = {}, {}, len(every)
-        rank = dist.get_rank() if len(every) > 1 else 0
+        own = rank() if split else 0
         for name in self.sizes:
             firsts = [*accumulate((sizes[name] for sizes, _ in every), initial=0)]
-            self.own[name], self.totals[name] = range(*firsts[rank : rank + 2]), firsts[-1]
+            self.own[name], self.totals[name] = range(*firsts[own : own + 2]), firsts[-1]
         for ends, connection in connections.items():
             self._check_connection(ends, connection)
         self.neurons = nn.ModuleDict(neurons)
@@ -267,10 +265,8 @@ class Populations(StateModule):
 
 
 def all_agree(network: Populations, ready: bool, steps: int) -> bool:
-    """Returns whether all processes that divide a network are ready for as many steps.
-
-    Every process has to call it. Raises a ``ValueError`` if their numbers of steps differ.
-    """
+    """Returns whether all processes that divide a network are ready for as many steps."""
+    # Every process has to call it. Raises a `ValueError` if their numbers of steps differ.
     network.check_processes()
     found = of_all((ready, steps), network.exchange is not None)
     lengths, should = [each for _, each in found], "as long in each process that divides a network"

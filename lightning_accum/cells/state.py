@@ -17,7 +17,6 @@ from lightning_accum.engine.state import StateKey, of_neurons
 from lightning_accum.engine.window_changes import Backend
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.reductions import Reduction, ReductionFn, check_reduction, reduction
-from lightning_accum.observe import WindowRecorder
 from lightning_accum.observe.monitor import Picker
 
 Snapshot: TypeAlias = tuple[dict[StateKey, Tensor], dict[str, int]]
@@ -50,8 +49,7 @@ class Options:
     graded_input: bool = False
 
     def __post_init__(self) -> None:
-        checks.check_finite(dt=self.dt)
-        checks.check_value(self.dt > 0, "dt", self.dt, "a positive, finite number of ms")
+        checks.check_positive("a positive step in ms", dt=self.dt)
         check_reduction(self.batch_reduction, "batch_reduction")
         object.__setattr__(self, "params", checks.names_in("params", self.params))
         should = "names of at least one parameter of the connection, such as `('weight',)`"
@@ -60,7 +58,7 @@ class Options:
         fits = self.picker is None or callable(self.picker)
         should = "a callable that finds a tensor in a neuron's output, or None"
         checks.check_type(fits, "picker", self.picker, should)
-        WindowRecorder(False, self.time_dim)  # checks `time_dim`
+        checks.check_time_dim(self.time_dim)
 
 
 def same_settings(one: CellState, other: CellState) -> bool:

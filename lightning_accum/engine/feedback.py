@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_tensors
+from lightning_accum._checks import check_shape, check_tensors
 from lightning_accum._compat.torch import hook_count
 from lightning_accum.engine.recording import Recording
 
@@ -49,11 +49,8 @@ class Feedback(nn.Module, ABC):
         weight = self.matrix()
         if weight is None:
             return error.detach()
-        if not error.ndim or error.shape[-1] != len(weight):
-            raise ValueError(
-                f"Argument `error` should have shape [..., {len(weight)}], an entry for each"
-                f" output of `{type(self).__name__}`. Found {list(error.shape)}."
-            )
+        should = f"shape [..., {len(weight)}], an entry for each output of `{type(self).__name__}`"
+        check_shape(error.shape[-1:] == (len(weight),), "error", error, should)
         dtype = torch.promote_types(error.dtype, weight.dtype)
         return error.detach().to(dtype) @ weight.to(error.device, dtype)
 

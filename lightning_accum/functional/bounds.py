@@ -1,9 +1,4 @@
-"""Bounds, which scale an update by the distance of the parameter from its limits.
-
-A bound multiplies each part of an update by a function of the *room*, the distance to the limit
-that the part moves the parameter to. The room is clamped at zero: a weight beyond a limit takes
-none of the part that would move it further out.
-"""
+"""Bounds, which scale an update by the distance of the parameter from its limits."""
 
 import math
 import re
@@ -52,7 +47,7 @@ class FullBounding(Protocol):
 
 
 class Room(NamedTuple):
-    """The room between a weight and a limit, of which a change takes a share."""
+    """The room between a weight and a limit, of which a change takes a share; none beyond it."""
 
     limit: float
     range: float = 1.0  # the room is relative to it

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_value
+from lightning_accum._checks import check_finite, check_positive, check_value
 
 Kernel: TypeAlias = Callable[[Tensor], Tensor]
 """Returns the change for time differences, post minus pre, in ms."""
@@ -104,7 +104,7 @@ class GaussianKernel:
 
     def __post_init__(self) -> None:
         check_finite(**vars(self))
-        check_value(self.width > 0, "width", self.width, "a positive time in ms")
+        check_positive("a positive time in ms", width=self.width)
 
     def __call__(self, delta: Tensor) -> Tensor:
         """Returns the change for time differences of any shape, post minus pre, in ms."""

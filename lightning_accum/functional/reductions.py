@@ -47,26 +47,12 @@ class Reduction:
         """Returns the factor of one of so many samples' changes; ``None`` if they do not add up."""
         return (1 / max(1, samples) if self.averages else 1.0) if self.adds else None
 
-    def finish(self, total: Tensor, count: int) -> Tensor:
-        """Returns the reduced value of ``count`` contributions from their running value."""
-        return total / count if self.averages else total
-
-
-def _maximum(total: Tensor, value: Tensor) -> Tensor:
-    """Keeps the larger values."""
-    return torch.maximum(total, value, out=total)
-
-
-def _minimum(total: Tensor, value: Tensor) -> Tensor:
-    """Keeps the smaller values."""
-    return torch.minimum(total, value, out=total)
-
 
 _STREAMING = {
     "sum": Reduction("sum", torch.sum, Tensor.add_, adds=True),
     "mean": Reduction("mean", torch.mean, Tensor.add_, averages=True, adds=True),
-    "amax": Reduction("amax", torch.amax, _maximum),
-    "amin": Reduction("amin", torch.amin, _minimum),
+    "amax": Reduction("amax", torch.amax, Tensor.clamp_min_),
+    "amin": Reduction("amin", torch.amin, Tensor.clamp_max_),
 }
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import (
-    check_finite,
+    check_counts,
     check_floats,
-    check_integers,
     check_numbers,
+    check_positive,
+    check_range,
     check_tensors,
     check_value,
 )
@@ -48,18 +49,11 @@ def poisson_encode(
                 [False,  True]])
     """
     check_tensors(x=x)
-    check_integers(steps=steps)
+    check_counts("a positive number of time steps", steps=steps)
     check_numbers(p=p)
-    check_value(steps > 0, "steps", steps, "a positive number of time steps")
     how = "lower the rate or the time step"
     check_value(0.0 <= p <= 1.0, "p", p, "a probability in [0, 1]", how)
-    if x.is_cpu and x.numel():
-        low, high = x.aminmax()
-        if not (low >= 0 and high <= 1):  # this form rejects NaN too
-            raise ValueError(
-                "Argument `x` should hold intensities in [0, 1]. Found values from "
-                f"`{low.item():g}` to `{high.item():g}`. Scale the input, e.g. `x / x.max()`."
-            )
+    check_range("x", x, 0, 1, "hold intensities in [0, 1]", ": scale the input, as `x / x.max()`")
     # half precision could not tell small probabilities apart
     dtype = at_least_float32(x.dtype)
     noise = torch.rand((steps, *x.shape), dtype=dtype, device=x.device, generator=generator)
@@ -78,9 +72,7 @@ class Surrogate(ABC):
     """
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            check_finite(**{name: value})
-            check_value(value > 0, name, value, "a positive number")
+        check_positive(**vars(self))
 
     @abstractmethod
     def derivative(self, x: Tensor) -> Tensor:

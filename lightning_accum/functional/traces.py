@@ -6,7 +6,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_numbers, check_tensors, check_value
+from lightning_accum._checks import (
+    check_finite,
+    check_numbers,
+    check_positive,
+    check_tensors,
+    check_value,
+)
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 
 TraceMode = Literal["cumulative", "nearest"]
@@ -16,12 +22,13 @@ _MODES = get_args(TraceMode)
 _PIECE = 1 << 18
 
 
-def decay_factor(tc: float, dt: float = 1.0) -> float:
+def decay_factor(tc: float, dt: float = 1.0, name: str = "tc") -> float:
     r"""Returns the factor of an exponential decay over one step, :math:`a = e^{-\Delta t / \tau}`.
 
     Args:
         tc: time constant :math:`\tau`, in ms.
         dt: step :math:`\Delta t`, in ms.
+        name: what an error calls the time constant.
 
     Raises:
         ValueError: if one of them is not positive.
@@ -32,10 +39,9 @@ def decay_factor(tc: float, dt: float = 1.0) -> float:
     """
     if isinstance(tc, Tensor):  # of a rule that is differentiated
         return torch.exp(-dt / tc)
-    check_numbers(tc=tc)
-    check_finite(dt=dt)
-    check_value(tc > 0, "tc", tc, "a positive time constant in ms")
-    check_value(dt > 0, "dt", dt, "a positive step in ms")
+    check_numbers(**{name: tc})
+    check_value(tc > 0, name, tc, "a positive time constant in ms")
+    check_positive("a positive step in ms", dt=dt)
     return math.exp(-dt / tc)
 
 

@@ -58,11 +58,8 @@ def measure_change(
     check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
     parts_given = {k: v for k, v in (("pos", pos), ("neg", neg)) if v is not None}
     check_tensors(before=before, after=after, **parts_given)
-    if before.shape != after.shape:
-        raise ValueError(
-            "Arguments `before` and `after` should be the same parameter, of one shape. Found"
-            f" `before.shape = {tuple(before.shape)}`, `after.shape = {tuple(after.shape)}`."
-        )
+    fits, should = before.shape == after.shape, f"shape {tuple(before.shape)}, as `before`"
+    check_shape(fits, "after", after, should, "pass the same parameter before and after")
     wide = [widened(before), widened(after)]
     delta = wide[1] - wide[0]
     parts = [delta.new_zeros(1) if part is None else widened(part) for part in (pos, neg)]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import quoted
+from lightning_accum._checks import check_type, check_value, quoted
 from lightning_accum._compat.torch import in_dispatch_mode, is_traced
 from lightning_accum._observer import SILENT, By, End, Observer, Values
 from lightning_accum.cells.trainer import CellTrainer, params_of
@@ -59,18 +59,12 @@ def watching(health: bool | Mapping[str, bool]) -> Callable[..., Health]:
     """Returns what makes the health of a run, without the checks that are switched off."""
     if isinstance(health, bool):
         return partial(Health, off=() if health else None)
-    if not isinstance(health, Mapping):
-        raise TypeError(
-            "Argument `health` should be True, False, or a mapping of the names of checks to these."
-            f" Found `{type(health).__name__}`."
-        )
+    should = "True, False, or a mapping of the names of checks to these"
+    check_type(isinstance(health, Mapping), "health", health, should)
     known = [*chain.LINKS, "trained"]
     for name, on in health.items():
-        if name not in known or not isinstance(on, bool):
-            raise ValueError(
-                f"Argument `health` should map names among {known} to True or False. Found"
-                f" `{name!r}: {on!r}`."
-            )
+        should = f"a mapping of names among {known} to True or False"
+        check_value(name in known and isinstance(on, bool), "health", {name: on}, should)
     return partial(Health, off=frozenset(name for name, on in health.items() if not on))
 
 

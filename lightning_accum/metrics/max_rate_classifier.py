@@ -1,6 +1,6 @@
 """Classification by the class to which each neuron responds most."""
 
-import math
+import sys
 from typing import Any, Literal
 
 import torch
@@ -9,15 +9,15 @@ from torch import Tensor
 from lightning_accum._checks import (
     check_below,
     check_choice,
-    check_integers,
+    check_counts,
+    check_range,
     check_shape,
     check_tensors,
-    check_value,
     check_whole,
 )
 from lightning_accum.functional import readout
 from lightning_accum.metrics.update_statistics import AdditiveMetric
-from lightning_accum.plot.panels import pyplot
+from lightning_accum.plot import pyplot
 
 _VOTES = ("assigned", "proportional", "bayes")
 
@@ -81,9 +81,7 @@ class MaxRateClassifier(AdditiveMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_integers(num_neurons=num_neurons, num_classes=num_classes)
-        check_value(num_neurons > 0, "num_neurons", num_neurons, "a positive integer")
-        check_value(num_classes > 0, "num_classes", num_classes, "a positive integer")
+        check_counts(num_neurons=num_neurons, num_classes=num_classes)
         check_choice("vote", vote, _VOTES)
         self.num_neurons, self.num_classes, self.vote = num_neurons, num_classes, vote
         self._votes: tuple[Tensor, Tensor | None] | None = None
@@ -173,11 +171,7 @@ class MaxRateClassifier(AdditiveMetric):
         fits = rates.ndim == 2 and rates.shape[1] == self.num_neurons
         should, mend = f"shape [B, {self.num_neurons}]", "sum or average spikes over time"
         check_shape(fits, "rates", rates, should, mend)
-        if rates.is_cpu and rates.is_floating_point() and rates.numel():
-            low, high = (float(value) for value in rates.detach().aminmax())
-            if not (low >= 0 and high < math.inf):  # which NaN is not either
-                raise ValueError(
-                    "Argument `rates` should be finite and not negative, as rates and spike counts"
-                    f" are. Found values from {low:g} to {high:g}: pass spikes that are summed or"
-                    " averaged over time, and look for NaN in what the neurons get."
-                )
+        if rates.is_floating_point():
+            should = "be finite and not negative, as rates and spike counts are"
+            how = ": sum or average spikes over time, and look for NaN in what the neurons get"
+            check_range("rates", rates, 0, sys.float_info.max, should, how)

@@ -1,11 +1,13 @@
 """The statistics of a parameter's updates and of neurons' activity, until they are reset."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_shape
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
 from lightning_accum._metric import PersistentMetric
 from lightning_accum.distributed.world import of_all
@@ -17,18 +19,64 @@ from lightning_accum.functional.update_statistics import (
     count_statistics,
     spike_counts,
 )
-from lightning_accum.plot.panels import Panel, draw_panels
+from lightning_accum.plot import open_sides, pyplot
 from lightning_accum.sparse.events import count_spikes
 from lightning_accum.sparse.update_statistics import fast_measures
 
+
+class _Panel(NamedTuple):
+    """Values that share an axis, which reaches from zero to the largest, unless it has limits."""
+
+    title: str
+    names: tuple[str, ...]
+    limits: tuple[float, float] | None = None
+
+
+def _draw_panels(
+    values: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+    panels: Sequence[_Panel],
+    caller: str,
+) -> tuple[Any, Any]:
+    """Draws present values as bars, or a sequence of them as curves, in a new figure."""
+    # There is an axis for each panel. `caller` is the method that draws, for messages.
+    rows = [values] if isinstance(values, Mapping) else list(values)
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure, axes = pyplot(caller).subplots(
+        lines, columns, figsize=(3.0 * columns, 2.2 * lines), squeeze=False, layout="constrained"
+    )
+    for ax, panel in zip(axes.flat, panels, strict=True):
+        curves = {name: [float(row[name]) for row in rows] for name in panel.names}
+        for i, (name, curve) in enumerate(curves.items()):
+            if len(rows) == 1:
+                ax.bar([i], curve, color=f"C{i}", width=0.6)
+            else:
+                ax.plot(curve, color=f"C{i}", label=name)
+        ax.set_title(panel.title, fontsize="medium")
+        top = max((value for curve in curves.values() for value in curve), default=0.0)
+        ax.set_ylim(panel.limits or (0.0, 1.1 * top if 0 < top < math.inf else 1.0))
+        if len(rows) > 1:
+            ax.set_xlabel("result", fontsize="small")
+            if len(panel.names) > 1:
+                ax.legend(fontsize="small", frameon=False)
+        else:
+            turned = {"rotation": 20, "ha": "right"} if len(panel.names) > 2 else {}
+            ax.set_xticks(range(len(panel.names)), panel.names, fontsize="small", **turned)
+            ax.set_xlim(-0.7, len(panel.names) - 0.3)
+        open_sides(ax)
+    return figure, axes.ravel()
+
+
 _NAMES = (*AVERAGED, "nonfinite")
 _PANELS = (
-    Panel("weights", ("weight_norm",)),
-    Panel("change", ("update_norm", "pos_norm", "neg_norm")),
-    Panel("change relative to weights", ("ratio",)),
-    Panel("potentiation or depression", ("balance",), limits=(-1.05, 1.05)),
-    Panel("shares of the weights", ("at_bound", "at_lower", "at_upper", "zero_share"), (0.0, 1.05)),
-    Panel("not finite", ("nonfinite",)),
+    _Panel("weights", ("weight_norm",)),
+    _Panel("change", ("update_norm", "pos_norm", "neg_norm")),
+    _Panel("change relative to weights", ("ratio",)),
+    _Panel("potentiation or depression", ("balance",), limits=(-1.05, 1.05)),
+    _Panel(
+        "shares of the weights", ("at_bound", "at_lower", "at_upper", "zero_share"), (0.0, 1.05)
+    ),
+    _Panel("not finite", ("nonfinite",)),
 )
 
 
@@ -37,7 +85,7 @@ class AdditiveMetric(PersistentMetric):
 
     # A state with one element takes the shape of the first tensor that is added to it.
 
-    panels: ClassVar[Sequence[Panel]] = ()
+    panels: ClassVar[Sequence[_Panel]] = ()
     """Which values share an axis; without any, torchmetrics draws them."""
 
     def add_sum(self, name: str, default: Tensor) -> None:
@@ -55,7 +103,7 @@ class AdditiveMetric(PersistentMetric):
         if ax is not None or not self.panels:
             return super().plot(val, ax)
         found = self.compute() if val is None else val
-        return draw_panels(found, self.panels, f"{type(self).__name__}.plot")
+        return _draw_panels(found, self.panels, f"{type(self).__name__}.plot")
 
 
 class UpdateStatistics(AdditiveMetric):
@@ -146,8 +194,8 @@ class FiringStatistics(AdditiveMetric):
     """
 
     panels = (
-        Panel("spikes per step", ("firing_rate",)),
-        Panel("share of the neurons", ("silent_share",), limits=(0.0, 1.05)),
+        _Panel("spikes per step", ("firing_rate",)),
+        _Panel("share of the neurons", ("silent_share",), limits=(0.0, 1.05)),
     )
     counts: Tensor
     steps: Tensor
@@ -176,12 +224,9 @@ class FiringStatistics(AdditiveMetric):
                 " such as `spikes > 0`, and average graded activity with"
                 " `lightning_accum.accumulators.Mean`."
             )
-        if self.counts.numel() not in (1, found.numel()):
-            raise ValueError(
-                f"Argument `spikes` should have {self.counts.numel()} neurons, as before. Found"
-                f" {found.numel()} in `spikes.shape = {tuple(spikes.shape)}`: keep one metric for"
-                " each layer, or reset it."
-            )
+        size = self.counts.numel()
+        fits, should = size in (1, found.numel()), f"{size} neurons, as before"
+        check_shape(fits, "spikes", spikes, should, "keep one metric for each layer, or reset it")
         self.counts = self.counts + found
         self.steps = self.steps + spikes.shape[0] * spikes.shape[1]
 

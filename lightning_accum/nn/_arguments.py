@@ -1,6 +1,5 @@
 """Checks of the arguments and states of neurons and connections."""
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -9,8 +8,10 @@ from torch import Tensor
 from lightning_accum._checks import (
     check_finite,
     check_integers,
-    check_numbers,
+    check_positive,
+    check_shape,
     check_tensors,
+    check_time_dim,
     check_type,
     check_value,
 )
@@ -21,13 +22,11 @@ _LONGEST_PERIOD = 1 << 23
 
 def check_times(refractory: float, dt: float, time_dim: object) -> None:
     """Raises an error unless the refractory period, the step and the time dimension are valid."""
-    check_finite(refractory=refractory, dt=dt)
-    check_value(dt > 0, "dt", dt, "a positive step length in ms")
+    check_finite(refractory=refractory)
+    check_positive("a positive step in ms", dt=dt)
     should = f"a non-negative period in ms, of at most {_LONGEST_PERIOD} steps of {dt}"
     check_value(0 <= refractory <= _LONGEST_PERIOD * dt, "refractory", refractory, should)
-    fits = time_dim is None or (isinstance(time_dim, int) and time_dim == 0)
-    should = "`None` (one step per call) or 0 (a sequence, time first)"
-    check_value(fits, "time_dim", time_dim, should, "transpose the input")
+    check_time_dim(time_dim)
 
 
 def check_spike_dtype(spike_dtype: torch.dtype | None) -> None:
@@ -50,19 +49,10 @@ def steps_of(
     check_tensors(x=x)
     lead = ["B"] if time_dim is None else ["T", "B"]
     fits = x.ndim == len(lead) + len(size) and x.shape[len(lead) :] == size
-    if not fits or (time_dim is not None and len(x) < least_steps):
-        raise ValueError(
-            f"Argument `x` should have shape [{', '.join([*lead, *map(str, size)])}], as"
-            f" `time_dim = {time_dim}`. Found shape {list(x.shape)}."
-        )
+    fits = fits and (time_dim is None or len(x) >= least_steps)
+    should = f"shape [{', '.join([*lead, *map(str, size)])}], as `time_dim = {time_dim}`"
+    check_shape(fits, "x", x, should)
     return x.unsqueeze(0) if time_dim is None else x
-
-
-def decay_in_step(name: str, tc: float, dt: float) -> float:
-    """Returns the factor of an exponential decay in a step, after a check of its time constant."""
-    check_numbers(**{name: tc})
-    check_value(tc > 0, name, tc, "a positive time constant in ms")
-    return math.exp(-dt / tc)
 
 
 def layer_shape(size: int | Sequence[int]) -> tuple[int, ...]:

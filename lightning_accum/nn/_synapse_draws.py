@@ -34,11 +34,9 @@ def draw_distinct(
     first: int = 0,
     taken: Tensor | None = None,
 ) -> Tensor:
-    """Draws numbers below ``count``, so many distinct ones for each row; adds ``row * count``.
-
-    By a ``seed``, those of a row depend on it and on ``first + row`` only. ``taken`` has numbers
-    that are not drawn, in order.
-    """
+    """Draws numbers below ``count``, so many distinct ones for each row; adds ``row * count``."""
+    # By a `seed`, those of a row depend on it and on `first + row` only. `taken` has numbers that
+    # are not drawn, in order.
     device = torch.device("cpu") if generator is None else generator.device
     missing = torch.tensor(each, device=device)
     more, made = missing[:0], torch.zeros_like(missing)
@@ -62,12 +60,9 @@ def draw_distinct(
 
 
 def hashed(seed: int, *places: Tensor) -> Tensor:
-    """Returns an integer from 0 to 2**62 - 1 for each place, by its integer coordinates.
-
-    Source:
-        Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators",
-        doi:10.1145/2660193.2660195.
-    """
+    """Returns an integer from 0 to 2**62 - 1 for each place, by its integer coordinates."""
+    # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators",
+    # doi:10.1145/2660193.2660195.
     x = torch.full_like(places[0], (seed + 2**63) % 2**64 - 2**63, dtype=torch.int64)
     for place in places:
         x = x + (place + 1) * _STEP

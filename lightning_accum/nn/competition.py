@@ -18,7 +18,8 @@ from lightning_accum._checks import (
 )
 from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.nn._arguments import check_times, layer_shape, steps_of
 
 
 class Inhibition(Protocol):
@@ -227,7 +228,7 @@ class Competition(WideTheta):
             )
         self.winners, self.tc_drive, self.theta_plus = winners, tc_drive, theta_plus
         self.dt, self.time_dim = dt, time_dim
-        self.decay = decay_in_step("tc_drive", tc_drive, dt)
+        self.decay = decay_factor(tc_drive, dt, "tc_drive")
         warn_below_step(dt, type(self).__name__, tc_drive=tc_drive)
         self.neuron = neuron
         self.register_buffer("theta", torch.zeros(self.size))

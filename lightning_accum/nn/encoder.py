@@ -1,6 +1,7 @@
 """The Poisson encoder, which turns intensities into spikes."""
 
 import math
+import sys
 from typing import Any
 
 import torch
@@ -8,8 +9,11 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from lightning_accum._checks import (
+    check_counts,
     check_finite,
     check_integers,
+    check_positive,
+    check_range,
     check_shape,
     check_tensors,
     check_value,
@@ -38,13 +42,8 @@ def _scaled(x: Tensor, norm: float) -> Tensor:
     most = math.sqrt(x[0].numel()) if len(x) else math.inf
     should = f"at most {most:g}, that of samples of ones of shape {list(x.shape[1:])}"
     check_value(norm <= most, "norm", norm, should)
-    if x.is_cpu and x.numel():
-        low, high = (float(value) for value in x.aminmax())
-        if not (low >= 0 and high < math.inf):  # this form rejects NaN too
-            raise ValueError(
-                "Argument `x` should hold finite intensities of at least 0. Found values"
-                f" from `{low:g}` to `{high:g}`: subtract the lowest, and look for NaN and inf."
-            )
+    should, how = "hold finite intensities of at least 0", "subtract the lowest, and look for NaN"
+    check_range("x", x, 0, sys.float_info.max, should, f": {how} and inf")
     wide, sample = widened(x.detach()), (*range(1, x.ndim),)
     # Relative to the largest, whose square neither overflows nor vanishes.
     peak = wide.abs().amax(sample, keepdim=True)
@@ -109,16 +108,14 @@ class PoissonEncoder(CheckedState):
         norm: float | None = None,
     ) -> None:
         super().__init__()
-        check_integers(steps=steps)
+        check_counts("a positive number of time steps", steps=steps)
         check_finite(max_rate=max_rate)
         check_times(0.0, dt, None)
-        check_value(steps > 0, "steps", steps, "a positive number of time steps")
         should = f"a rate in Hz of at most one spike per step, 1000 / dt = {1000 / dt:g}"
         fits = 0 <= max_rate * dt <= 1000
         check_value(fits, "max_rate", max_rate, should, "lower it, or `dt`")
         if norm is not None:
-            check_finite(norm=norm)
-            check_value(norm > 0, "norm", norm, "a positive number, or None")
+            check_positive("a positive number, or None", norm=norm)
         self.steps, self.max_rate, self.dt, self.norm = steps, max_rate, dt, norm
         self._worker: int | None = None  # the seed of the DataLoader's worker
         self.generator: torch.Generator | None = None

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.functional.traces import reverse_trace, trace
-from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of
+from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
+from lightning_accum.nn._arguments import check_times, layer_shape, steps_of
 
 
 @final
@@ -51,7 +51,7 @@ class LeakyIntegrator(StateModule):
         self.size = layer_shape(size)
         self._sizes = (None, *self.size)
         self.tc_mem, self.dt, self.time_dim = tc_mem, dt, time_dim
-        self.decay = decay_in_step("tc_mem", tc_mem, dt)
+        self.decay = decay_factor(tc_mem, dt, "tc_mem")
         self.reset()
 
     def reset(self) -> None:

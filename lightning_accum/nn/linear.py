@@ -198,12 +198,9 @@ def _delays_of(weight: Tensor, delay: float | Tensor | None, max_delay: float, d
     check_finite(max_delay=max_delay)
     should = f"from 0 to {_LONGEST_DELAY} steps of `dt = {dt}`, in ms"
     check_value(0 <= max_delay <= _LONGEST_DELAY * dt, "max_delay", max_delay, should)
-    if max_delay and not round(max_delay / dt):
-        raise ValueError(
-            "Argument `max_delay` should be 0, or more than half a step, in ms. Found"
-            f" `max_delay = {max_delay}`, `dt = {dt}`, so that every delay is rounded to 0: give it"
-            " in ms, not in seconds, or shorten `dt`."
-        )
+    should = f"0, or more than half a step of `dt = {dt}`, in ms"
+    how = "every delay is rounded to 0, so give it in ms, not in seconds, or shorten `dt`"
+    check_value(not max_delay or round(max_delay / dt) > 0, "max_delay", max_delay, should, how)
     if delay is None:
         return max_delay * torch.rand_like(weight)
     if not isinstance(delay, Tensor):

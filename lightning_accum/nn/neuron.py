@@ -11,6 +11,7 @@ from torch import Tensor
 from lightning_accum._checks import check_finite, check_type, check_value, warn_below_step
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state_module import StateModule
+from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn import _arguments as arguments
 from lightning_accum.nn._fast import integrate
 from lightning_accum.nn.competition import Inhibition, WideTheta, WinnerTakeAll
@@ -69,7 +70,7 @@ class Neurons(StateModule, ABC):
         self.v_threshold, self.v_reset, self.v_rest = v_threshold, v_reset, v_rest
         self.spike_dtype, self.inhibition = spike_dtype, inhibition
         self.compiled = compile  # `compile` is a method of torch.nn.Module
-        self.decay = arguments.decay_in_step("tc_mem", tc_mem, dt)
+        self.decay = decay_factor(tc_mem, dt, "tc_mem")
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
         self._period = round(refractory / dt)
         if refractory and not self._period:
@@ -338,7 +339,7 @@ class AdaptiveLIF(WideTheta, Neurons):
         check_value(theta_plus >= 0, "theta_plus", theta_plus, "a non-negative potential")
         self.theta_plus = theta_plus
         self.tc_theta = tc_theta
-        self.decay_theta = arguments.decay_in_step("tc_theta", tc_theta, self.dt)
+        self.decay_theta = decay_factor(tc_theta, self.dt, "tc_theta")
         warn_below_step(self.dt, type(self).__name__, tc_theta=tc_theta)
         self.register_buffer("theta", torch.zeros(self.size))
 

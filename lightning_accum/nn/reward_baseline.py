@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import (
     check_below,
+    check_counts,
     check_finite,
-    check_integers,
+    check_shape,
     check_tensors,
     check_value,
     check_whole,
@@ -73,9 +74,7 @@ class RewardBaseline(nn.Module):
         how = "pass 0.9 for a mean over about 10 samples, 0.99 for 100"
         check_value(0 <= decay < 1, "decay", decay, "at least 0 and below 1", how)
         if contexts is not None:
-            check_integers(contexts=contexts)
-            should = "a positive number of contexts, or None for one mean"
-            check_value(contexts > 0, "contexts", contexts, should)
+            check_counts("a positive number of contexts, or None for one mean", contexts=contexts)
         self.decay, self.contexts, self.initial = decay, contexts, float(initial)
         self.register_buffer("mean", torch.full((contexts or 1,), self.initial))
 
@@ -133,11 +132,8 @@ class RewardBaseline(nn.Module):
                 f" Found {found}, with `contexts = {self.contexts}`."
             )
         check_whole(context=context)
-        if context.shape != reward.shape:
-            raise ValueError(
-                f"Argument `context` should have the shape of `reward`, {list(reward.shape)}."
-                f" Found {list(context.shape)}."
-            )
+        should = f"the shape of `reward`, {list(reward.shape)}"
+        check_shape(context.shape == reward.shape, "context", context, should)
         check_below("context", context, self.contexts)
         return context.long()
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum._checks import check_finite, check_value
+from lightning_accum._checks import check_finite, check_range, check_value
 from lightning_accum._compat.torch import is_traced
 from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.nn._arguments import check_times, decay_in_step, layer_shape, steps_of
+from lightning_accum.functional.traces import decay_factor
+from lightning_accum.nn._arguments import check_times, layer_shape, steps_of
 
 
 @final
@@ -88,9 +89,9 @@ class ShortTermPlasticity(StateModule):
         self.dt, self.time_dim = dt, time_dim
         self.decay = 0.0
         if tc_facilitation is not None:
-            self.decay = decay_in_step("tc_facilitation", tc_facilitation, dt)
+            self.decay = decay_factor(tc_facilitation, dt, "tc_facilitation")
         self.recovery = 1.0
-        if tc_recovery is not None and decay_in_step("tc_recovery", tc_recovery, dt):
+        if tc_recovery is not None and decay_factor(tc_recovery, dt, "tc_recovery"):
             self.recovery = -math.expm1(-dt / tc_recovery)
         self.reset()
 
@@ -134,13 +135,9 @@ class ShortTermPlasticity(StateModule):
                 only on the CPU, where nothing waits for it.
         """
         spikes = steps_of(x, self.size, self.time_dim).to(at_least_float32(x.dtype))
-        if x.is_cpu and x.dtype != torch.bool and x.numel() and not is_traced():
-            low, high = x.detach().aminmax()
-            if not (low >= 0 and high <= 1):
-                raise ValueError(
-                    "Argument `x` should be spikes, or probabilities of spikes, from 0 to 1. Found"
-                    f" values from {low:g} to {high:g}: pass what the neurons fire."
-                )
+        if x.dtype != torch.bool and not is_traced():
+            should = "be spikes, or probabilities of spikes, from 0 to 1"
+            check_range("x", x, 0, 1, should, ": pass what the neurons fire")
         shape = spikes.shape[1:]
         kept = self._kept(spikes, shape)
         used, left = kept or (spikes.new_zeros(shape), spikes.new_ones(shape))

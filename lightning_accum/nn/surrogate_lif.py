@@ -18,10 +18,10 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
+from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn._arguments import (
     check_spike_dtype,
     check_times,
-    decay_in_step,
     layer_shape,
     steps_of,
 )
@@ -150,8 +150,8 @@ class SurrogateLIF(StateModule):
         self.gradient: Gradient = gradient
         self.dt, self.time_dim = dt, time_dim
         self.keep_states, self.spike_dtype = keep_states, spike_dtype
-        self.decay = decay_in_step("tc_mem", tc_mem, dt)
-        self.decay_adaptation = decay_in_step("tc_adaptation", tc_adaptation, dt)
+        self.decay = decay_factor(tc_mem, dt, "tc_mem")
+        self.decay_adaptation = decay_factor(tc_adaptation, dt, "tc_adaptation")
         warn_below_step(dt, type(self).__name__, tc_mem=tc_mem)
         self.recurrent = RecurrentLinear(neurons) if recurrent else None
         self.reset()

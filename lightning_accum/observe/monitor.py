@@ -9,7 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from lightning_accum.observe.reducer import Latest, Reducer
 Picker: TypeAlias = Callable[[Any], Tensor]
 Filter: TypeAlias = Callable[[Tensor], bool]
 Map: TypeAlias = Callable[[Tensor], Tensor]
+MonitorConstructor: TypeAlias = "Callable[[Any, str], Monitor]"  # of a module and a path from it
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -83,14 +84,6 @@ def find_module(start: Any, path: str) -> nn.Module:
             f" `{type(found).__name__}`: a StateMonitor watches attributes."
         )
     return found
-
-
-class MonitorConstructor(Protocol):
-    """Makes a monitor of an attribute; see :meth:`Monitor.partialconstructor`."""
-
-    def __call__(self, module: Any, attr: str) -> Monitor:
-        """Makes the monitor of ``attr``, a dotted path that begins at ``module``."""
-        ...
 
 
 class Monitor(CheckedState, ABC):

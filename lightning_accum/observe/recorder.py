@@ -5,7 +5,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, is_inference_mode_enabled
 
-from lightning_accum._checks import check_tensors, check_value
+from lightning_accum._checks import check_tensors, check_time_dim
 from lightning_accum._compat.torch import version
 from lightning_accum._state_module import check_that
 from lightning_accum.observe.reducer import Reducer, allocate
@@ -230,9 +230,7 @@ class WindowRecorder(Reducer):
         holds: bool = False,
     ) -> None:
         super().__init__()
-        fits = time_dim is None or (isinstance(time_dim, int) and time_dim == 0)
-        should = "None (a call per step, `[B, ...]`) or 0 (a call per sequence, `[T, B, ...]`)"
-        check_value(fits, "time_dim", time_dim, should)
+        check_time_dim(time_dim)
         self.spikes, self.time_dim = spikes, time_dim
         self.label, self.sample_dims, self.holds = label, sample_dims, holds
         self._check = SpikeCheck(label, spikes and validate)

@@ -162,7 +162,7 @@ Backend = Literal["fused", "listed", "single"]
 
 @dataclass
 class StepGroup:
-    """Parameters of one device and dtype that one backend steps."""
+    """Parameters of one device, dtype and count of steps that one backend steps."""
 
     backend: Backend
     staged: bool  # whether they differ from their moments in dtype or layout
@@ -184,21 +184,6 @@ class StepGroup:
         for name, column in zip(self.names, self.moments, strict=True):
             column.append(state[name])
 
-    def by_count(self, grads: list[Tensor]) -> Iterator[tuple[StepGroup, list[Tensor]]]:
-        """Yields the parameters that have taken equally many steps, and their gradients."""
-        counts = [state["step"] for state in self.states]
-        if counts.count(counts[0]) == len(counts):
-            yield self, grads
-            return
-        for count in set(counts):
-            part = StepGroup(self.backend, self.staged, self.device, self.names)
-            which = [i for i, own in enumerate(counts) if own == count]
-            for i in which:
-                part.add(self.index[i], self.params[i], self.states[i])
-            own = [grads[i] for i in which]
-            part.find(own)
-            yield part, own
-
     @cached_property
     def is_flat(self) -> bool:
         """Whether the backend goes over the tensors as flat memory of the CPU, without copies."""
@@ -216,7 +201,10 @@ class StepGroup:
         return self.found
 
     def stands(self) -> bool:
-        """Returns whether the states still hold the moments that were checked."""
+        """Returns whether the states have one count, and hold the moments that were checked."""
+        counts = [state.get("step") for state in self.states]
+        if isinstance(counts[0], int) and counts.count(counts[0]) < len(counts):
+            return False
         try:
             for name, known in zip(self.names, self.moments, strict=True):
                 if not all(map(is_, known, map(itemgetter(name), self.states))):

@@ -110,11 +110,8 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if self._is_adam:
             options.setdefault("fused", None)
         twice = sorted({"lr", "betas", "eps", *options, *known} & set(further))
-        if twice:
-            raise ValueError(
-                "Argument `defaults` should hold options that are not arguments themselves. Found"
-                f" {twice}: pass them by name."
-            )
+        should = "options that are not arguments themselves"
+        check_value(not twice, "defaults", twice, should, "pass these by name")
         super().__init__(params, {**further, **options}, lr, betas, eps)
 
     @property
@@ -220,7 +217,9 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
             # A staged group has one step count; a captured step needs one for each parameter.
             if backend == "single" or (staged and group["capturable"]):
                 backend, staged = "single", False
-            key = (backend, staged, own, param.device, param.dtype)
+            count = state.get("step")
+            count = count if isinstance(count, int) else None  # on a device, each has its own
+            key = (backend, staged, own, param.device, param.dtype, count)
             found.setdefault(key, kernels.StepGroup(backend, staged, param.device, own)).add(
                 i, param, state
             )
@@ -264,8 +263,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
                 rate, eps = group["lr"], group["eps"]
                 kernels.fused_step(columns, counts, group, rate, eps, members.staged)
             else:
-                for part, grads_of_part in members.by_count(own):
-                    self._step_group(group, part, grads_of_part)
+                self._step_group(group, members, own)
 
     def _step_group(self, group: Group, members: kernels.StepGroup, grads: list[Tensor]) -> None:
         """Steps parameters of one count, which is on the host."""

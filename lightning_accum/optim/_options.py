@@ -85,9 +85,7 @@ def check_options(options: Mapping[str, Any], *names: str) -> None:
 def check_rectifies(group: Mapping[str, Any]) -> None:
     """Raises a ``ValueError`` if a group waits for a rectification that never comes."""
     waits = group.get("rectify", True) and not group.get("degenerate_to_sgd", True)
-    if waits and 2 / (1 - group["betas"][1]) - 1 <= 5:  # the limit of ρ_t
-        raise ValueError(
-            "Argument `betas` should have a second decay above 2 / 3 where `degenerate_to_sgd ="
-            f" False`. Found `betas = {group['betas']}`, with which no step would change a"
-            " parameter: raise the decay, or leave out `degenerate_to_sgd`."
-        )
+    lasts = 2 / (1 - group["betas"][1]) - 1 > 5  # the limit of ρ_t, for a rectification
+    should = "two decays, the second above 2 / 3 where `degenerate_to_sgd = False`"
+    how = "no step would change a parameter: raise it, or leave out `degenerate_to_sgd`"
+    check_value(not waits or lasts, "betas", group["betas"], should, how)

@@ -64,12 +64,9 @@ class Adam(MomentOptimizer):
 class AMSGrad(MomentOptimizer):
     r"""Adam whose steps never grow where the gradient was once large; its decay is decoupled.
 
-    ``torch.optim.Adam(amsgrad=True)`` adds ``weight_decay`` to the gradient, as
-    ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
-
     .. math:: \bar v \leftarrow \max(\bar v, v), \qquad \hat v = \bar v / (1 - \beta_2^t)
 
-    and otherwise the step of :class:`Adam`.
+    and otherwise the step of :class:`Adam`, whose differences from ``torch.optim`` it shares.
 
     Args:
         params, lr, betas, eps, weight_decay, optimized_update: as for :class:`Adam`.
@@ -109,8 +106,7 @@ class AMSGrad(MomentOptimizer):
 class RAdam(MomentOptimizer):
     r"""Adam that trusts its second moment only once enough gradients are in it.
 
-    ``weight_decay`` is decoupled; ``torch.optim.RAdam`` adds it to the gradient unless told
-    otherwise, as ``WeightDecay(..., weight_decouple=False)`` does here. ``eps`` is torch's.
+    ``weight_decay`` is decoupled, as in :class:`Adam`; ``eps`` is torch's.
 
     .. math::
         \rho_\infty &= \frac{2}{1 - \beta_2} - 1, \qquad

@@ -89,13 +89,10 @@ class GenericAdaptiveOptimizer(torch.optim.Optimizer):
 
     # ------------------------------------------------------------------ the template
     def init_state(self, state: State, group: Group, param: Tensor) -> None:
-        """Fills the state of a parameter, before its first step.
+        """Fills the empty state of a parameter, before its first step.
 
-        Args:
-            state: the empty state, to be filled with tensors and numbers, among them a count of
-                the steps if the optimizer needs one.
-            group: the options of its group.
-            param: the parameter.
+        It is filled with tensors and numbers, among them a count of the steps if one is needed; the
+        arguments are those of :meth:`step_param`.
         """
 
     def step_param(self, state: State, group: Group, grad: Tensor, param: Tensor) -> None:

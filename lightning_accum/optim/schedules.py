@@ -111,12 +111,8 @@ class AdamWarmupCosineDecay(MomentOptimizer):
         optimized_update: bool = False,
         **options: Unpack[AdamOptions],
     ) -> None:
-        own = {
-            "warmup": warmup,
-            "total_steps": total_steps,
-            "amsgrad": amsgrad,
-            "optimized_update": optimized_update,
-        }
+        own: dict[str, Any] = {"amsgrad": amsgrad, "optimized_update": optimized_update}
+        own |= {"warmup": warmup, "total_steps": total_steps}
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
@@ -197,12 +193,8 @@ class Noam(MomentOptimizer):
         optimized_update: bool = False,
         **options: Unpack[AdamOptions],
     ) -> None:
-        own = {
-            "warmup": warmup,
-            "d_model": d_model,
-            "amsgrad": amsgrad,
-            "optimized_update": optimized_update,
-        }
+        own: dict[str, Any] = {"amsgrad": amsgrad, "optimized_update": optimized_update}
+        own |= {"warmup": warmup, "d_model": d_model}
         super().__init__(params, lr, betas, eps, weight_decay, own, **options)
 
     def add_param_group(self, param_group: Group) -> None:

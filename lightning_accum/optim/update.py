@@ -16,6 +16,8 @@ from lightning_accum.optim._states import checked_parts
 from lightning_accum.updates import Updater
 from lightning_accum.updates.atomic_changes import call_uninterrupted
 
+Step = Callable[["UpdateOptimizer"], None]  # called with the optimizer in each of its steps
+
 
 class UpdateOptimizer(torch.optim.Optimizer):
     r"""Applies the pending updates of updaters, as an optimizer for schedulers and loggers.
@@ -65,8 +67,8 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._updaters: list[Updater] = []
         # The parameter last seen under each updater's name.
         self._found: dict[tuple[int, str], Tensor] = {}
-        self._prepare: list[Callable[[UpdateOptimizer], None]] = []
-        self._finish: list[Callable[[UpdateOptimizer], None]] = []
+        self._prepare: list[Step] = []
+        self._finish: list[Step] = []
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters.
@@ -130,10 +132,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
         self._begin_states()
 
     def attach(
-        self,
-        updaters: Iterable[Updater],
-        prepare: Callable[[UpdateOptimizer], None] | None = None,
-        finish: Callable[[UpdateOptimizer], None] | None = None,
+        self, updaters: Iterable[Updater], prepare: Step | None = None, finish: Step | None = None
     ) -> None:
         """Has :meth:`step` apply these updaters too.
 
@@ -153,10 +152,7 @@ class UpdateOptimizer(torch.optim.Optimizer):
             self._finish.append(finish)
 
     def detach(
-        self,
-        updaters: Iterable[Updater],
-        prepare: Callable[[UpdateOptimizer], None] | None = None,
-        finish: Callable[[UpdateOptimizer], None] | None = None,
+        self, updaters: Iterable[Updater], prepare: Step | None = None, finish: Step | None = None
     ) -> None:
         """Removes updaters and functions that :meth:`attach` added."""
         gone = {id(updater) for updater in updaters}

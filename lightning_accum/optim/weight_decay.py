@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_value
 from lightning_accum.optim._options import check_options
 
 Number = float | Tensor  # without dimensions, so that it can stay on a device
@@ -104,14 +105,11 @@ def decay_terms(group: Mapping[str, Any], rate: Number) -> tuple[Number, float]:
 def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
     """Raises a ``ValueError`` if the options of a weight decay are out of their range."""
     check_options(group, "weight_decay", "weight_decouple", "absolute")
-    own = type(decay) is WeightDecay and group["weight_decouple"] and group["absolute"]
-    if own and group["weight_decay"] >= 1:
-        raise ValueError(
-            "Argument `weight_decay` should be below 1 with `absolute=True`, which multiplies"
-            f" parameters by `1 - weight_decay` in each step. Found `weight_decay ="
-            f" {group['weight_decay']}`, which {_effect(1 - group['weight_decay'])}: lower it, or"
-            " leave out `absolute`."
-        )
+    own, value = group["weight_decouple"] and group["absolute"], group["weight_decay"]
+    if type(decay) is WeightDecay and own and value >= 1:
+        should = "below 1 with `absolute=True`, which multiplies parameters by `1 - weight_decay`"
+        how = f"it {_effect(1 - value)}, so lower it, or leave out `absolute`"
+        check_value(False, "weight_decay", value, should, how)
 
 
 def warn_of_flips(optimizer: str, factor: Number, rate: Number, decay: float) -> None:

@@ -49,16 +49,10 @@ class Clopath(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Clopath, Serial, RuleTrainer
-        >>> from lightning_accum.nn import SurrogateLIF
-        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), SurrogateLIF(1))
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5))
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> for _ in range(3):
-        ...     _ = layer(torch.ones(1, 1))
-        >>> trainer()
-        >>> bool(unit.cell.updater.weight.pos > 0)
+        >>> from lightning_accum import Clopath, change_of
+        >>> rule = Clopath(lr_post=1.5, lr_pre=-0.1, theta_neg=0.0, theta_pos=0.5)
+        >>> spikes = u = torch.ones(3, 1, 1)  # and a potential that stays above both thresholds
+        >>> bool(change_of(rule, spikes, spikes, torch.ones(1, 1), states={"membrane": u}) > 0)
         True
 
     Source:

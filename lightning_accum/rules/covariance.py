@@ -20,14 +20,9 @@ class Covariance(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Covariance, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(Covariance(lr=1.0))
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> _ = layer(torch.tensor([[1.0], [3.0]]))  # two samples, 2 on average
-        >>> trainer()
-        >>> unit.cell.updater.weight.pos
+        >>> from lightning_accum import Covariance, change_of
+        >>> x = torch.tensor([[[1.0], [3.0]]])  # of both neurons, in two samples: 2 on average
+        >>> change_of(Covariance(lr=1.0), x, x, torch.ones(1, 1), batch_reduction="mean")
         tensor([[1.]])
 
     Source:

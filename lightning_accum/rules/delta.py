@@ -35,14 +35,10 @@ class DeltaRule(ThirdFactorRule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import DeltaRule, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.Identity())
-        >>> trainer = RuleTrainer(DeltaRule(lr=0.1))
-        >>> unit = trainer.register_cell("readout", layer.cell)
-        >>> y = layer(torch.tensor([[1.0, 0.0]]))
-        >>> trainer(error=torch.tensor([[2.0]]))
-        >>> unit.cell.updater.weight.neg
-        tensor([[0.2000, 0.0000]])
+        >>> from lightning_accum import DeltaRule, change_of
+        >>> x, y, w = torch.tensor([[[1.0, 0.5]]]), torch.zeros(1, 1, 1), torch.zeros(1, 2)
+        >>> change_of(DeltaRule(lr=0.1), x, y, w, error=torch.tensor([[2.0]]))
+        tensor([[[-0.2000, -0.1000]]])
 
     Source:
         Bellec et al. 2020, doi:10.1038/s41467-020-17236-y, the rule of the output weights.

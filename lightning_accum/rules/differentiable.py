@@ -302,10 +302,8 @@ def _mixed(shares: Tensor, products: Tensor) -> Tensor:
 
 
 def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns shares ``[k]`` of products ``[k, ...]``, whose sum is the product of a term.
-
-    If ``vmap`` maps over the time constant of only one trace, all rules share a few products.
-    """
+    """Returns shares ``[k]`` of products ``[k, ...]``, whose sum is the product of a term."""
+    # If `vmap` maps over the time constant of only one trace, all rules share a few products.
     sides: dict[str, Any] = {"post": term.post, "pre": term.pre}
     for name, trace in sides.items() if window.vjp.alone else ():
         every = values_under_vmap(trace.decay) if isinstance(trace, Signal) else None

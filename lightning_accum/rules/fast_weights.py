@@ -96,9 +96,8 @@ class FastWeights(StateModule):
         checks.check_type(fits, "activation", activation, "a module, such as `nn.Tanh()`, or None")
         check_times(0.0, dt, time_dim)
         if checkpoint_every is not None:
-            checks.check_integers(checkpoint_every=checkpoint_every)
             should = "a positive number of steps, or None"
-            checks.check_value(checkpoint_every > 0, "checkpoint_every", checkpoint_every, should)
+            checks.check_counts(should, checkpoint_every=checkpoint_every)
         self.connection, self.activation, self.rule = connection, activation, rule
         self.dt, self.time_dim, self.checkpoint_every = dt, time_dim, checkpoint_every
         tensors = {k: v for k, v in vars(rule).items() if isinstance(v, Tensor)}

@@ -8,7 +8,13 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_finite, check_integers, check_value
+from lightning_accum._checks import (
+    check_finite,
+    check_integers,
+    check_positive,
+    check_type,
+    check_value,
+)
 from lightning_accum.cells.cell import submodule
 from lightning_accum.engine.feedback import Feedback
 
@@ -66,9 +72,7 @@ class RandomFeedback(Feedback):
         )
         size = math.prod(shape)
         scale = max(size, 1) ** -0.5 if scale is None else scale
-        check_finite(scale=scale)
-        for name, value in (("classes", classes), ("neurons", size), ("scale", scale)):
-            check_value(value > 0, name, value, "a positive number")
+        check_positive(classes=classes, neurons=size, scale=scale)
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("weight", torch.randn(classes, size, generator=generator) * scale)
 
@@ -89,11 +93,9 @@ class _OfReadout(Feedback):
 
     def bind(self, readout: nn.Module) -> None:
         """Reads this readout from now on; it is held weakly."""
-        if not isinstance(readout, nn.Linear):
-            raise TypeError(
-                "Argument `readout` should be an `nn.Linear` [classes, neurons], or its path in the"
-                f" model. Found `{type(readout).__name__}`."
-            )
+        should = "an `nn.Linear` [classes, neurons], or its path in the model"
+        check_type(isinstance(readout, nn.Linear), "readout", readout, should)
+        assert isinstance(readout, nn.Linear)
         self._readout = weakref.ref(readout)
 
     def bind_model(self, model: nn.Module) -> None:

@@ -30,15 +30,10 @@ class InhibitorySTDP(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import InhibitorySTDP, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0))
-        >>> unit = trainer.register_cell("inhibition", layer.cell)
-        >>> _ = layer(torch.tensor([[1.0]]))
-        >>> trainer()
-        >>> unit.cell.updater.weight.pos, unit.cell.updater.weight.neg
-        (tensor([[0.2000]]), tensor([[0.0200]]))
+        >>> from lightning_accum import InhibitorySTDP, change_of
+        >>> spike, rule = torch.ones(1, 1, 1), InhibitorySTDP(lr=0.1, target_rate=5.0, tc=20.0)
+        >>> change_of(rule, spike, spike, torch.ones(1, 1))  # 0.2 for the pair, less 0.02
+        tensor([[[0.1800]]])
 
     Source:
         Vogels et al. 2011, doi:10.1126/science.1211095.

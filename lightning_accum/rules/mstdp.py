@@ -29,15 +29,11 @@ class MSTDP(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import MSTDP, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(MSTDP(lr_post=1.0, lr_pre=0.0))
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> _ = layer(torch.ones(2, 1))
-        >>> trainer(reward=torch.tensor([1.0, -3.0]))  # two samples, one spike pair each
-        >>> unit.cell.updater.weight.pos, unit.cell.updater.weight.neg
-        (tensor([[0.5000]]), tensor([[1.5000]]))
+        >>> from lightning_accum import MSTDP, change_of
+        >>> rule, spikes = MSTDP(lr_post=1.0, lr_pre=0.0), torch.ones(1, 2, 1)  # two samples
+        >>> reward = torch.tensor([1.0, -3.0])
+        >>> change_of(rule, spikes, spikes, torch.ones(1, 1), reward=reward).flatten()
+        tensor([ 1., -3.])
 
     Source:
         Florian 2007, "Reinforcement learning through modulation of spike-timing-dependent synaptic
@@ -77,16 +73,12 @@ class MSTDPET(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import MSTDPET, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0))
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> for spike in (1.0, 0.0, 0.0):
-        ...     _ = layer(torch.tensor([[spike]]))
-        >>> trainer(reward=torch.tensor([[0.0], [0.0], [1.0]]))  # two steps after the spikes
-        >>> unit.cell.updater.weight.pos  # exp(-2 / 10) / 10
-        tensor([[0.0819]])
+        >>> from lightning_accum import MSTDPET, change_of
+        >>> rule = MSTDPET(lr_post=1.0, lr_pre=0.0, tc_eligibility=10.0)
+        >>> spikes = torch.tensor([[[1.0]], [[0.0]], [[0.0]]])  # of both neurons
+        >>> reward = torch.tensor([[0.0], [0.0], [1.0]])  # two steps later
+        >>> change_of(rule, spikes, spikes, torch.ones(1, 1), reward=reward)  # exp(-2 / 10) / 10
+        tensor([[[0.0819]]])
 
     Source:
         Florian 2007, as for :class:`MSTDP`, eqs. 13-14 (MSTDPET).

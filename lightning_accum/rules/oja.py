@@ -17,16 +17,11 @@ class Oja(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Oja, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.constant_(layer.connection.weight, 0.5)
-        >>> oja = RuleTrainer(Oja(lr=0.1))
-        >>> unit = oja.register_cell("pca", layer.cell)
+        >>> from lightning_accum import Oja, change_of
+        >>> x, w = torch.tensor([[[2.0, 1.0], [-2.0, -1.0]]]), torch.full((1, 2), 0.5)
         >>> for _ in range(200):
-        ...     _ = layer(torch.tensor([[2.0, 1.0], [-2.0, -1.0]]))
-        ...     oja()
-        ...     oja.update()
-        >>> layer.connection.weight.detach()  # of length 1, along (2, 1)
+        ...     w += change_of(Oja(lr=0.1), x, x @ w.T, w, batch_reduction="mean")
+        >>> w  # of length 1, along (2, 1)
         tensor([[0.8944, 0.4472]])
 
     Source:

@@ -10,7 +10,14 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_tensors, names_in, nearest, quoted
+from lightning_accum._checks import (
+    check_shape,
+    check_tensors,
+    check_value,
+    names_in,
+    nearest,
+    quoted,
+)
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.engine.rule import Rule, rates_in, time_constants_in
@@ -122,11 +129,10 @@ class _Problem:
         self.pre, self.post = given.pop("pre"), given.pop("post")
         sizes = (len(self.pre), self.post.shape[-1], self.pre.shape[-1])
         for name in ("change", "weight"):
-            if name in given and given[name].shape != sizes:
-                raise ValueError(
-                    f"Argument `{name}` should be [windows, out, in] = {[*sizes]}, as `pre` and"
-                    f" `post` are [windows, T, B, neurons]. Found {[*given[name].shape]}."
-                )
+            if name in given:
+                should = f"the shape [windows, out, in] = {[*sizes]}, as `pre` and `post` are"
+                should += " [windows, T, B, neurons]"
+                check_shape(given[name].shape == sizes, name, given[name], should)
         if self.pre.ndim != 4 or self.pre.shape[:3] != self.post.shape[:3]:
             raise ValueError(
                 "Arguments `pre` and `post` should be [windows, T, B, neurons] with the same"
@@ -167,11 +173,9 @@ class _Problem:
     def _check(self) -> None:
         """Raises a ``ValueError`` if rates cannot be found from these changes."""
         columns = self.columns(self.logs)
-        if self.weight is None and not torch.equal(columns, self.columns(self.logs, fill=0.5)):
-            raise ValueError(
-                f"Argument `weight` should be the weights before each window, on which the change"
-                f" by `{self.title}` depends. Found None."
-            )
+        known = self.weight is not None or torch.equal(columns, self.columns(self.logs, fill=0.5))
+        should = f"the weights before each window, on which the change by `{self.title}` depends"
+        check_value(known, "weight", self.weight, should)
         norms = columns.norm(dim=0)
         idle = [name for name, norm in zip(self.rates, norms, strict=True) if norm == 0]
         if idle or torch.linalg.svdvals(columns / norms).min() < _ALIKE:

@@ -24,16 +24,11 @@ class Sanger(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Sanger, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.constant_(layer.connection.weight, 1.0)
-        >>> trainer = RuleTrainer(Sanger(lr=1.0))
-        >>> unit = trainer.register_cell("pca", layer.cell)
-        >>> _ = layer(torch.tensor([[1.0, 0.0]]))
-        >>> trainer()
-        >>> unit.cell.updater.weight.neg  # one neuron explains it, then both
-        tensor([[1., 1.],
-                [2., 2.]])
+        >>> from lightning_accum import Sanger, change_of
+        >>> x, w = torch.tensor([[[1.0, 0.0]]]), torch.ones(2, 2)
+        >>> change_of(Sanger(lr=1.0), x, x @ w.T, w)  # one neuron explains the input, then both
+        tensor([[[ 0., -1.],
+                 [-1., -2.]]])
 
     Source:
         Sanger 1989, "Optimal unsupervised learning in a single-layer linear feedforward neural

@@ -25,16 +25,12 @@ class SoftHebb(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import SoftHebb, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
-        >>> _ = layer.connection.weight.data.copy_(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-        >>> trainer = RuleTrainer(SoftHebb(lr=0.1, temperature=0.2))
-        >>> unit = trainer.register_cell("enc", layer.cell)
+        >>> from lightning_accum import SoftHebb, change_of
+        >>> x, w = torch.eye(2)[None], torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+        >>> rule = SoftHebb(lr=0.1, temperature=0.2)
         >>> for _ in range(100):
-        ...     _ = layer(torch.eye(2))
-        ...     trainer()
-        ...     trainer.update()
-        >>> layer.connection.weight.detach().norm(dim=1)
+        ...     w += change_of(rule, x, x @ w.T, w, batch_reduction="mean")
+        >>> w.norm(dim=1)
         tensor([1.0000, 1.0000])
 
     Source:

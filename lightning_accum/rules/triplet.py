@@ -32,17 +32,11 @@ class TripletSTDP(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Serial, TripletSTDP, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
+        >>> from lightning_accum import TripletSTDP, change_of
         >>> rule = TripletSTDP(0.0, 1.0, 0.0, 0.0, tc_post_slow=100.0, tc_pre_fast=20.0)
-        >>> trainer = RuleTrainer(rule)
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> for spike in (1.0, 1.0):
-        ...     _ = layer(torch.tensor([[spike]]))
-        >>> trainer()
-        >>> unit.cell.updater.weight.pos  # exp(-1/100) * (1 + exp(-1/20))
-        tensor([[1.9318]])
+        >>> spikes = torch.ones(2, 1, 1)  # of both neurons, in two steps
+        >>> change_of(rule, spikes, spikes, torch.ones(1, 1))  # exp(-1/100) * (1 + exp(-1/20))
+        tensor([[[1.9318]]])
 
     Source:
         Pfister & Gerstner 2006, "Triplets of spikes in a model of spike timing-dependent

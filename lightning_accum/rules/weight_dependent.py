@@ -37,15 +37,11 @@ class WeightDependentSTDP(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Serial, WeightDependentSTDP, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0))
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> _ = layer(torch.tensor([[1.0]]))
-        >>> trainer()
-        >>> unit.cell.updater.weight.pos  # three quarters of the room are left
-        tensor([[0.0750]])
+        >>> from lightning_accum import WeightDependentSTDP, change_of
+        >>> rule = WeightDependentSTDP(lr_post=0.1, lr_pre=-0.1, w_max=4.0)
+        >>> spike = torch.ones(1, 1, 1)  # of both neurons
+        >>> change_of(rule, spike, spike, torch.ones(1, 1))  # up by 3/4 of the rate, down by 1/4
+        tensor([[[0.0500]]])
 
     Source:
         van Rossum, Bi & Turrigiano 2000, doi:10.1523/JNEUROSCI.20-23-08812.2000; Gütig, Aharonov,

@@ -31,15 +31,9 @@ class WTAHebb(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import WTAHebb, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(2, 2, bias=False), torch.nn.Identity())
-        >>> _ = layer.connection.weight.data.copy_(torch.eye(2))
-        >>> trainer = RuleTrainer(WTAHebb(lr=0.5))
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> _ = layer(torch.tensor([[0.6, 0.8]]))  # the second neuron wins
-        >>> trainer()
-        >>> trainer.update()
-        >>> layer.connection.weight.detach()
+        >>> from lightning_accum import WTAHebb, change_of
+        >>> x, w = torch.tensor([[[0.6, 0.8]]]), torch.eye(2)
+        >>> w + change_of(WTAHebb(lr=0.5), x, x @ w.T, w)[0]  # the second neuron wins
         tensor([[1.0000, 0.0000],
                 [0.3000, 0.9000]])
 

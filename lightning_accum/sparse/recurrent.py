@@ -91,10 +91,8 @@ def run_recurrent(
     each: Sequence[SparseWeights],
     exchange: Callable[[Tensor], None] | None = None,  # adds the others' spikes of some steps
 ) -> Tensor:
-    """Returns the spikes ``[D + T, M]``, of which the first are those before.
-
-    The arguments are those of which :func:`can_run_recurrent` has said that it can.
-    """
+    """Returns the spikes ``[D + T, M]``, of which the first are those before."""
+    # The arguments are those of which `can_run_recurrent` has said that it can.
     (steps, size), kernel = inputs.shape, library.kernel_for(inputs.dtype)
     assert kernel is not None
     work = sum(len(weights.weight) for weights in each)

@@ -44,10 +44,10 @@ def fast_measures(
 ) -> MeasuredChange:
     """Returns the measures of the change of a parameter, numbers if the kernel has summed them."""
     # The plain form is `measure_change`, which takes some thirty operations of torch.
-    check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
     kernel = _kernel_for(before, after, pos, neg)
     if kernel is None:
         return measure_change(before, after, pos, neg, lower, upper)
+    check_numbers(**{k: v for k, v in (("lower", lower), ("upper", upper)) if v is not None})
     found = (ctypes.c_double * 11)()
     kernel.change_sums(*_arguments((before, after, pos, neg), (lower, upper)), found)
     return MeasuredChange._make([*map(math.sqrt, found[:5]), *found[5:], before.numel()])

@@ -186,14 +186,8 @@ class Accumulator(states.CheckedState):
     ) -> None:
         """Sets the bound on the potentiating part; replaces a full bound.
 
-        Args:
-            bound: a name, as for :meth:`fullbound`, ``bound(param, update, limit, **kw)``, or
-                ``None`` for none.
-            max: the upper limit.
-            **kw: passed to the bound: ``power``, or for a scaled bound ``range``, max − min.
-
-        Raises:
-            ValueError: if there is a bound and no limit, or the upper limit is not above the lower.
+        The arguments are those of :meth:`fullbound`, but for ``bound(param, update, limit, **kw)``
+        and the keyword ``range``, max − min, of a scaled bound.
         """
         self._set_bound("upper", bound, {"max": max}, kw)
 

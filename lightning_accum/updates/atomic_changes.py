@@ -196,10 +196,7 @@ def _nothing() -> None:
 
 
 class AtomicChanges:
-    """The changes of a module's parameters: what trainers, callbacks and health see of an updater.
-
-    They are applied all together, or none of them is.
-    """
+    """The changes of a module's parameters by an updater: all are applied together, or none is."""
 
     keywords = ("clear", "scale")  # of a call, in addition to the options of bounds
 

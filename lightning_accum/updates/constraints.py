@@ -14,6 +14,7 @@ from lightning_accum._checks import (
     check_finite,
     check_floats,
     check_numbers,
+    check_shape,
     check_tensors,
     check_value,
 )
@@ -107,13 +108,10 @@ class Normalize:
     def __call__(self, param: Tensor) -> None:
         """Normalizes each slice of ``param`` along its first dimension, in place."""
         check_floats(param=param)
-        if param.ndim < 2:
-            raise ValueError(
-                "A parameter should have incoming dimensions for its outputs to be normalized."
-                f" Found `param.shape = {tuple(param.shape)}`: leave out what is not a weight, such"
-                " as a bias, by naming the parameters of a constraint,"
-                ' `register_constraint(fn, "weight")`.'
-            )
+        how = "leave out what is not a weight, such as a bias, by naming the parameters of a"
+        how += ' constraint, `register_constraint(fn, "weight")`'
+        should = "incoming dimensions for its outputs to be normalized"
+        check_shape(param.ndim > 1, "param", param, should, how)
         wide = widened(param)
         total = torch.linalg.vector_norm(wide, self.order, (*range(1, param.ndim),), keepdim=True)
         self._scale(param, wide, total)

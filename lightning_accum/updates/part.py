@@ -114,6 +114,11 @@ class StackedProducts:
         pos, neg = ([each] if len(each[0]) else [] for each in sides)
         return pos, neg
 
+    def parts(self) -> list[Tensor | None]:
+        """Returns the sum of each part; ``None`` for a part without rows."""
+        new = partial(self.left.new_empty, self.shape)
+        return [multiply_into(new(), each, False) if each else None for each in self.products()]
+
     def most(self) -> float:
         """Returns a bound of the absolute elements of the change; NaN if a factor is."""
         if self.bound is None:
@@ -197,9 +202,7 @@ class Part:
             kept = torch.broadcast_tensors(*(value.to(device) for value in self._kept))
             return self.reduction.of(torch.stack(kept))
         assert self._total is not None
-        if not self.reduction.averages:
-            return self._total
-        return self.reduction.finish(self._total, self.count)
+        return self._total / self.count if self.reduction.averages else self._total
 
     def clear(self) -> None:
         """Empties the part and keeps the memory of the running value."""

@@ -17,16 +17,12 @@ from lightning_accum.updates.part import (
     StackedProducts,
     Write,
     may_wait,
-    multiply_into,
     product_shape,
 )
 
 
 class Pending:
-    """Both parts of a parameter's change: what trainers, processes and statistics see of it.
-
-    Its length is the number of contributions, to the part that has more of them.
-    """
+    """Both parts of a parameter's change; its length is the larger number of contributions."""
 
     # A change is in two parts, or it is one product that waits to be added to the parameter, which
     # then is all that is pending.
@@ -63,11 +59,9 @@ class Pending:
     def add_products(
         self, pos: Sequence[Product] = (), neg: Sequence[Product] = (), any_size: bool = False
     ) -> None:
-        """Adds the sum of products to each part that is given some, as one contribution.
-
-        If the sides of all are smaller than the parameter, or of any size, copies of them wait, and
-        an updater that finds nothing else pending multiplies them into the parameter itself.
-        """
+        """Adds the sum of products to each part that is given some, as one contribution."""
+        # If the sides of all are smaller than the parameter, or of any size, copies of them wait,
+        # and an updater that finds nothing else pending multiplies them into the parameter itself.
         for which, products in ("pos", pos), ("neg", neg):
             if products:
                 self._check_products(which, products)
@@ -169,22 +163,13 @@ class Pending:
         return not len(self) and self.pos.reduction.adds and not self.bounds
 
     def parts(self, param: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
-        """Returns the reduced parts, perhaps in this memory, if given in ``param``'s shape.
-
-        Raises:
-            RuntimeError: if there is a bound, and the difference of both parts is pending.
-        """
+        """Returns the reduced parts, perhaps in this memory, if given in ``param``'s shape."""
         if self.bounds:  # a sibling may have set one since
             check_apart(self, "bounded")
         if self.waiting is None:
             pos, neg = self.pos.value(), self.neg.value()
         else:
-            pos, neg = (
-                multiply_into(self.waiting.left.new_empty(self.waiting.shape), each, False)
-                if each
-                else None
-                for each in self.waiting.products()
-            )
+            pos, neg = self.waiting.parts()
         if param is not None:
             shape, device = param.shape, param.device
             if pos is not None and (pos.shape != shape or pos.device != device):

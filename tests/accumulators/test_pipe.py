@@ -191,7 +191,7 @@ def test_too_many_items_are_refused():
             Select(a=0, b=1) ** make()
     with pytest.raises(TypeError, match=words):
         (Select(a=0, b=1) ** (lambda **both: Selection(both)) ** List())((1, 2))
-    with pytest.raises(ValueError, match="`items` should name at least one"):
+    with pytest.raises(ValueError, match="`items` should be at least one name"):
         Select()
 
 

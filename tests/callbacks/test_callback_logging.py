@@ -13,7 +13,7 @@ from test_update_monitor import expected_of
 
 from lightning_accum import STDP, CellSpec, RuleTrainer, attach_updater, get_updater
 from lightning_accum.callbacks import FabricCellTrainer
-from lightning_accum.callbacks._measurements import Before
+from lightning_accum.callbacks._logging import Before
 from lightning_accum.cells.trainer import updaters_of
 from lightning_accum.optim import UpdateOptimizer
 

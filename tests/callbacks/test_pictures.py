@@ -17,7 +17,7 @@ from torch import nn
 from lightning_accum import STDP, Cell, CellSpec, Hebb, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks.pictures import fields_of, raster
-from lightning_accum.plot.fields import mosaic
+from lightning_accum.plot import mosaic
 
 IMAGES = {"fields/enc/weight", "spikes/enc"}
 HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
@@ -245,7 +245,7 @@ def test_weights_with_nan_are_drawn(tmp_path):
 @pytest.mark.parametrize(("options", "learners", "words"), [
     ({}, [], r"with `log=True`.* Found no such"),
     ({}, [{"log": False}], r"with `log=True`.* Found no such"),
-    ({"shapes": {"enc": (2, 3), "fc": (2, 3)}}, [{}], r"which are \['enc'\]\. Found \['fc'\]"),
+    ({"shapes": {"enc": (2, 3), "fc": (2, 3)}}, [{}], r"which are \['enc'\]\. Found `shapes = "),
     ({"every_n_logs": 1, "shapes": {"enc": (2, 2)}}, [{}], r"of 6 inputs\. Found `shapes = "),
     ({"every_n_logs": 0}, [{}], r"should be a positive integer\. Found `"),
     ({"most": -1}, [{}], r"should be a positive integer\. Found `"),

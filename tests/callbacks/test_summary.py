@@ -11,7 +11,7 @@ import torch
 from callback_helpers import RULE, Net, Probe, callback, fit_by_hand, loader, trainer
 
 from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
-from lightning_accum.callbacks._measurements import Before
+from lightning_accum.callbacks._logging import Before
 from lightning_accum.functional.update_statistics import update_statistics
 from lightning_accum.health.summary import Summary
 from lightning_accum.nn import SurrogateLIF

@@ -113,7 +113,7 @@ def test_nothing_is_read_by_the_host():
 @forms
 def test_what_makes_no_sense_is_rejected_and_parts_have_any_shape(measure, lost):
     w = torch.ones(1)
-    with pytest.raises(ValueError, match=r"one shape. Found `before.shape = \(1,\)`"):
+    with pytest.raises(ValueError, match=r"shape \(1,\), as `before`. Found `after.shape"):
         measure(w, torch.ones(2))
     with pytest.raises(TypeError, match="lower"):
         measure(w, w, lower="0")

@@ -154,7 +154,7 @@ def test_firing_statistics_reject_graded_activity_and_another_layer(value):
     graded[0, 1, 2] = value
     with pytest.raises(ValueError, match=r"`spikes` should be 0 or 1.*Found values from"):
         metric.update(graded)
-    with pytest.raises(ValueError, match=r"should have 4 neurons, as before\. Found 5"):
+    with pytest.raises(ValueError, match=r"should have 4 neurons, as before\. Found `spikes"):
         metric.update(torch.ones(1, 1, 5))
     assert metric.compute()["firing_rate"] == 0.25
     metric.update(torch.eye(4, dtype=torch.int64)[None])

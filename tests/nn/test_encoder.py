@@ -72,15 +72,9 @@ def test_what_cannot_have_the_norm_is_refused():
     for x, words in (
         (torch.ones(3), r"`x` should have shape \[B, \.\.\.\]"),
         (torch.ones(3, 2, 2), r"`norm` should be at most 2,.* of shape \[2, 2\]\. Found `norm = 3"),
-        (
-            torch.full((1, 16), torch.nan),
-            "finite intensities of at least 0. Found values from `nan`",
-        ),
-        (
-            torch.full((1, 16), torch.inf),
-            "finite intensities of at least 0. Found values from `inf`",
-        ),
-        (torch.linspace(-1, 3, 16)[None], "Found values from `-1` to `3`: subtract"),
+        (torch.full((1, 16), torch.nan), "intensities of at least 0. Found values from nan"),
+        (torch.full((1, 16), torch.inf), "intensities of at least 0. Found values from inf"),
+        (torch.linspace(-1, 3, 16)[None], "Found values from -1 to 3: subtract"),
     ):
         with pytest.raises(ValueError, match=words):
             PoissonEncoder(2, 5.0, norm=3.0)(x)

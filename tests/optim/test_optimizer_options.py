@@ -127,7 +127,7 @@ NEVER = {"betas": (0.9, 0.5), "degenerate_to_sgd": False}
 REFUSED = [
     *((make, {"defaults": 3}, TypeError, "`defaults`") for make in DEFAULTS),
     *((make, {"defaults": {"lr": 1.0, "note": 1, "eps": 1.0}}, ValueError,
-       r"arguments themselves. Found \['eps', 'lr'\]") for make in DEFAULTS),
+       r"arguments themselves. Found `defaults = \['eps', 'lr'\]") for make in DEFAULTS),
     *((make, {"maximise": True}, TypeError, "nothing takes: did you mean `maximize`")
       for make in DEFAULTS),
     (optim.AdamWarmup, {"warmup_steps": 9}, TypeError, "`warmup` or .* did you mean `warmup`"),
@@ -151,9 +151,9 @@ REFUSED = [
     *((make, NEVER, ValueError, r"above 2 / 3 .* Found `betas = \(0.9, 0.5\)`")
       for make in (optim.RAdam, rectifying)),
     (optim.Adam, {"weight_decay": optim.WeightDecay(1.5, absolute=True)}, ValueError,
-     r"below 1 .* 1.5`, which flips their signs"),
+     r"below 1 .* 1.5`: it flips their signs"),
     (optim.Adam, {"weight_decay": optim.WeightDecay(1.0, absolute=True)}, ValueError,
-     r"Found `weight_decay = 1.0`, which sets them to 0"),
+     r"Found `weight_decay = 1.0`: it sets them to 0"),
     (lambda _: optim.WeightDecay(-0.1), {}, ValueError, r"`weight_decay = -0\.1`"),
 ]  # fmt: skip
 

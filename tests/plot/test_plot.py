@@ -164,7 +164,7 @@ def test_given_axes_are_drawn_in():
     (lambda: plot.membrane(torch.ones(3, 2), spikes=torch.ones(3)), "the shape of `membrane`"),
     (lambda: plot.weights(torch.ones(3, 8), shape=(3, 3)), "height and width of 8 inputs"),
     (lambda: plot.weights(torch.ones(3)), r"Found `weight.shape = \(3,\)`"),
-    (lambda: plot.weights(torch.ones(3, 4), columns=0), "should be positive"),
+    (lambda: plot.weights(torch.ones(3, 4), columns=0), "should be a positive integer"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_rejected(draw, message):
     with pytest.raises(ValueError, match=message):

@@ -1,17 +1,24 @@
-"""The optimizers that apply updates in a fit, and the checks of those that use gradients."""
+"""The steps of a Trainer: which of them cells record, and the optimizers that apply updates."""
 
+from __future__ import annotations
+
+import itertools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.plugins.precision import Precision
 from torch.optim import Optimizer
 
-from lightning_accum._compat.lightning import count_steps
+from lightning_accum._compat.lightning import count_steps, replace_methods, restore_methods
 from lightning_accum._observer import By
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
+from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
+from lightning_accum.optim.update import Step
 from lightning_accum.updates import Updater
 
 
@@ -53,14 +60,11 @@ def check_exported_gradients(scaled: bool, ascends: str | None) -> None:
         )
 
 
-Hook = Callable[[UpdateOptimizer], None]
-
-
 class Appliers:
     """Finds or makes the optimizers that apply the updates of a host's cells, and steps them."""
 
     def __init__(
-        self, host: CellHost, lr: float, keys: Mapping[str, str], prepare: Hook, finish: Hook
+        self, host: CellHost, lr: float, keys: Mapping[str, str], prepare: Step, finish: Step
     ) -> None:
         self.optimizers: list[UpdateOptimizer] = []
         self.by: By = "callback"
@@ -158,3 +162,103 @@ class NoOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads nothing."""
+
+
+class BatchRecording:
+    """Has a host record the first training step of each batch."""
+
+    def __init__(self, host: CellHost) -> None:
+        self.in_batch = False
+        self.gate: StepGate | None = None
+        self._host = host
+        self._due = False
+
+    def begin_batch(self) -> None:
+        """Has the next training step recorded."""
+        self.in_batch = self._due = True
+
+    def end_batch(self) -> None:
+        """Has no training step recorded until the next batch begins."""
+        self.in_batch = self._due = False
+
+    def step_begins(self) -> None:
+        """Starts recording, if this is the first training step of the batch."""
+        if self._due:
+            self._due = False
+            self._host.trainer.switch.on = True
+
+    def step_ends(self) -> None:
+        """Stops recording."""
+        self._host.trainer.switch.on = False
+
+    def leave(self) -> None:
+        """Deregisters from the gate; a batch that has not ended counts for nothing."""
+        if self.in_batch:
+            self._host.abandon_batch()
+        self.end_batch()
+        if self.gate is not None:
+            self.gate.deregister(self)
+
+
+class StepGate:
+    """Wraps the training step and the optimizer step of a strategy, to record the former."""
+
+    # All recordings of a run share one gate. The last recording that leaves restores the strategy.
+
+    def __init__(self, trainer: pl.Trainer) -> None:
+        self._trainer = trainer
+        self._recordings: list[BatchRecording] = []
+        self._training_step = trainer.strategy.training_step
+        self._optimizer_step = trainer.strategy.optimizer_step
+
+    @classmethod
+    def on(cls, trainer: pl.Trainer) -> StepGate:
+        """Returns the gate of a trainer's strategy, which gets one if it has none."""
+        gate = getattr(trainer.strategy.training_step, "__self__", None)
+        if not isinstance(gate, StepGate):
+            gate = cls(trainer)
+            replace_methods(trainer.strategy, gate.training_step, gate.optimizer_step)
+        return gate
+
+    def register(self, recording: BatchRecording) -> None:
+        """Registers a recording, which follows each training step."""
+        self._recordings.append(recording)
+        recording.gate = self
+
+    def deregister(self, recording: BatchRecording) -> None:
+        """Deregisters a recording; the last one restores the strategy's methods."""
+        self._recordings = [known for known in self._recordings if known is not recording]
+        recording.gate = None
+        if not self._recordings:
+            restore_methods(self._trainer.strategy, self.training_step, self.optimizer_step)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the strategy's training step, and has it recorded."""
+        for recording in self._recordings:
+            recording.step_begins()
+        try:
+            return self._training_step(*args, **kwargs)
+        finally:
+            for recording in self._recordings:
+                recording.step_ends()
+
+    def optimizer_step(
+        self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any
+    ) -> Any:
+        """Runs the strategy's optimizer step; only the first call of its closure is seen."""
+        # An UpdateOptimizer bypasses the gradient scaler: it has no gradients, which the scaler
+        # would reject, and updates are not scaled. Lightning also counts the steps of what stands
+        # in for no optimizer, which are taken back: applied updates are counted instead.
+        calls = itertools.count()
+
+        def once() -> Any:
+            with unobserved() if next(calls) else nullcontext():
+                return closure()
+
+        if isinstance(optimizer, UpdateOptimizer) and scales_gradients(self._trainer):
+            model = model or self._trainer.lightning_module
+            return Precision().optimizer_step(optimizer, model, once, **kwargs)
+        result = self._optimizer_step(optimizer, once, model, **kwargs)
+        if optimizes_nothing(optimizer):
+            count_steps(self._trainer, -1)
+        return result
