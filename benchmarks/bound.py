@@ -30,6 +30,7 @@ LOADS = {
     "400": Load(400, 250),
     "1600": Load(1600, 250),
     "256, batch 48": Load(256, 120, 0.05, 48),
+    "400, one sample": Load(400, 350, 0.03, 1),
     "400, at every step": Load(400, 350, 0.03, 1),
 }
 SMOKE = {"8": Load(8, 10, 0.2, 4, 16), "8, at every step": Load(8, 10, 0.2, 1, 16)}

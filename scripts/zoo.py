@@ -92,7 +92,7 @@ ZOO = {
         MNIST5K,
         "WTAHebb, then a linear readout",
         "128 filters of 7 × 7",
-        options="--seeds 2",
+        options="--seeds 1",
         folds=5,
     ),
     "softhebb_stack": Network(
@@ -102,7 +102,7 @@ ZOO = {
         "64 filters of 5 × 5, 128 of 5 × 5",
         "[Journé et al. 2022](https://arxiv.org/abs/2209.11883): 99.4 % on MNIST, up to five hidden"
         " layers",
-        options="--seeds 2",
+        options="--seeds 1",
         folds=5,
     ),
     "conv_stdp": Network(
@@ -111,7 +111,7 @@ ZOO = {
         "STDP, then a linear readout",
         "32 filters of 5 × 5, each spikes once",
         f"{KHERADPISHEH}: 98.4 % on MNIST, two layers, a support vector machine",
-        options="--seeds 2",
+        options="--seeds 1",
         folds=5,
     ),
     "reward_decision": Network(

@@ -14,9 +14,6 @@ from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.observe.hooks import Hook
 
-# More currents than these, 16 MB in single precision, are not written: memory of that size is
-# fetched anew for each sequence, which costs more than the currents of a few neurons at a time.
-_CURRENTS = 1 << 22
 # Where the forward passes are defined that leave the currents to the neurons.
 _FORWARDS = ["lightning_accum.nn.linear"], ["lightning_accum.nn.neuron"]
 
@@ -127,12 +124,10 @@ class Serial(nn.Module):
 
 
 def _unseen_between(connection: nn.Module, neuron: nn.Module, x: Any) -> bool:
-    """Returns whether spikes make many currents that nobody sees, and that neurons may compute."""
+    """Returns whether spikes make currents that nobody sees, and that neurons may compute."""
     if type(connection) is not Linear or not isinstance(neuron, Neurons) or neuron.time_dim is None:
         return False
     if not isinstance(x, Tensor) or x.dtype != torch.bool or x.ndim != 3 or is_traced():
-        return False
-    if x.shape[0] * x.shape[1] * connection.out_features <= _CURRENTS:
         return False
     forwards = forward_methods(connection), forward_methods(neuron)
     (_, after), (before, behind) = hooks_around(connection), hooks_around(neuron)

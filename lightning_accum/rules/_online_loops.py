@@ -159,8 +159,8 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     _need(free, "the updater has hooks, or changes that are not applied")
     low, high = clamps[0].weight_limits if clamps else (None, None)
     low, high = -math.inf if low is None else low, math.inf if high is None else high
-    least, most = weight.aminmax() if weight.numel() else (low, high)
-    inside = bool(least >= low and most <= high)  # nor are they if one is not a number
+    least, most = weight.aminmax() if clamps and weight.numel() else (low, high)
+    inside = bool(least >= low and most <= high) and _is_finite(weight)
     _need(inside, "weights are outside the limits of `Clamp`, or not numbers")
     rooms = pending.bounds.rooms
     if rooms is None:
@@ -170,6 +170,11 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
         _need(not (pairs.rise or pairs.fall), why)
         pairs = pairs._replace(rise=rooms[0], fall=rooms[1])
     return _Learner(name, state, updater, pairs, (low, high))
+
+
+def _is_finite(weight: Tensor) -> bool:
+    """Returns whether all weights are numbers; sums of huge ones may say that they are not."""
+    return math.isfinite(weight.sum())
 
 
 def _terms_of(state: CellState, connection: nn.Module, batch: int) -> online.LoopTerms | None:
@@ -228,12 +233,11 @@ def _run_layer(
     )
     if done is None:
         return None
-    # a NaN is both the least and the largest value; `isfinite` would take a tenth of a short loop
-    if done[1].numel() and not all(map(torch.isfinite, done[1].aminmax())):
+    if not _is_finite(done[1]):
         return None
-    spikes, transposed, after = done
+    spikes, learned, after = done
     learner.updater.changes.events.applying(learner.updater, ("weight",))
-    weight.copy_(transposed.t())
+    weight.copy_(learned)
     neuron.end_loop(online.NeuronState(after.v, after.hold, after.theta), steps)
     learner.finish(rule, raster, spikes, given, after._asdict())
     dtype = inputs.dtype if inputs.is_floating_point() else weight.dtype

@@ -258,7 +258,7 @@ def run_online(
     limits: tuple[float, float] | None = None,  # between which all weights are
     reward: Tensor | None = None,  # [T, B], if the rule takes one
 ) -> tuple[Tensor, Tensor, OnlineState] | None:
-    """Returns spikes, the new weight as ``[E, N]`` and the state; changes none of its arguments."""
+    """Returns spikes, the new weight and the state; changes none of its arguments."""
     # `None` if there is no kernel for them.
     steps, batch, inputs = raster.shape
     size, dtype = len(weight), weight.dtype
@@ -278,9 +278,12 @@ def run_online(
     _set_constants(task, neurons, rule, limits)
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers is not None else library.threads_among(-(-size // 16), work)
-    values = own["pre"].numel() + 3 * size + 2 * (len(pre) * most + len(post) * batch)
+    width = -(-size // 16 // threads) * 16  # neurons of a thread
+    copied = 1 if rule.tc_eligibility is None else 1 + 2 * batch
+    values = own["pre"].numel() + 2 * (len(pre) * most + len(post) * batch)
+    values += (3 + copied * inputs) * width
     places = 3 * most + (3 + batch) * inputs + steps + 1
-    room = values * dtype.itemsize + 4 * places + 16 * 64
+    room = values * dtype.itemsize + 4 * places + 19 * 64
     memory = library.work_memory(threads * room)
     kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     after = state._replace(
@@ -288,7 +291,7 @@ def run_online(
         hold=own["hold"].clamp_(min=0),
         pre=own["pre_end"].movedim(1, -1).contiguous().unbind(),
         post=own["post"].unbind(),
-        eligible=[own[p].movedim(0, -1).contiguous() for p in ("pos", "neg") if p in own],
+        eligible=[own[part] for part in ("pos", "neg") if part in own],
     )
     return own["spikes"], own["weight"], after
 
@@ -359,7 +362,6 @@ def _copies(
     }
     for name, shape in shapes.items():
         value = _detached(name, given.get(name), shape)
-        value = value.movedim(-1, 0) if name in ("weight", "pos", "neg") else value
         found[name] = value.to("cpu", dtype, memory_format=torch.contiguous_format, copy=True)
     return found
 

@@ -11,7 +11,6 @@ from torch import nn
 from turns import turns
 
 from lightning_accum import Serial
-from lightning_accum.cells import layer as layers
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF, linear
 from lightning_accum.observe import InputMonitor, OutputMonitor
 from lightning_accum.sparse.event_sums import EventProduct
@@ -23,8 +22,7 @@ OPTIONS = {"tc_theta": 50.0, "refractory": 2.0, "time_dim": 0}
 
 @pytest.fixture(autouse=True)
 def written(monkeypatch):
-    """The currents of spikes that are written; those of few currents are, too."""
-    monkeypatch.setattr(layers, "_CURRENTS", 1)
+    """The currents of spikes that are written."""
     found = []
 
     def counted(make):

@@ -107,9 +107,7 @@ def task_of(rule, steps, batch, inputs, size, density, dtype=torch.float64):
 
 
 def run(raster, weight, bias, rule, state, reward, limits=None):
-    found = neurons.run_online(raster, weight, bias, NEURONS, rule, state, limits, reward)
-    assert found is not None
-    return found[0], found[1].T, found[2]
+    return neurons.run_online(raster, weight, bias, NEURONS, rule, state, limits, reward)
 
 
 def tensors(found):

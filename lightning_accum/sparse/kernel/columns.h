@@ -11,7 +11,9 @@
 #define LANES (64 / (int)sizeof(REAL)) /* of a vector */
 #define COLUMNS (2 * LANES)            /* of a piece */
 #define TILE 16                        /* rows that are transposed together */
+#define SQUARE 8                       /* rows, and columns, that are transposed in registers */
 
+typedef REAL square_row __attribute__((vector_size(SQUARE * sizeof(REAL))));
 typedef REAL vec __attribute__((vector_size(64)));
 typedef REAL loose __attribute__((vector_size(64), aligned(sizeof(REAL))));
 typedef __typeof__((vec){0} == (vec){0}) whole; /* integers of the size of REAL */
@@ -26,7 +28,7 @@ typedef struct {
     int64_t bags, n, rows;
 } bag_index;
 
-static int is_inside(const bag_index *x)
+static inline int is_inside(const bag_index *x)
 {
     int32_t before = 0, wrong = 0;
     for (int64_t i = 0; i < x->bags; i++) {
@@ -68,6 +70,35 @@ static inline whole lanes_of(uint32_t bits, int half)
     whole lane;
     for (int i = 0; i < LANES; i++) lane[i] = 1 << i;
     return (((int)bits >> half * LANES) & lane) != 0;
+}
+
+/* Writes the columns of a square as rows: each of three times, both halves of its rows interleave. */
+static inline void transpose_square(const REAL *from, int64_t row, REAL *to, int64_t next)
+{
+    square_row a[SQUARE], b[SQUARE];
+    for (int i = 0; i < SQUARE; i++) memcpy(a + i, from + i * row, sizeof *a);
+    for (int stage = 0; stage < 3; stage++) {
+        for (int i = 0; i < SQUARE / 2; i++) {
+            const square_row x = a[i], y = a[i + SQUARE / 2];
+            b[2 * i] = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
+            b[2 * i + 1] = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        memcpy(a, b, sizeof a);
+    }
+    for (int i = 0; i < SQUARE; i++) memcpy(to + i * next, a + i, sizeof *a);
+}
+
+/* Writes `columns` of some rows, `row` apart, as rows that are `next` apart. */
+static inline void transpose(const REAL *from, int64_t row, REAL *to, int64_t next, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r += SQUARE)
+        for (int64_t c = 0; c < columns; c += SQUARE)
+            if (r + SQUARE <= rows && c + SQUARE <= columns)
+                transpose_square(from + r * row + c, row, to + c * next + r, next);
+            else
+                for (int64_t i = r; i < r + SQUARE && i < rows; i++)
+                    for (int64_t j = c; j < c + SQUARE && j < columns; j++)
+                        to[j * next + i] = from[i * row + j];
 }
 
 #endif

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <tgmath.h>
 
-#include "nonzero.h"
+#include "columns.h"
 #include "threads.h"
 
 typedef struct {
@@ -42,14 +42,14 @@ typedef struct {
     const term *terms;
     const uint8_t *raster; /* [T, B, E] */
     uint8_t *spikes;       /* [T, B, N] */
-    REAL *weight;          /* [E, N], the transposed weight */
+    REAL *weight;          /* [N, E]; a thread has its own neurons' as [E, width] */
     const REAL *bias;      /* [N], or null */
     REAL *v, *hold;        /* [B, N] */
     REAL *theta;           /* [N], the rise of the threshold */
     REAL *pre;             /* [pres, E, B], the traces at the step `last` of each input */
     REAL *pre_end;         /* [pres, E, B] receives them */
     REAL *post;            /* [posts, B, N] */
-    REAL *pos, *neg;       /* [E, B, N], the eligibility, or null */
+    REAL *pos, *neg;       /* [B, N, E], the eligibility, or null; of a thread [E, B, width] */
     const REAL *powers;    /* [pres, T + 1], of the presynaptic decays */
     const REAL *waits;     /* [T + 1], of the eligibility's decay */
     const REAL *reward;    /* [T, B], or null */
@@ -76,8 +76,8 @@ typedef struct {
 
 static sums sums_of(const online *x, int64_t e)
 {
-    const int64_t row = e * x->neurons, all = row * x->batch;
-    if (x->pos) return (sums){x->pos + all, x->neg + all, x->neurons};
+    const int64_t row = e * x->width, all = row * x->batch;
+    if (x->pos) return (sums){x->pos + all, x->neg + all, x->width};
     if (x->direct) return (sums){x->weight + row, 0, 0};
     return (sums){x->up, x->down, 0};
 }
@@ -103,7 +103,7 @@ static inline REAL share_of(const room *r, REAL distance)
 /* Changes an input's weights by the sums of some columns, and empties these. */
 static inline void apply(const online *x, int64_t e, int64_t begin, int64_t end)
 {
-    REAL *restrict w = x->weight + e * x->neurons, *restrict up = x->up, *restrict down = x->down;
+    REAL *restrict w = x->weight + e * x->width, *restrict up = x->up, *restrict down = x->down;
     const room rise = x->rise, fall = x->fall;
     for (int64_t n = begin; n < end; n++) {
         w[n] += share_of(&rise, (REAL)rise.limit - w[n]) * up[n] -
@@ -212,7 +212,7 @@ static void settle(const online *x, int64_t e, int64_t t, int64_t until)
     if (x->pos) settle_eligible(x, e, until);
     else if (x->direct && k < waiting) {
         add_posts(x, e, t, k, waiting);
-        if (x->bounded) clamp(x->weight + e * x->neurons, x->width, (REAL)x->low, (REAL)x->high);
+        if (x->bounded) clamp(x->weight + e * x->width, x->width, (REAL)x->low, (REAL)x->high);
     } else
         while (k < waiting) {
             const int64_t end = x->starts[x->times[k] + 1];
@@ -253,7 +253,7 @@ static void learn(const online *x, int64_t e, int64_t t, int64_t waiting)
     if (x->pos) reward_row(x, e, t);
     else if (!x->direct) apply(x, e, 0, x->width);
     else if (x->bounded)
-        clamp(x->weight + e * x->neurons, x->width, (REAL)x->low, (REAL)x->high);
+        clamp(x->weight + e * x->width, x->width, (REAL)x->low, (REAL)x->high);
 }
 
 /* Lets at most one neuron spike, and silences the others. */
@@ -310,7 +310,7 @@ static int64_t sum_current(const online *x, int64_t t, int64_t b, int64_t rows)
         if (E - at < 32) from = memcpy(padded, from, (size_t)(E - at));
         for (uint32_t some = nonzero32(from); some; some &= some - 1) {
             const int64_t e = at + __builtin_ctz(some);
-            const REAL *w = x->weight + e * x->neurons;
+            const REAL *w = x->weight + e * x->width;
             if (x->last[e] != t) {
                 x->rows[rows++] = (int32_t)e;
                 x->heads[e] = -1;
@@ -391,9 +391,17 @@ static void run_columns(const void *task, int64_t begin, int64_t end, void *memo
     const int64_t first = begin * BLOCK, all = x.pres * x.inputs * x.batch;
     char *free = memory;
     x.width = (end * BLOCK < x.neurons ? end * BLOCK : x.neurons) - first;
-    REAL **own[] = {&x.weight, &x.v, &x.hold, &x.theta, &x.post, &x.pos, &x.neg};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (*own[i]) *own[i] += first;
+    REAL **own[] = {&x.v, &x.hold, &x.theta, &x.post}, **turned[] = {&x.weight, &x.pos, &x.neg};
+    REAL *given[3];
+    for (int i = 0; i < 4; i++) *own[i] += first;
+    for (int i = 0; i < 3; i++) {
+        const int64_t count = i ? x.batch : 1, E = x.inputs, next = count * x.width;
+        REAL *all = given[i] = *turned[i];
+        if (!all) continue;
+        *turned[i] = lend(&free, E * next, sizeof(REAL));
+        for (int64_t b = 0; b < count; b++)
+            transpose(all + (b * x.neurons + first) * E, E, *turned[i] + b * x.width, next, x.width, E);
+    }
     x.spikes += first;
     if (x.bias) x.bias += first;
     x.pre = memcpy(lend(&free, all, sizeof(REAL)), x.pre, (size_t)all * sizeof(REAL));
@@ -411,6 +419,11 @@ static void run_columns(const void *task, int64_t begin, int64_t end, void *memo
     x.starts = lend(&free, x.steps + 1, sizeof(int32_t));
     x.starts[0] = 0;
     run_steps(&x);
+    for (int i = 0; i < 3; i++) {
+        const int64_t count = i ? x.batch : 1, E = x.inputs, next = count * x.width;
+        for (int64_t b = 0; given[i] && b < count; b++)
+            transpose(*turned[i] + b * x.width, next, given[i] + (b * x.neurons + first) * E, E, E, x.width);
+    }
     if (!begin) memcpy(x.pre_end, x.pre, (size_t)all * sizeof(REAL));
 }
 

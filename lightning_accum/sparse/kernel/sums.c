@@ -43,10 +43,7 @@ static inline __attribute__((always_inline)) void multiply_some(const product *p
     if (n) set_limits(n, first, width, (REAL *)limit);
     if (p->bias) memcpy(bias, p->bias + first, (size_t)width * sizeof(REAL));
     if (width < most) memset(table, 0, (size_t)(rows * each) * sizeof(vec));
-    for (int64_t e = 0; e < rows; e += TILE)
-        for (int64_t d = 0; d < width; d++)
-            copy_some(p->table + (first + d) * rows + e, 1, (REAL *)(table + e * each) + d, most,
-                      rows - e, TILE, 0);
+    transpose(p->table + first * rows, rows, (REAL *)table, most, width, rows);
     for (int64_t bag = 0, b = 0; bag < p->x.bags; bag++) {
         REAL *to = p->out + bag * p->D + first;
         sum_of(&p->x, bag, table, each, sum);
