@@ -1,6 +1,7 @@
 """What all tests share: helpers on the path of the processes that they start, and markers."""
 
 import gc
+import logging
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,6 +32,10 @@ MARKERS = {"science": "slow", "survival": "slow", "examples": "slow", "distribut
 
 
 def pytest_sessionstart():
+    # Imported by a conftest before pytest listens, the package would write its lines by itself.
+    logger = logging.getLogger("lightning_accum.callbacks")
+    logger.handlers.clear()
+    logger.propagate = True
     library(torch.float32)
     reason = why_not() or ""
     if REBUILD in reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import runpy
 import sys
 from collections import OrderedDict
@@ -417,23 +418,22 @@ BORROWING = {
 }
 
 
-@pytest.fixture(name="weight_of_a_fit")
-def _weight_of_a_fit(tmp_path):
-    def run(log=True):
-        net = Net()
-        trainer(tmp_path, callback(log=log)).fit(net, loader(3))
-        return net.fc.weight.detach()
+def weight_of_a_fit(log=True):
+    net = Net()
+    trainer(None, callback(log=log)).fit(net, loader(3))
+    return net.fc.weight.detach()
 
-    return run
+
+weight_of_a_plain_fit = functools.cache(weight_of_a_fit)
 
 
 @pytest.mark.parametrize("log", [True, False])
 @pytest.mark.parametrize("name", sorted({*BORROWING} - {*ESSENTIAL} - WITHOUT_RISK))
-def test_a_plain_fit_goes_on_without(name, log, weight_of_a_fit, monkeypatch):
+def test_a_plain_fit_goes_on_without(name, log, monkeypatch):
     def gone(*args):
         raise AttributeError(name)
 
-    expected, borrowed = weight_of_a_fit(), BORROWING[name]
+    expected, borrowed = weight_of_a_plain_fit(), BORROWING[name]
     for module in [m for n, m in sys.modules.items() if n.startswith("lightning_accum")]:
         for alias, value in list(vars(module).items()):
             if value is borrowed:

@@ -6,24 +6,13 @@ import weakref
 
 import pytest
 import torch
+from contract import Spike
 from monitors import hooks
 from torch import nn
 
 import lightning_accum as la
 from lightning_accum import Accumulator, RuleTrainer, Serial, Updater, attach_updater
-from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.observe import Monitor, Reducer
-
-
-class Spike(nn.Module):
-    """Fires, or fails on demand."""
-
-    broken = False
-
-    def forward(self, x):
-        if self.broken:
-            raise ArithmeticError("as asked")
-        return (x > 0).float()
 
 
 def serial():
@@ -52,45 +41,6 @@ def train(model, rule):
         model(torch.ones(2, 3))
     rule()
     rule.update()
-
-
-def test_the_hooks_go_with_training_mode_the_cell_and_the_trainer():
-    model = serial()
-    rule = learner(model)
-    for mode in (False, True, False, True):
-        rule.train(mode)
-        assert hooks(model) == 2  # which pass nothing on in evaluation mode
-        model(torch.ones(2, 3))
-        assert recorded_steps(rule, "cell") == mode
-        rule.clear()
-    other = learner(model)
-    for mode in (True, False):
-        train(model, rule.train(mode))
-        del rule  # at once: there are no cycles to collect
-        assert hooks(model) == 2
-        rule = learner(model)
-    del rule
-    train(model, other)
-    other.del_cell("cell")
-    assert hooks(model) == 0
-
-
-def test_an_exception_in_a_forward_leaves_no_more_hooks_and_one_bad_window():
-    model = serial()
-    rule = learner(model)
-    updater = rule.get_cell("cell")[0].updater
-    for _ in range(3):
-        model.neuron.broken = True
-        with pytest.raises(ArithmeticError):
-            model(torch.ones(2, 3))
-        model.neuron.broken = False
-        assert hooks(model) == 2
-        with pytest.raises(ValueError, match="as often as each other"):
-            rule()
-        train(model, rule)
-    assert updater.weight.empty
-    rule.del_cell("cell")
-    assert hooks(model) == 0
 
 
 @pytest.mark.parametrize("first", ["model", "rule"])

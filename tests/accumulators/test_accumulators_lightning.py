@@ -117,18 +117,6 @@ def test_a_weighed_mean_and_a_collection_are_logged_under_their_names(logged):
         assert_close(found[name], [float(reference(losses(epoch))) for epoch in range(EPOCHS)])
 
 
-def test_a_fitted_model_is_copied_and_saved_with_its_accumulators(logged, tmp_path):
-    net, run, _ = logged
-    other = copy.deepcopy(net)
-    other.weighed.update(5.0)
-    assert net.weighed.update_count == 0
-    run.save_checkpoint(tmp_path / "net.ckpt")
-    state = torch.load(tmp_path / "net.ckpt", weights_only=True)["state_dict"]
-    kept = ("weighed", "seen.Except", "both.low")
-    assert {f"{name}._extra_state" for name in kept} <= state.keys()
-    Logs().load_state_dict(state)
-
-
 class Counts(Base):
     def __init__(self):
         super().__init__()

@@ -53,7 +53,7 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("batches", [0, 1, 3, 4, 7, 8, 11])
+@pytest.mark.parametrize("batches", [0, 1, 4, 7, 8])
 def test_within_a_group_an_epoch_or_between(name, batches, tmp_path):
     (model, make), path = LEARNERS[name], tmp_path / "middle.ckpt"
     whole, begun = model(), make()

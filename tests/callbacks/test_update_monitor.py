@@ -1,7 +1,6 @@
 """What UpdateMonitor logs is what the optimizers did, and nothing else."""
 
 import gc
-import logging
 import math
 from contextlib import suppress
 from itertools import pairwise
@@ -137,7 +136,6 @@ def tables(caplog):
     """Gives the tables that were logged, as lines."""
     name = "lightning_accum.callbacks"
     caplog.set_level("INFO", name)
-    logging.getLogger(name).propagate = True
     return lambda: [r.getMessage().splitlines() for r in caplog.records if r.name == name]
 
 

@@ -26,18 +26,6 @@ def serial():
 
 
 # -------------------------------------------------------------------------------- gone and copied
-def test_a_cell_that_is_gone_is_dropped():
-    trainer, kept, gone = la.CellTrainer(), serial(), serial()
-    for name, model in (("kept", kept), ("gone", gone)):
-        trainer.add_cell(name, model.cell, params=["weight"])
-        trainer.add_monitor(name, "post", "neuron", OUT)
-    la.get_updater(kept.connection).weight = torch.ones(2, 2)
-    del gone, model
-    gc.collect()
-    trainer.update()
-    assert [name for name, _ in trainer.named_cells] == ["kept"]
-    assert len(list(trainer.monitors)) == 1
-    assert la.get_updater(kept.connection).weight.empty
 
 
 @turns("kind", [la.CellTrainer, la.RuleTrainer])
@@ -199,20 +187,6 @@ def test_a_cell_shows_the_updater_of_its_connection():
     assert cell.updater is None
     cell.updater = updater
     assert la.Cell(cell.connection, nn.ReLU()).updater is updater
-
-
-def test_a_spec_finds_a_cell_by_paths():
-    model = nn.ModuleDict({"enc": nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())})
-    cell = la.CellSpec("enc.0", "enc.1").find(model)
-    assert cell == la.Cell(model["enc"][0], model["enc"][1])
-    assert la.CellSpec("enc.0", "enc.1", "weight").find(model) == cell
-    for spec, message in (
-        (la.CellSpec("enc.fc", "enc.1"), r"`connection`.*'enc\.1'\]\. Found .* 'enc\.fc'`"),
-        (la.CellSpec("enc.0", "lif"), r"`neuron`.*Found `neuron = 'lif'`"),
-        (la.CellSpec("enc.0", "enc.1", ("bias",)), r"`enc\.0`.*\['weight'\]\. Found `bias`"),
-    ):
-        with pytest.raises(AttributeError, match=message):
-            spec.find(model)
 
 
 def test_a_layer_adds_up_connections_and_makes_every_cell():

@@ -2,11 +2,6 @@
 
 import copy
 import dataclasses
-import importlib
-import logging
-import sys
-from functools import partial
-from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
@@ -22,10 +17,14 @@ from lightning_accum._observer import SILENT
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF, Linear
 
-FITS = [p for p in CORRECT if p.alone is None and CALLBACK in p.hosts]
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path[:0] = [str(EXAMPLES), str(EXAMPLES.parent / "scripts")]
-ZOO = sorted({network.example for network in importlib.import_module("zoo").ZOO.values()})
+FITS, LOOPS = (
+    [p for p in CORRECT if p.alone is None and host in p.hosts] for host in (CALLBACK, HAND)
+)
+
+
+def shorter(program):
+    """As many batches as are looked at: windows and updates 1, 2, 4 and 8."""
+    return {"epochs": min(program.epochs, 2), "data": lambda: program.data()[:5]}
 
 
 class Notes(pl.Callback):
@@ -52,8 +51,7 @@ def test_a_fit_is_the_same_with_and_without(program):
     for health in (True, False):
         notes = Notes()
         changes = {
-            "callback": {**program.callback, "health": health}, "epochs": min(program.epochs, 2),
-            "data": lambda: program.data()[:5],  # it looks at windows and updates 1, 2, 4 and 8
+            **shorter(program), "callback": {**program.callback, "health": health},
             "learners": lambda notes=notes: [*program.learners(), notes],
         }  # fmt: skip
         run(dataclasses.replace(program, **changes), CALLBACK)
@@ -62,61 +60,17 @@ def test_a_fit_is_the_same_with_and_without(program):
     assert not differences(*found)
 
 
-class Enough(Exception):
-    """Holds what a few batches have left."""
+@pytest.mark.parametrize("program", LOOPS, ids=lambda p: p.name)
+def test_a_loop_is_the_same_with_and_without(program, monkeypatch):
+    def note(net, rule, i):
+        program.at("end", net, rule, i)
+        found.append(copy.deepcopy([net.state_dict(), rule.state_dict(), torch.get_rng_state()]))
 
-
-@pytest.mark.parametrize("name", ZOO)
-def test_a_network_of_the_zoo_is_the_same_with_and_without(name, tmp_path):
-    """Runs its first fit, or the first updates of its loop, and leaves out the rest."""
-    on, off = (few_batches(name, health, tmp_path) for health in (True, False))
-    assert not differences(on, off)
-
-
-def few_batches(name, health, folder):
-    """Returns what an example's first batches leave, with or without health."""
-    example = importlib.import_module(name)
-    fit, make, update = pl.Trainer.fit, CellTrainerCallback.__init__, RuleTrainer.update
-    calls = [0]
-
-    def short_fit(trainer, model, *args, **kwargs):
-        notes = Notes()
-        trainer.callbacks.append(notes)
-        trainer.fit_loop.max_epochs, trainer.limit_train_batches = 1, 4
-        fit(trainer, model, *args, **kwargs)
-        raise Enough(notes.found)
-
-    def made(self, *args, **kwargs):
-        make(self, *args, **{**kwargs, "health": health})
-
-    def updated(rule, *args, **kwargs):
-        update(rule, *args, **kwargs)
-        calls[0] += 1
-        if calls[0] == 8:
-            cells = [cell.connection.state_dict() for cell, _ in rule.cells]
-            raise Enough([cells, rule.state_dict(), torch.get_rng_state()])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", [name, "--short"])
-        for owner, muted in ((logging.Logger, "setLevel"), (torch, "set_num_threads")):
-            patch.setattr(owner, muted, lambda *_: None)  # for the tests that follow
-        patch.setattr(pl.Trainer, "fit", short_fit)
-        patch.setattr(CellTrainerCallback, "__init__", made)
-        patch.setattr(RuleTrainer, "update", updated)
-        if not health:
-            patch.setattr(RuleTrainer, "default_events", staticmethod(lambda *_: SILENT))
-        if hasattr(example, "load_mnist5k"):
-            digits = partial(importlib.import_module("_data").load_digits_split, size=28)
-            patch.setattr(example, "load_mnist5k", digits)
-        begin = getattr(example, "main", None) or partial(
-            example.learn, "e-prop, random feedback", example.load_digits_split(), 1
-        )
-        torch.manual_seed(0)
-        with pytest.raises(Enough) as ended:
-            begin()
-    (found,) = ended.value.args
-    return found
+    found, changes = [], {**shorter(program), "on": {**program.on, "end": note}}
+    for default in (RuleTrainer.default_events, lambda *_: SILENT):
+        monkeypatch.setattr(RuleTrainer, "default_events", staticmethod(default))
+        run(dataclasses.replace(program, **changes), HAND)
+    assert not differences(*found)
 
 
 def forward(net, x, i):

@@ -290,36 +290,6 @@ def test_a_current_is_added_before_the_activation(alpha):
     torch.testing.assert_close(fast(x, current), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_linear_attention_is_the_rule_that_stores_pairs():
-    keys, values, queries = drawn(T, B, IN), drawn(T, B, OUT, seed=1), drawn(T, B, IN, seed=2)
-    fast = FastWeights(nn.Linear(IN, OUT, bias=False).double(), Stored(), time_dim=None)
-    nn.init.zeros_(fast.connection.weight)
-    for t in range(T):
-        fast(keys[t], value=values[t])
-        state = copy_of(fast)
-        weights = torch.einsum("sbi,bi->sb", keys[: t + 1], queries[t])
-        expected = torch.einsum("sb,sbo->bo", weights, values[: t + 1])
-        found = fast(queries[t], value=torch.zeros(B, OUT).double())
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-        fast.load_state_dict(state)
-
-
-def copy_of(module):
-    return {key: value.clone() for key, value in module.state_dict().items()}
-
-
-def test_the_delta_rule_is_the_recurrence_of_deltanet():
-    keys, targets, beta = drawn(T, B, IN), drawn(T, B, OUT, seed=1), torch.tensor(0.7).double()
-    fast = FastWeights(nn.Linear(IN, OUT, bias=False).double(), Delta(beta), time_dim=0)
-    nn.init.zeros_(fast.connection.weight)
-    found, memory = fast(keys, target=targets), torch.zeros(B, OUT, IN).double()
-    for t in range(T):
-        key = keys[t].unsqueeze(1)
-        torch.testing.assert_close(found[t], (memory * key).sum(2), rtol=1e-12, atol=1e-12)
-        eye = torch.eye(IN).double() - beta * key.mT @ key
-        memory = memory @ eye + beta * targets[t].unsqueeze(2) * key
-
-
 def test_a_state_goes_on_elsewhere_and_a_batch_of_another_size_at_rest():
     x = drawn(T, B, IN)
     one, other = (recurrent(la.TripletSTDP(0.1, 0.2, -0.1, -0.2)) for _ in range(2))

@@ -86,15 +86,6 @@ def test_the_error_equals_a_loop(decay):
             torch.testing.assert_close(found[t, b, -1], -0.3 * later, **exact)
 
 
-def test_a_window_may_be_cut_where_the_next_value_is_given():
-    error_of, outputs = ActorCriticError(0.9, 0.3, decay=0.0), torch.randn(T, B, ACTIONS + 1)
-    actions, reward, following = episode()
-    whole = error_of(outputs, actions, reward, following)
-    first = error_of(outputs[:6], actions[:6], reward[:6], outputs[6, :, -1])
-    rest = error_of(outputs[6:], actions[6:], reward[6:], following)
-    torch.testing.assert_close(torch.cat([first, rest]), whole)
-
-
 def test_narrow_numbers_are_computed_in_float32_and_nothing_has_a_graph():
     outputs = torch.randn(4, 2, 3).bfloat16().requires_grad_()
     error = ActorCriticError()(outputs, torch.zeros(4, 2).int(), torch.ones(4, 2))

