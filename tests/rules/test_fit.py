@@ -114,9 +114,9 @@ def fit(rule, change=None, spikes=0.1, **options):
 
 
 @turns("rule, options, words", [
-    (la.STDP(1.0, -1.0), {"change": torch.ones(2, 4, 3)}, r"= \[2, 3, 4\].* \[2, 4, 3\]"),
+    (la.STDP(1.0, -1.0), {"change": torch.ones(2, 4, 3)}, r"= \[2, 3, 4\].* \(2, 4, 3\)"),
     (la.STDP(1.0, -1.0), {"change": [1.0]}, "`change` should be a tensor"),
-    (la.STDP(1.0, -1.0), {"change": torch.ones(3, 4)}, r"`change` should be \[windows"),
+    (la.STDP(1.0, -1.0), {"change": torch.ones(3, 4)}, r"`change` should have the shape \[windows"),
     (la.STDP(0.0, 0.0), {}, "a rate that is not 0"),
     (la.STDP(1.0, 1.0), {"spikes": 0.0}, "`lr_post` and `lr_pre` change nothing"),
     (la.STDP(1.0, 1.0), {"spikes": 1.1}, "proportional in this activity"),

@@ -123,7 +123,7 @@ MADE = [
      "`readout` should be an `nn.Linear`.* Found `ReLU`"),
     (lambda: SymmetricFeedback(READOUT).bind_model(nn.Sequential(nn.ReLU())),
      "`readout` of `SymmetricFeedback` should be a module of the model"),
-    (lambda: RandomFeedback(5, 3)(torch.ones(2, 2)), r"\[\.\.\., 5\].*Found \[2, 2\]"),
+    (lambda: RandomFeedback(5, 3)(torch.ones(2, 2)), r"\[\.\.\., 5\].*Found .*\(2, 2\)"),
     *(
         (lambda o=outputs, a=actions: ActorCriticError()(o, a, torch.zeros(4, 2)), words)
         for outputs, actions, words in (
@@ -353,7 +353,7 @@ WRONG = {
     "reduced": (eprop, torch.ones(()), r"Found \[\]"),
     "complex": (eprop, error(BATCH, NEURONS) * 1j, r"real\. Found torch.complex"),
     "other classes": (fed, error(BATCH, CLASSES + 1),
-                      r"should have shape \[\.\.\., 2\].* of `RandomFeedback`\. Found \[1, 3\]"),
+                      r"should have shape \[\.\.\., 2\].* of `RandomFeedback`\. Found .*\(1, 3\)"),
     "another layer": (lambda: fed(6), error(BATCH, CLASSES),
                       r"`feedback` of `EProp` should .* each of the 5 neurons\. Found 6: make it"),
     "another readout": (lambda: eprop(SymmetricFeedback(READOUT)), error(BATCH, CLASSES),
