@@ -51,6 +51,7 @@ def stream(batches: int, seed: int) -> Iterable[tuple[Tensor, Tensor]]:
 def sanger(rate: float) -> Learner:
     """Neurons under Sanger's rule, in 8 × 64 numbers."""
     connection, neurons = nn.Linear(SIZE, KEPT, bias=False), nn.Identity()
+    torch.manual_seed(0)
     nn.init.orthogonal_(connection.weight.requires_grad_(False))
     trainer = RuleTrainer(Sanger(rate))
     trainer.register_cell("components", Cell(connection, neurons))
