@@ -60,7 +60,7 @@ check_floats = _checker(
     lambda value: isinstance(value, Tensor) and value.is_floating_point(),
 )
 check_whole = _checker(
-    "integers, as a tensor", lambda value: getattr(value, "dtype", None) in _INTEGERS
+    "a tensor of integers", lambda value: getattr(value, "dtype", None) in _INTEGERS
 )
 check_module = _checker("a torch.nn.Module", lambda value: isinstance(value, nn.Module))
 

@@ -15,7 +15,7 @@ from values import differences
 import lightning_accum as la
 import lightning_accum.nn.sparse_linear as sparse_linear
 from lightning_accum.cells.network_shares import load_shares, save_share
-from lightning_accum.distributed.neuron_shares import own_neurons
+from lightning_accum.distributed.world import own_neurons
 from lightning_accum.metrics import UpdateStatistics
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, Rewire, SparseLinear, WinnerTakeAll
 from lightning_accum.rules import learn_online, why_step_by_step

@@ -241,7 +241,7 @@ def with_one(value):
         (lambda readout: readout.update(TWO, LABELS), ValueError,
          r"`labels` should have shape \[2\]"),
         *((lambda readout, wrong=wrong: readout.update(TWO, torch.tensor(wrong)), TypeError,
-           "`labels` should be integers") for wrong in ([0.0, 1.0], [True, False])),
+           "`labels` should be a tensor of integers") for wrong in ([0.0, 1.0], [True, False])),
         *((lambda readout, wrong=wrong: readout.update(TWO, torch.tensor(wrong)), ValueError,
            f"between 0 and 2. Found .* {wrong[0]} to {wrong[1]}") for wrong in ([0, 3], [-1, 0])),
         *((lambda readout, wrong=wrong: readout.update(with_one(wrong), LABELS), ValueError,

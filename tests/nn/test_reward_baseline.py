@@ -61,7 +61,7 @@ BOTH = torch.tensor([0, 1])
     (torch.ones(2), BOTH * 2, ValueError, "between 0 and 1. Found values from 0 to 2"),
     (torch.ones(2), BOTH - 1, ValueError, "Found values from -1 to 0"),
     (torch.ones(2), BOTH[:1], ValueError, r"shape of `reward`, \[2\]. Found `context.shape = \(1,"),
-    (torch.ones(2), BOTH.double(), TypeError, "should be integers"),
+    (torch.ones(2), BOTH.double(), TypeError, "should be a tensor of integers"),
     (torch.ones(2) * 1j, BOTH, TypeError, r"`reward` should be real\. Found torch.complex"),
 ])  # fmt: skip
 def test_a_refused_call_changes_nothing(reward, context, error, message):
