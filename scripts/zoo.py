@@ -122,7 +122,7 @@ ZOO = {
         "32 filters of 5 × 5, 200 neurons, each spikes once",
         "[Mozafari et al. 2019](https://doi.org/10.1016/j.patcog.2019.05.015): 97.2 % on MNIST,"
         " three layers",
-        "--seeds 2",
+        "--seeds 1",
         folds=5,
     ),
     "s2_stdp": Network(
@@ -130,7 +130,7 @@ ZOO = {
         MNIST5K,
         "S2-STDP by DeltaRule, no readout",
         "128 filters of 7 × 7 that do not learn, 50 neurons, each spikes once",
-        options="--seeds 2",
+        options="--seeds 1",
         folds=5,
     ),
     "hybrid_backprop": Network(
@@ -191,7 +191,7 @@ ZOO = {
         "CartPole-v1, from reward; mean return, at most 500",
         "actor and critic by one rule of your own",
         "315 place cells, 2 and 1 neurons",
-        options="--seeds 5 --controls 5",
+        options="--seeds 10 --controls 10",
     ),
     "reversal": Network(
         "reversal",
