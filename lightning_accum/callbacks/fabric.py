@@ -35,8 +35,9 @@ class FabricCellTrainer:
     should be moved by ``fabric.to_device`` instead of ``fabric.setup``.
 
     Args:
-        cell_trainer, cells, carry, nonfinite, health, **options: as for
+        cell_trainer, cells, carry, nonfinite, health: as for
             :class:`~lightning_accum.callbacks.CellTrainerCallback`.
+        **options: likewise.
 
     Raises:
         TypeError: if ``cell_trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.

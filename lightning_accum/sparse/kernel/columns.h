@@ -72,6 +72,14 @@ static inline whole lanes_of(uint32_t bits, int half)
     return (((int)bits >> half * LANES) & lane) != 0;
 }
 
+#if defined(__clang__) /* GCC has this name from version 12 only */
+#define SHUFFLE __builtin_shufflevector
+#else
+typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, (int32_t)0, (int64_t)0)) place;
+typedef place places __attribute__((vector_size(SQUARE * sizeof(REAL))));
+#define SHUFFLE(x, y, ...) __builtin_shuffle(x, y, (places){__VA_ARGS__})
+#endif
+
 /* Writes the columns of a square as rows: each of three times, both halves of its rows interleave. */
 static inline void transpose_square(const REAL *from, int64_t row, REAL *to, int64_t next)
 {
@@ -80,8 +88,8 @@ static inline void transpose_square(const REAL *from, int64_t row, REAL *to, int
     for (int stage = 0; stage < 3; stage++) {
         for (int i = 0; i < SQUARE / 2; i++) {
             const square_row x = a[i], y = a[i + SQUARE / 2];
-            b[2 * i] = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
-            b[2 * i + 1] = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+            b[2 * i] = SHUFFLE(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
+            b[2 * i + 1] = SHUFFLE(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
         }
         memcpy(a, b, sizeof a);
     }
