@@ -160,9 +160,9 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     _need(free, "the updater has hooks, or changes that are not applied")
     low, high = clamps[0].weight_limits if clamps else (None, None)
     low, high = -math.inf if low is None else low, math.inf if high is None else high
-    least, most = weight.aminmax() if clamps and weight.numel() else (low, high)
-    inside = bool(least >= low and most <= high) and _is_finite(weight)
-    _need(inside, "weights are outside the limits of `Clamp`, or not numbers")
+    _need(
+        _are_within(weight, low, high), "weights are outside the limits of `Clamp`, or not numbers"
+    )
     rooms = pending.bounds.rooms
     if rooms is None:
         raise Unsuited("the loop knows the bounds of this package only")
@@ -173,9 +173,15 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     return _Learner(name, state, updater, pairs, (low, high))
 
 
-def _is_finite(weight: Tensor) -> bool:
-    """Returns whether all weights are numbers; sums of huge ones may say that they are not."""
-    return math.isfinite(weight.detach().sum())
+def _are_within(weight: Tensor, low: float = -math.inf, high: float = math.inf) -> bool:
+    """Returns whether all weights are numbers between limits, and their sum does not overflow."""
+    weight = weight.detach()
+    if not math.isfinite(weight.sum()):
+        return False
+    if not weight.numel() or (low, high) == (-math.inf, math.inf):
+        return True
+    least, most = weight.aminmax()
+    return bool(least >= low and most <= high)
 
 
 def _terms_of(state: CellState, connection: nn.Module, batch: int) -> online.LoopTerms | None:
@@ -234,7 +240,7 @@ def _run_layer(
     )
     if done is None:
         return None
-    if not _is_finite(done[1]):
+    if not _are_within(done[1]):
         return None
     spikes, learned, after = done
     learner.updater.changes.events.applying(learner.updater, ("weight",))

@@ -97,7 +97,8 @@ static inline void transpose_square(const REAL *from, int64_t row, REAL *to, int
 }
 
 /* Writes `columns` of some rows, `row` apart, as rows that are `next` apart. */
-static inline void transpose(const REAL *from, int64_t row, REAL *to, int64_t next, int64_t rows, int64_t columns)
+static inline void transpose(const REAL *from, int64_t row, REAL *to, int64_t next, int64_t rows,
+                             int64_t columns)
 {
     for (int64_t r = 0; r < rows; r += SQUARE)
         for (int64_t c = 0; c < columns; c += SQUARE)

@@ -385,6 +385,15 @@ static void *lend(char **memory, int64_t count, size_t size)
 
 #define BLOCK 16 /* neurons that one thread has together */
 
+/* Copies a thread's neurons of [count, N, E] to rows [E, count, width], or back from them. */
+static void turn(const online *x, int64_t count, REAL *layer, REAL *rows, int back)
+{
+    const int64_t E = x->inputs, width = x->width, next = count * width;
+    for (int64_t b = 0; b < count; b++, layer += x->neurons * E, rows += width)
+        if (back) transpose(rows, next, layer, E, E, width);
+        else transpose(layer, E, rows, next, width, E);
+}
+
 static void run_columns(const void *task, int64_t begin, int64_t end, void *memory)
 {
     online x = *(const online *)task;
@@ -392,15 +401,14 @@ static void run_columns(const void *task, int64_t begin, int64_t end, void *memo
     char *free = memory;
     x.width = (end * BLOCK < x.neurons ? end * BLOCK : x.neurons) - first;
     REAL **own[] = {&x.v, &x.hold, &x.theta, &x.post}, **turned[] = {&x.weight, &x.pos, &x.neg};
+    const int64_t counts[] = {1, x.batch, x.batch};
     REAL *given[3];
     for (int i = 0; i < 4; i++) *own[i] += first;
     for (int i = 0; i < 3; i++) {
-        const int64_t count = i ? x.batch : 1, E = x.inputs, next = count * x.width;
-        REAL *all = given[i] = *turned[i];
-        if (!all) continue;
-        *turned[i] = lend(&free, E * next, sizeof(REAL));
-        for (int64_t b = 0; b < count; b++)
-            transpose(all + (b * x.neurons + first) * E, E, *turned[i] + b * x.width, next, x.width, E);
+        given[i] = *turned[i] ? *turned[i] + first * x.inputs : 0;
+        if (!given[i]) continue;
+        *turned[i] = lend(&free, x.inputs * counts[i] * x.width, sizeof(REAL));
+        turn(&x, counts[i], given[i], *turned[i], 0);
     }
     x.spikes += first;
     if (x.bias) x.bias += first;
@@ -419,11 +427,8 @@ static void run_columns(const void *task, int64_t begin, int64_t end, void *memo
     x.starts = lend(&free, x.steps + 1, sizeof(int32_t));
     x.starts[0] = 0;
     run_steps(&x);
-    for (int i = 0; i < 3; i++) {
-        const int64_t count = i ? x.batch : 1, E = x.inputs, next = count * x.width;
-        for (int64_t b = 0; given[i] && b < count; b++)
-            transpose(*turned[i] + b * x.width, next, given[i] + (b * x.neurons + first) * E, E, E, x.width);
-    }
+    for (int i = 0; i < 3; i++)
+        if (given[i]) turn(&x, counts[i], given[i], *turned[i], 1);
     if (!begin) memcpy(x.pre_end, x.pre, (size_t)all * sizeof(REAL));
 }
 
