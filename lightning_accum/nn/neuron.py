@@ -102,7 +102,10 @@ class Neurons(StateModule, ABC):
         """Returns the constants of the equations, for the fast loops."""
         drive = (1 - self.decay) * (self.v_rest - self.v_reset)
         numbers = self.decay, drive, self.v_threshold - self.v_reset, decay_theta, theta_plus
-        return SpikingNeurons(*numbers, self._period)
+        losers = -1 if self.inhibition is None else None
+        if isinstance(self.inhibition, WinnerTakeAll):
+            losers = self.inhibition.steps
+        return SpikingNeurons(*numbers, self._period, losers)
 
     # ------------------------------------------------------------------ the state
     @property
@@ -142,11 +145,8 @@ class Neurons(StateModule, ABC):
     # ------------------------------------------------------------------ in another loop
     def loop_constants(self) -> SpikingNeurons | None:
         """Returns the constants for a loop in C; ``None`` if it does not have the inhibition."""
-        if self.inhibition is None:
-            return self._constants()
-        if isinstance(self.inhibition, WinnerTakeAll):
-            return self._constants()._replace(losers=self.inhibition.steps)
-        return None
+        constants = self._constants()
+        return None if constants.losers is None else constants
 
     def begin_loop(self, like: Tensor) -> NeuronState:
         """Returns copies of the state for a batch ``[B, N]``."""
@@ -199,7 +199,7 @@ class Neurons(StateModule, ABC):
         self._state = {"voltage": state.v, "hold": state.hold}
         if self.time_dim == 0:
             return spikes.view(x.shape)
-        if self.inhibition is None and not state.theta.ndim and not is_traced():
+        if not state.theta.ndim and not is_traced():
             self._steps.begin(state.v, state.hold, constants, spike_dtype, settings)
         # An index takes a third of a view's time, which counts in a single step.
         return spikes[0] if len(x.shape) == 2 else spikes.view(x.shape)
@@ -212,9 +212,9 @@ class Neurons(StateModule, ABC):
         whole = source is current and len(source) > 0
         state = self._load(source[0] if whole else source.new_empty(current.shape[1:]))
         out = torch.empty(current.shape, dtype=spike_dtype, device=state.v.device)
-        hold, theta = state.hold if constants.period else None, state.theta
+        hold, theta = state.hold if constants.holds else None, state.theta
         moving = state.v, hold, theta if theta.ndim else None
-        if self.inhibition is not None or not integrate_neurons(current, out, *moving, constants):
+        if not integrate_neurons(current, out, *moving, constants):
             current = current.values() if isinstance(current, EventProduct) else current
             if is_traced():
                 return self._integrate(current, state, spike_dtype)

@@ -408,7 +408,7 @@ def _suited_populations(
     for neuron in layer.neurons.values():
         constants = neuron.loop_constants() if isinstance(neuron, Neurons) else None
         why = "the loop of `Populations` runs `LIF` or `AdaptiveLIF` without inhibition"
-        _need(constants is not None and constants.losers is None, why)
+        _need(constants is not None and constants.losers == -1, why)
     weights = _weights_of(layer)
     why = "the loop of `Populations` runs `SparseLinear` connections without a bias"
     _need(0 < len(weights) == len(layer.connections), why)

@@ -15,12 +15,11 @@ from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
 
 _NEURONS = 1024  # neurons of which a thread keeps three values
-_WORK = 3 * _NEURONS  # values
 
 
 class _Neurons(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("steps", "batch", "size", "is_bytes", "period")),
+        *((name, Int) for name in ("steps", "batch", "size", "is_bytes", "period", "losers")),
         *((name, Real) for name in ("decay", "drive", "threshold", "decay_theta", "rise")),
         *((name, At) for name in ("current", "v", "hold", "theta", "out")),
     )
@@ -36,12 +35,19 @@ class SpikingNeurons(NamedTuple):
     decay_theta: float = 1.0  # factor by which the rise of the threshold shrinks in a step
     theta_plus: float = 0.0  # rise of the threshold if all samples of the batch spike
     period: int = 0  # refractory period, in steps
-    losers: int | None = None  # steps for which a spike silences all other neurons
+    # steps for which a spike silences all other neurons; -1: it does not; None: another inhibition,
+    # which no loop in C has
+    losers: int | None = -1
 
     @property
     def adapts(self) -> bool:
         """Whether the threshold changes."""
         return self.theta_plus != 0.0 or self.decay_theta != 1.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether neurons are held at reset."""
+        return self.period > 0 or self.losers != -1
 
 
 class NeuronState(NamedTuple):
@@ -63,8 +69,11 @@ def integrate_neurons(
     """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
     kernel = library.kernel_for(dtype)
-    if kernel is None:
+    if kernel is None or constants.losers is None:
         return False
+    compete = constants.losers != -1
+    if compete and isinstance(current, EventProduct):
+        current = current.values()
     product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
     values = (currents, current.shape), (v, state), (hold, state), (theta, state[1:])
@@ -72,15 +81,16 @@ def integrate_neurons(
     fits = fits and library.is_plain(out) and library.are_values(dtype, *values)
     if not fits or not state.numel():
         return False
-    sizes = (*current.shape, out.dtype == torch.bool, constants.period)
-    columns = state.numel() if theta is None else state[1]
-    threads = library.threads_among(-(-columns // _NEURONS), out.numel())
+    sizes = (*current.shape, out.dtype == torch.bool, constants.period, constants.losers)
+    columns = state[1] if compete or theta is not None else state.numel()
+    together = max(_NEURONS, state[1] if compete else 0)
+    threads = library.threads_among(-(-columns // together), out.numel())
     neurons = _Neurons(*sizes, *constants[:5], *arguments(currents, v, hold, theta, out))
     if product is not None:
         rows, inputs = product.events.shape
         same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
         return same and product.run(neurons)
-    memory = library.work_memory(threads * _WORK * dtype.itemsize)
+    memory = library.work_memory(threads * 3 * together * dtype.itemsize)
     kernel.integrate(ctypes.byref(neurons), memory, threads)
     return True
 
@@ -107,14 +117,16 @@ class NeuronSteps:
         kernel = library.kernel_for(dtype)
         fits = v.ndim == 2 and library.are_values(dtype, (v, v.shape), (hold, v.shape))
         fits = fits and spike_dtype in (torch.bool, dtype)
-        if kernel is None or not fits or not elements or library.threads_among(2, elements) > 1:
+        fits = fits and elements > 0 and constants.losers is not None
+        if kernel is None or not fits or library.threads_among(2, elements) > 1:
             return
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
-        self._settings, self._holds = settings, constants.period > 0
-        sizes = (1, *v.shape, spike_dtype == torch.bool, constants.period)
+        self._settings, self._holds = settings, constants.holds
+        sizes = (1, *v.shape, spike_dtype == torch.bool, constants.period, constants.losers)
         self._neurons = _Neurons(*sizes, *constants[:5], *arguments(*5 * [None]))
         with torch.inference_mode(False):
-            self._memory = torch.empty(_WORK, dtype=dtype, device="cpu")
+            room = 3 * max(_NEURONS, v.shape[1])
+            self._memory = torch.empty(room, dtype=dtype, device="cpu")
         self._arguments = ctypes.byref(self._neurons), *arguments(self._memory), 1
         self._integrate = kernel.integrate
 

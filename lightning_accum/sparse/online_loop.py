@@ -95,18 +95,17 @@ def run_online(
     task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS)))
     _set_constants(task, neurons, rule, limits)
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
-    threads = 1 if neurons.losers is not None else library.threads_among(-(-size // 16), work)
+    threads = 1 if neurons.losers != -1 else library.threads_among(-(-size // 16), work)
     width = -(-size // 16 // threads) * 16  # neurons of a thread
     copied = 1 if rule.tc_eligibility is None else 1 + 2 * batch
     values = own["pre"].numel() + 2 * (len(pre) * most + len(post) * batch)
-    values += (3 + copied * inputs) * width
+    values += (5 + copied * inputs) * width
     places = 3 * most + (3 + batch) * inputs + steps + 1
-    room = values * dtype.itemsize + 4 * places + 19 * 64
+    room = values * dtype.itemsize + 4 * places + 21 * 64
     memory = library.work_memory(threads * room)
     kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     after = state._replace(
-        **{name: own[name] for name in ("v", "theta")},
-        hold=own["hold"].clamp_(min=0),
+        **{name: own[name] for name in ("v", "hold", "theta")},
         pre=own["pre_end"].movedim(1, -1).contiguous().unbind(),
         post=own["post"].unbind(),
         eligible=[own[part] for part in ("pos", "neg") if part in own],
@@ -214,7 +213,7 @@ def _set_constants(
     task: _Online, neurons: SpikingNeurons, rule: LoopTerms, limits: tuple[float, float] | None
 ) -> None:
     """Sets the numbers of the loop in C."""
-    for name in ("decay", "drive", "threshold", "period", "decay_theta", "theta_plus"):
+    for name in neurons._fields:
         setattr(task, name, getattr(neurons, name))
     task.low, task.high = limits or (0.0, 0.0)
     rooms = rule.rise, rule.fall
@@ -224,7 +223,6 @@ def _set_constants(
     signs = {term.rate > 0 for term in rule.terms if term.on_post and term.rate}
     steady = rule.reward is None and all(term.own is None for term in rule.terms) and len(signs) < 2
     task.direct = rule.tc_eligibility is None and rooms == (None, None) and (steady or not limits)
-    task.losers = -1 if neurons.losers is None else neurons.losers
 
 
 _TENSORS = (
@@ -263,5 +261,5 @@ class _Online(ctypes.Structure):
         *((n, Real) for n in ("theta_plus", "low", "high")),
         *((n, _Room) for n in ("rise", "fall")),
         *((n, ctypes.c_int32) for n in ("bounded", "direct", "losers")),
-        ("memory", At * 16),
+        ("memory", At * 18),
     )

@@ -231,6 +231,19 @@ def test_at_most_one_winner_even_if_all_are_equal():
     assert spikes.any()
 
 
+@pytest.mark.parametrize("time_dim", [None, 0])
+def test_neurons_compete_though_they_are_more_than_the_kernel_has_together(time_dim):
+    few, many = (
+        LIF(size, 7.0, refractory=1.0, time_dim=time_dim, inhibition=WinnerTakeAll(2)).double()
+        for size in (SIZE, 2000 + SIZE)
+    )
+    current = currents(20, 2, SIZE)
+    silent = torch.zeros(20, 2, 2000, dtype=current.dtype)
+    spikes = called(many, torch.cat([silent, current], dim=-1))
+    assert torch.equal(spikes[..., 2000:], called(few, current))
+    assert spikes[..., 2000:].any()
+
+
 def test_the_longest_refractory_period():
     x = torch.full((6, 1, 1), 2.0)
     longest = LIF(1, refractory=float(1 << 23), time_dim=0)

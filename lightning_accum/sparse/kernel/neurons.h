@@ -8,6 +8,7 @@
 
 typedef struct {
     int64_t T, B, N, is_bytes, period;
+    int64_t losers; /* steps for which they are held; -1: none */
     double decay, rest, threshold, decay_theta, rise;
     const REAL *current;
     REAL *v, *hold, *theta;
@@ -18,6 +19,16 @@ static inline void set_limits(const neurons *p, int64_t first, int64_t width, RE
 {
     for (int64_t n = 0; n < width; n++)
         limit[n] = (REAL)((p->theta ? p->theta[first + n] : 0) + p->threshold);
+}
+
+static inline __attribute__((always_inline)) void write_spikes(
+    const neurons *p, int64_t now, int64_t width, REAL *restrict spiked, const REAL *restrict spikes)
+{
+    if (p->theta)
+        for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
+    if (p->is_bytes)
+        for (int64_t n = 0; n < width; n++) ((uint8_t *)p->out + now)[n] = spikes[n] != 0;
+    else memcpy((REAL *)p->out + now, spikes, (size_t)width * sizeof(REAL));
 }
 
 /* Takes a step of `width` neurons of one sample, the first of which is `now` in the output and
@@ -42,11 +53,36 @@ static inline __attribute__((always_inline)) void take_step(
             spikes[n] = x >= limit[n] ? 1 : 0;
             v[n] = x >= limit[n] ? 0 : x;
         }
-    if (p->theta)
-        for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
-    if (p->is_bytes)
-        for (int64_t n = 0; n < width; n++) ((uint8_t *)p->out + now)[n] = spikes[n] != 0;
-    else memcpy((REAL *)p->out + now, spikes, (size_t)width * sizeof(REAL));
+    write_spikes(p, now, width, spiked, spikes);
+}
+
+/* Takes a step of all neurons of a sample, where at most one spikes: that which exceeds its limit
+   most. It resets the others, and holds them. */
+static void take_step_of_one(const neurons *p, int64_t now, int64_t state, int64_t width,
+                             const REAL *restrict current, const REAL *restrict limit,
+                             REAL *restrict spiked, REAL *restrict spikes)
+{
+    const REAL decay = (REAL)p->decay, rest = (REAL)p->rest;
+    const REAL period = (REAL)p->period, losers = (REAL)p->losers;
+    REAL *restrict v = p->v + state, *restrict hold = p->hold + state;
+    int64_t best = 0;
+    int some = 0;
+    for (int64_t n = 0; n < width; n++) {
+        REAL x = decay * v[n] + (current[n] + rest);
+        v[n] = x = hold[n] > 0 ? 0 : x;
+        hold[n] = hold[n] > 1 ? hold[n] - 1 : 0;
+        some |= x >= limit[n];
+        spikes[n] = 0;
+    }
+    for (int64_t n = 1; some && n < width; n++)
+        if (v[n] - limit[n] > v[best] - limit[best]) best = n;
+    for (int64_t n = 0; some && n < width; n++) {
+        const REAL steps = n == best ? period : losers;
+        spikes[n] = n == best;
+        v[n] = 0;
+        hold[n] = hold[n] > steps ? hold[n] : steps;
+    }
+    write_spikes(p, now, width, spiked, spikes);
 }
 
 /* Raises thresholds that adapt, after all samples of a step. */

@@ -16,6 +16,7 @@
 #include <tgmath.h>
 
 #include "columns.h"
+#include "neurons.h"
 #include "threads.h"
 
 typedef struct {
@@ -59,7 +60,7 @@ typedef struct {
     int32_t losers;          /* steps for which they are held; -1: none */
     /* work memory of a thread, and the number of its neurons */
     int64_t width;
-    REAL *current, *up, *down;          /* [width] */
+    REAL *current, *up, *down, *limit, *fired; /* [width] */
     REAL *raised, *lowered;             /* [pres, most] what waiting postsynaptic spikes multiply */
     REAL *upward, *downward;            /* [posts, B] what a presynaptic spike multiplies */
     int32_t *samples, *columns, *times; /* [most] where these are */
@@ -256,46 +257,6 @@ static void learn(const online *x, int64_t e, int64_t t, int64_t waiting)
         clamp(x->weight + e * x->width, x->width, (REAL)x->low, (REAL)x->high);
 }
 
-/* Lets at most one neuron spike, and silences the others. */
-static void take_winner(const online *x, REAL *v, REAL *hold, uint8_t *spikes)
-{
-    const REAL losers = (REAL)x->losers, threshold = (REAL)x->threshold;
-    const int64_t N = x->width;
-    int64_t best = 0;
-    REAL most = v[0] - (threshold + x->theta[0]);
-    for (int64_t n = 1; n < N; n++) {
-        REAL excess = v[n] - (threshold + x->theta[n]);
-        if (excess > most) best = n, most = excess;
-    }
-    memset(spikes, 0, (size_t)N);
-    if (most < 0) return;
-    spikes[best] = 1;
-    for (int64_t n = 0; n < N; n++) {
-        if (n == best) continue;
-        v[n] = 0;
-        hold[n] = hold[n] > losers ? hold[n] : losers;
-    }
-}
-
-static void integrate(const online *x, REAL *v, REAL *hold, uint8_t *spikes)
-{
-    const int64_t N = x->width;
-    const REAL *theta = x->theta, *current = x->current;
-    const REAL decay = (REAL)x->decay, threshold = (REAL)x->threshold, period = (REAL)x->period;
-    for (int64_t n = 0; n < N; n++) {
-        REAL now = current[n] + decay * v[n];
-        v[n] = hold[n] > 0 ? 0 : now;
-        hold[n] -= 1;
-        spikes[n] = v[n] >= threshold + theta[n];
-    }
-    if (x->losers >= 0) take_winner(x, v, hold, spikes);
-    for (int64_t n = 0; n < N; n++) {
-        if (!spikes[n]) continue;
-        v[n] = 0;
-        hold[n] = hold[n] > period ? hold[n] : period;
-    }
-}
-
 /* Sums the current of a sample; returns how many inputs are known to spike in the step. */
 static int64_t sum_current(const online *x, int64_t t, int64_t b, int64_t rows)
 {
@@ -346,6 +307,10 @@ static int64_t note_spikes(const online *x, int64_t t, int64_t b, int64_t waitin
 
 static void run_steps(const online *x)
 {
+    const neurons own = {.is_bytes = 1, .period = (int64_t)x->period, .losers = x->losers,
+                         .decay = x->decay, .v = x->v, .hold = x->hold, .out = x->spikes};
+    const REAL threshold = (REAL)x->threshold;
+    REAL *const limit = x->limit, *const fired = x->fired;
     const int64_t B = x->batch, E = x->inputs, N = x->neurons, width = x->width;
     const REAL decay_theta = (REAL)x->decay_theta;
     const REAL rise = (REAL)(x->theta_plus / (double)(B ? B : 1));
@@ -358,6 +323,7 @@ static void run_steps(const online *x)
             waiting = 0;
         }
         const int64_t first = x->starts[t] = (int32_t)waiting;
+        for (int64_t n = 0; n < width; n++) limit[n] = threshold + x->theta[n];
         for (int64_t b = 0; b < B; b++) {
             for (int64_t j = 0; j < x->posts; j++) {
                 const REAL decay = (REAL)x->of_post[j].decay;
@@ -365,7 +331,9 @@ static void run_steps(const online *x)
                 for (int64_t n = 0; n < width; n++) trace[n] *= decay;
             }
             rows = sum_current(x, t, b, rows);
-            integrate(x, x->v + b * N, x->hold + b * N, x->spikes + (t * B + b) * N);
+            const int64_t state = b * N, now = (t * B + b) * N;
+            if (own.losers < 0) take_step(&own, now, state, width, x->current, limit, 0, fired);
+            else take_step_of_one(&own, now, state, width, x->current, limit, 0, fired);
             waiting = note_spikes(x, t, b, waiting);
         }
         for (int64_t n = 0; n < width; n++) x->theta[n] *= decay_theta;
@@ -413,8 +381,8 @@ static void run_columns(const void *task, int64_t begin, int64_t end, void *memo
     x.spikes += first;
     if (x.bias) x.bias += first;
     x.pre = memcpy(lend(&free, all, sizeof(REAL)), x.pre, (size_t)all * sizeof(REAL));
-    REAL **values[] = {&x.current, &x.up, &x.down};
-    for (int i = 0; i < 3; i++)
+    REAL **values[] = {&x.current, &x.up, &x.down, &x.limit, &x.fired};
+    for (int i = 0; i < 5; i++)
         *values[i] = memset(lend(&free, x.width, sizeof(REAL)), 0, (size_t)x.width * sizeof(REAL));
     REAL **waiting[] = {&x.raised, &x.lowered}, **of_one[] = {&x.upward, &x.downward};
     for (int i = 0; i < 2; i++) *waiting[i] = lend(&free, x.pres * x.most, sizeof(REAL));
