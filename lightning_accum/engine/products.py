@@ -15,7 +15,7 @@ from lightning_accum.engine.state import StateKey, trace_key
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window
-from lightning_accum.functional.dtypes import as_numbers
+from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.traces import TraceMode, last_trace, trace
 from lightning_accum.sparse.eprop import Folding
 from lightning_accum.sparse.events import Events, last_trace_of_events
@@ -90,6 +90,8 @@ class Activity:
         """Returns the activity, or a trace of it, kept, or in memory the caller may overwrite."""
         if decay is None:
             return as_numbers(self.activity, self.dtype)
+        if shifted:
+            return self._before_each(decay, mode)
         known = self._traces.get((decay, mode))
         if known is None:
             initial = self.initial(decay, mode)
@@ -101,15 +103,19 @@ class Activity:
                 self._traces[decay, mode] = known
             else:
                 self._last[decay, mode] = out[-1].clone()
-        return self._before_each(known, decay, mode) if shifted else known
+        return known
 
-    def _before_each(self, values: Tensor, decay: float, mode: TraceMode) -> Tensor:
+    def _before_each(self, decay: float, mode: TraceMode) -> Tensor:
         """Returns a trace just before each step, decayed up to it."""
-        initial, out = self.initial(decay, mode), torch.zeros_like(values)
-        out[1:] = values[:-1]
-        if initial is not None:
-            out[0] = initial
-        return out.mul_(decay)
+        initial = self.initial(decay, mode)
+        out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        before = out[0]
+        before.zero_() if initial is None else torch.mul(initial, decay, out=before)
+        out[1:] = as_bytes(self.activity[:-1])
+        for now in out[1:].unbind(0):
+            now.add_(before if mode == "cumulative" else (now == 0) * before).mul_(decay)
+            before = now
+        return out
 
     def ones(self) -> Activity:
         """Returns ones of this shape."""

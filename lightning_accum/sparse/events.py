@@ -88,7 +88,7 @@ class Events:
     def weights(self, values: Tensor) -> Tensor:
         """Returns the value of each event in the order of columns, of those of rows or a raster."""
         if values.ndim > 1:
-            values = values[self.rows, self.columns]
+            values = values.flatten()[self.rows.long() * self.shape[1] + self.columns]
         return values[self.order()]
 
     def part(self, start: int, stop: int) -> Events:
