@@ -26,23 +26,23 @@ setup: $(DEV) ## make .venv, with what tests, linters and the docs need
 $(PY):
 	$(PYTHON) -m venv $(VENV)
 
-$(DEMO): pyproject.toml scripts/install_with_torch.py | $(PY)
-	$(PY) scripts/install_with_torch.py --editable '.[examples]'
+$(DEMO): pyproject.toml scripts/install_environment.py | $(PY)
+	$(PY) scripts/install_environment.py --editable '.[examples]'
 	@touch $@
 
-$(TESTS): pyproject.toml scripts/install_with_torch.py scripts/install_alone.py | $(PY)
-	$(PY) scripts/install_with_torch.py --editable '.[test]'
-	$(PY) scripts/install_alone.py $(ALONE)
+$(TESTS): pyproject.toml scripts/install_environment.py scripts/install_extras.py | $(PY)
+	$(PY) scripts/install_environment.py --editable '.[test]'
+	$(PY) scripts/install_extras.py $(ALONE)
 	@touch $@
 
 # The extra `test` is part of `dev`, and is not resolved by itself first.
-$(DEV): pyproject.toml scripts/install_with_torch.py scripts/install_alone.py | $(PY)
-	$(PY) scripts/install_with_torch.py --editable '.[dev]'
-	$(PY) scripts/install_alone.py $(ALONE)
+$(DEV): pyproject.toml scripts/install_environment.py scripts/install_extras.py | $(PY)
+	$(PY) scripts/install_environment.py --editable '.[dev]'
+	$(PY) scripts/install_extras.py $(ALONE)
 	@touch $(TESTS) $@
 
 $(RIVALS): $(TESTS)
-	$(PY) scripts/install_alone.py rivals
+	$(PY) scripts/install_extras.py rivals
 	@touch $@
 
 # pip has built it; this does so again after an edit of the sources. Plain torch does without.
@@ -130,7 +130,7 @@ bench-smoke: $(RIVALS) ## every benchmark, just to see that it runs
 bench: $(RIVALS) ## the page of benchmarks, or some of it by ARGS="competitors growth"
 	-$(MAKE) $(SIMULATORS) # without them, their rows are left out
 	$(PY) scripts/bench.py $(ARGS)
-	$(PY) scripts/bench_front.py
+	$(PY) scripts/bench_picture.py
 
 # From the files that git tracks: whatever else lies in the folders stays out.
 build: $(DEV) ## the wheel for this platform and the source distribution, in dist/

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+from _evaluation_paths import forced
 from _rival_layers import Norse, SnnTorch, SpikingJelly, Steps
 from _stdp_work import DECAY, LR_POST, LR_PRE, TC, AnyLoad, See
-from _windows import forced
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell, RuleTrainer, Serial

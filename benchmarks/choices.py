@@ -17,8 +17,8 @@ import subprocess
 import sys
 
 import torch
+from _evaluation_paths import NET, RULES, Found, Window, measure
 from _measure import goals, setting, table
-from _windows import NET, RULES, Found, Window, measure
 
 from lightning_accum.sparse.kernel_library import SWITCH, has_kernel
 

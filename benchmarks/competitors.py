@@ -20,11 +20,11 @@ import subprocess
 import sys
 
 import torch
-from _bars import print_bars
 from _bindsnet import BindsNet, BindsNetMean
 from _inferno import Inferno, InfernoEachStep
 from _measure import setting
 from _ours import EachStep, Native, Online, OnNorse, OnSnnTorch, OnSpikingJelly
+from _performance_targets import print_bars
 from _rival_layers import Norse, NorseEachStep, SnnTorch, SpikingJelly, SpikingJellyMulti
 from _side_by_side import Pair, memory_of, side_by_side
 from _stdp_work import Load, Make

@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 import lightning.pytorch as pl
 import torch
-from _digits import TC, BindsNet, Norse, Rival, SpikingJelly
 from _measure import ROOT, setting, table
+from _rival_networks import TC, BindsNet, Norse, Rival, SpikingJelly
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_accum import CellSpec
@@ -28,7 +28,7 @@ from lightning_accum.callbacks import CellTrainerCallback
 
 sys.path.insert(0, str(ROOT / "examples"))
 from _data import Split, load_digits_split
-from _demo import fit_and_read
+from _digits_stdp import fit_and_read
 from digits_stdp import LR, OPTIONS, STEPS, STEPS_READOUT, DiehlCook, learning_rule
 
 BATCH, SEED = 64, 0

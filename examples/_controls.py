@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from _data import Split
-from _result import spread
+from _experiment import spread
 from sklearn.cluster import KMeans  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression, RidgeClassifier  # type: ignore[import-untyped]
 from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]

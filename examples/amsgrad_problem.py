@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from _result import Short
+from _experiment import Short
 from torch import Tensor, nn
 
 from lightning_accum.optim import Adam, AMSGrad

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 
 import torch
-from _result import arguments, curves, report, save, spread
+from _experiment import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 

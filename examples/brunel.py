@@ -23,7 +23,7 @@ import time
 import torch
 import torch.distributed as dist
 from _brunel import Brunel, Drive, irregularity, make, rates, simulate
-from _result import arguments, save
+from _experiment import arguments, save
 from matplotlib.figure import Figure
 from torch import Tensor
 

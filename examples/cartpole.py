@@ -25,8 +25,8 @@ from collections.abc import Callable
 import gymnasium
 import lightning.pytorch as pl
 import torch
+from _experiment import arguments, report, save, spread
 from _quiet import SILENT, quiet
-from _result import arguments, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader

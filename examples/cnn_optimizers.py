@@ -21,8 +21,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from _data import load_digits_split, load_mnist
+from _experiment import PROVES_NOTHING
 from _quiet import quiet
-from _result import PROVES_NOTHING
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.cli import LightningCLI
 from torch import Tensor, nn

@@ -16,7 +16,7 @@ from functools import partial
 
 import torch
 from _data import load_digits_split
-from _result import Short
+from _experiment import Short
 from cnn_optimizers import make_cnn
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer

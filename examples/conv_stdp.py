@@ -18,9 +18,9 @@ import lightning.pytorch as pl
 import torch
 from _controls import Readouts, best, k_means, linear, simple_methods
 from _data import Split, load_mnist5k
+from _experiment import arguments, report, save, spread
 from _local import Local, see
 from _quiet import quiet
-from _result import arguments, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d

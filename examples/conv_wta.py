@@ -18,9 +18,9 @@ import lightning.pytorch as pl
 import torch
 from _controls import Readouts, k_means, simple_methods
 from _data import load_mnist5k
+from _experiment import arguments, report, spread
 from _local import Local, see
 from _quiet import quiet
-from _result import arguments, report, spread
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, unfold

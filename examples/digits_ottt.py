@@ -19,8 +19,8 @@ import itertools
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _experiment import Short
 from _quiet import quiet
-from _result import Short
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset

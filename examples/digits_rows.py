@@ -15,9 +15,9 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _experiment import arguments, report
 from _quiet import SILENT
-from _result import arguments, report
-from _row_readers import CLASSES, ROWS, STEPS, compare, draw
+from _row_comparison import CLASSES, ROWS, STEPS, compare, draw
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 from torch.utils.data import DataLoader, TensorDataset

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 
 import lightning.pytorch as pl
 from _data import Split
-from _demo import Unlabelled, command_line, compare, fit_and_read
-from _result import report
+from _digits_stdp import Unlabelled, command_line, compare, fit_and_read
+from _experiment import report
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import lightning.pytorch as pl
 import torch
+from _experiment import arguments, curves, save, spread
 from _quiet import SILENT, quiet
-from _result import arguments, curves, save, spread
 from matplotlib.figure import Figure, SubFigure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
-from _result import arguments, curves, report, save, spread
+from _experiment import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA  # type: ignore[import-untyped]
 from torch import Tensor, nn

@@ -15,9 +15,9 @@ import copy
 
 import numpy as np
 import torch
+from _experiment import Short, spread
 from _local import Local, see
 from _quiet import quiet
-from _result import Short, spread
 from tonic.transforms import ToFrame
 from torch import Tensor, nn
 

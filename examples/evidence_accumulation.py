@@ -28,8 +28,8 @@ import lightning.pytorch as pl
 import torch
 from _controls import UNTRAINED, linear, linear_behind, seen_by, share
 from _data import Split
+from _experiment import arguments, curves, report, save, spread
 from _recurrent import REFITTED, TITLES, Recurrent
-from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import one_hot

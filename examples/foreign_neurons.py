@@ -18,9 +18,9 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _experiment import Short
 from _local import Local, see
 from _quiet import quiet
-from _result import Short
 from torch import Tensor, nn
 
 from lightning_accum import STDP, CellSpec, Clamp, Normalize, attach_updater, plot

@@ -15,7 +15,7 @@ import argparse
 from typing import NamedTuple
 
 import torch
-from _result import Short
+from _experiment import Short
 from torch import Tensor, nn
 
 from lightning_accum import Cell, Clamp, Homeostasis, RuleTrainer, attach_updater

@@ -18,8 +18,8 @@ import lightning.pytorch as pl
 import torch
 from _controls import k_means, share, simple_methods
 from _data import Split, load_digits_split
+from _experiment import arguments, report, save, spread
 from _quiet import SILENT, quiet
-from _result import arguments, report, save, spread
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -15,8 +15,8 @@ import argparse
 import lightning.pytorch as pl
 import torch
 from _data import load_digits_split
+from _experiment import Short
 from _quiet import quiet
-from _result import Short
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset

@@ -14,8 +14,8 @@ import argparse
 import lightning.pytorch as pl
 import torch
 from _data import Split, load_digits_split
+from _experiment import Short
 from _quiet import quiet
-from _result import Short
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -17,8 +17,8 @@ import time
 import lightning.pytorch as pl
 import torch
 from _data import load_digits
+from _experiment import arguments, report, save, spread
 from _quiet import SILENT, quiet
-from _result import arguments, report, save, spread
 from matplotlib.figure import Figure
 from sklearn.decomposition import IncrementalPCA  # type: ignore[import-untyped]
 from torch import Tensor, nn

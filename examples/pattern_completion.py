@@ -21,8 +21,8 @@ import time
 import lightning.pytorch as pl
 import matplotlib
 import torch
+from _experiment import arguments, report, spread
 from _quiet import SILENT, quiet
-from _result import arguments, report, spread
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 

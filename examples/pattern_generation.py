@@ -22,8 +22,8 @@ import time
 
 import lightning.pytorch as pl
 import torch
+from _experiment import arguments, curves, report, save, spread
 from _recurrent import LEARNERS, REFITTED, TITLES, Recurrent
-from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor
 

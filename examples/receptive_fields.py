@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from _experiment import Short
 from _quiet import quiet
-from _result import Short
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import product
 
 import torch
-from _result import arguments, curves, report, save, spread
+from _experiment import arguments, curves, report, save, spread
 from cartpole import Neurons, Surprise
 from matplotlib.figure import Figure
 from torch import Tensor, nn

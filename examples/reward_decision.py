@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from _controls import by_classes, k_means, nearest, nearest_sample, repeated, ridge, share
 from _data import Split, load_mnist5k
+from _experiment import arguments, report, spread
 from _local import Local, see
 from _quiet import quiet
-from _result import arguments, report, spread
 from conv_stdp import MAPS, STEPS, Network, spots
 from matplotlib.image import imsave
 from torch import Tensor, nn

@@ -23,8 +23,8 @@ import argparse
 from functools import partial
 
 import torch
-from _result import Short, report
-from _xor import PATTERNS, XOR, Delay, compare, draw, head
+from _experiment import Short, report
+from _xor_evaluation import PATTERNS, XOR, Delay, compare, draw, head
 from torch import Tensor, nn
 
 from lightning_accum import MSTDP, MSTDPET, Cell, Rule, RuleTrainer, attach_updater

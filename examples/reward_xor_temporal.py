@@ -19,8 +19,8 @@ from __future__ import annotations
 import argparse
 
 import torch
-from _result import Short, report
-from _xor import PATTERNS, XOR, Delay, compare, draw, head
+from _experiment import Short, report
+from _xor_evaluation import PATTERNS, XOR, Delay, compare, draw, head
 from reward_xor import PRESENTED, present
 from torch import Tensor, nn
 

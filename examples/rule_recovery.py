@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import matplotlib
 import torch
-from _result import arguments, report, save, spread
+from _experiment import arguments, report, save, spread
 from torch import Tensor
 
 from lightning_accum import STDP, RuleTrainer, change_of

@@ -35,9 +35,9 @@ from _controls import (
     share,
 )
 from _data import Split, load_mnist5k
+from _experiment import arguments, report, spread
 from _local import Local, see
 from _quiet import quiet
-from _result import arguments, report, spread
 from conv_wta import Layer
 from matplotlib.image import imsave
 from torch import Tensor

@@ -23,8 +23,8 @@ import lightning.pytorch as pl
 import torch
 from _controls import UNTRAINED, linear, linear_behind, seen_by
 from _data import Split, split_at_random
+from _experiment import arguments, curves, report, save, spread
 from _recurrent import LEARNERS, REFITTED, TITLES, Recurrent
-from _result import arguments, curves, report, save, spread
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import one_hot

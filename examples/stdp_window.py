@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from _result import Short
+from _experiment import Short
 from torch import Tensor, nn
 
 from lightning_accum import STDP, Cell, KernelSTDP, Rule, RuleTrainer, TripletSTDP

@@ -20,7 +20,7 @@ from functools import cache
 from itertools import product
 
 import torch
-from _result import Short
+from _experiment import Short
 from stdp_window import measure
 from torch import Tensor
 

@@ -37,7 +37,8 @@ HEAD = """# All measurements
 Times are medians, with quartiles in brackets if there were seven turns or more.
 """
 UNPUBLISHED = (  # only printed
-    *("choices", "kmeans_controls", "hook_cost", "own_rule", "robustness", "plain_loops"),
+    *("choices", "kmeans_controls", "hook_cost", "own_rule", "plain_loops"),
+    "hyperparameter_sensitivity",
 )
 AT = re.compile(r"^\*.+; commit \S+\*$", re.M)
 MACHINE = "import sys; sys.path.insert(0, {!r}); import _measure; print(_measure.machine())"

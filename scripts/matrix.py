@@ -36,7 +36,7 @@ def floors(*names: str) -> tuple[str, ...]:
 class Row(NamedTuple):
     """One environment: ``python`` is the one that runs this script where it is empty.
 
-    ``torch`` is None where scripts/install_with_torch.py is to choose it: a CPU build where there
+    ``torch`` is None where scripts/install_environment.py is to choose it: a CPU build where there
     is no GPU.
     """
 
@@ -80,7 +80,7 @@ def install(row: Row, base: str, home: Path, log: Path) -> str:
     """Makes the environment, and returns the path of its Python; raises `NotTried`."""
     python = str(home / "bin" / "python")
     torch = [[python, "-m", "pip", "install", "--quiet", row.torch]] if row.torch else []
-    rest = [python, "scripts/install_with_torch.py", *row.pins, "--editable", ".[test]"]
+    rest = [python, "scripts/install_environment.py", *row.pins, "--editable", ".[test]"]
     with log.open("w", encoding="utf-8") as out:
         for command in [[base, "-m", "venv", "--clear", str(home)], *torch, rest]:
             done = subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, check=False)

@@ -32,7 +32,7 @@ import lightning_accum as la
 from lightning_accum import nn as lann
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "_support"))
-contract = importlib.import_module("contract")
+contract = importlib.import_module("contract_cases")
 
 CPU = torch.device("cpu")
 STEPS, SAMPLES = 5, 4

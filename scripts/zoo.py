@@ -1,9 +1,9 @@
 """Runs the networks of the zoo and writes ``docs/zoo.md``, a table of what they reach.
 
 Each is an example that prints lines ``result: ...``, ``control: ...`` and ``simple: ...``
-(``examples/_result.py``), and runs on five folds of its data if it has any. The values of all seeds
-are kept in ``docs/zoo.json``: a row can be measured by itself, and one that never was says so.
-Pictures go to ``docs/pictures``, and what the first fold printed to ``docs/outputs``. Below the
+(``examples/_experiment.py``), and runs on five folds of its data if it has any. The values of all
+seeds are kept in ``docs/zoo.json``: a row can be measured by itself, and one that never was says
+so. Pictures go to ``docs/pictures``, and what the first fold printed to ``docs/outputs``. Below the
 tables stands what ``benchmarks/kmeans_controls.py`` printed last, kept in
 ``docs/outputs/kmeans_controls.txt``.
 

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 import torch
 import torch.distributed as dist
-from compiled import threads
+from kernel_helpers import threads
 
 from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse.kernel_library import REBUILD, library, why_not

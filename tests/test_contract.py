@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
-from contract import CASES, EXEMPT, PUBLIC, why_apart
+from contract_cases import CASES, EXEMPT, PUBLIC, why_apart
+from round_trips import by_file, by_pickle
+from subtests import turns
 from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_map_only
-from turns import turns
-from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, CellTrainer, Updater
 from lightning_accum.observe import Monitor

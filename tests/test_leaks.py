@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 import torch
-from contract import Spike
+from contract_cases import Spike
 from monitors import hooks
 from torch import nn
 

@@ -90,7 +90,7 @@ def test_measured_times_and_memory_stand_only_on_the_page_that_a_script_writes()
 
 
 def test_bars_of_the_benchmarks_are_those_that_were_measured():
-    module = runpy.run_path(str(ROOT / "scripts/bench_front.py"))
+    module = runpy.run_path(str(ROOT / "scripts/bench_picture.py"))
     picture = (ROOT / "docs/pictures/speed.svg").read_text(encoding="utf-8")
     drawn = [int(ms.replace(",", "")) for ms in re.findall(r">([\d,]+) ms<", picture)]
     page = PAGES["docs/measurements.md"]

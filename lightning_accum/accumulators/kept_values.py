@@ -6,8 +6,8 @@ import torch
 from lightning_utilities import apply_to_collection
 from torch import Tensor
 
+from lightning_accum._checked_state import ANYTHING, Kind, check_that, list_of
 from lightning_accum._checks import check_value
-from lightning_accum._state_module import ANYTHING, Kind, check_that, list_of
 from lightning_accum.accumulators.base import State, StreamAccumulator, copied
 from lightning_accum.accumulators.elementwise_base import (
     NUMBERS,

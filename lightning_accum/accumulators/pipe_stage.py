@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities import rank_zero_warn
 
+from lightning_accum._checked_state import COUNT, CheckedState, check_state
 from lightning_accum._checks import check_type, check_value
-from lightning_accum._state_module import COUNT, CheckedState, check_state
 from lightning_accum.accumulators.base import Joinable, StreamAccumulator
 from lightning_accum.distributed.world import is_first
 

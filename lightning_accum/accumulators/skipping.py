@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_accum._checked_state import COUNT, Kind
 from lightning_accum._checks import check_type, check_value
 from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords, local_result
-from lightning_accum._state_module import COUNT, Kind
 from lightning_accum.accumulators.base import State, StreamAccumulator
 
 

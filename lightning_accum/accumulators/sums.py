@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_accum._checked_state import Kind
 from lightning_accum._checks import check_integers
-from lightning_accum._state_module import Kind
 from lightning_accum.accumulators.base import State, assign
 from lightning_accum.accumulators.elementwise_base import (
     NUMBERS,

@@ -3,7 +3,7 @@
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.callbacks.cell_trainer_cli import CellTrainerCLI
-from lightning_accum.callbacks.ddp import AverageBuffers, LocalDDPStrategy
+from lightning_accum.callbacks.ddp_strategy import AverageBuffers, LocalDDPStrategy
 from lightning_accum.callbacks.fabric import FabricCellTrainer
 from lightning_accum.callbacks.online_probe import OnlineProbe
 from lightning_accum.callbacks.pictures import UpdatePictures

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from lightning_accum._checked_state import ANOTHER_VERSION, MAPPING, Kind, check_state, list_of
 from lightning_accum._checks import is_number
-from lightning_accum._state_module import ANOTHER_VERSION, MAPPING, Kind, check_state, list_of
 from lightning_accum.cells.recorded_signals import follows_gradient
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import CellTrainer, params_of, updaters_of

@@ -18,7 +18,7 @@ from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.observe import unobserved
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.optim.update import Step
+from lightning_accum.optim.update_optimizer import Step
 from lightning_accum.updates import Updater
 
 

@@ -8,8 +8,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
+from lightning_accum._checked_state import FLOATS, MAPPING, Kind, check_state, check_that
 from lightning_accum._checks import check_below, check_choice, check_integers, names_in, nearest
-from lightning_accum._state_module import FLOATS, MAPPING, Kind, check_state, check_that
 from lightning_accum.callbacks._logging import own_state
 from lightning_accum.distributed.world import summed
 from lightning_accum.functional.readout import bayes_votes

@@ -2,7 +2,7 @@
 
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.layer import Layer, Serial
-from lightning_accum.cells.network_shares import load_shares, save_share
+from lightning_accum.cells.network_checkpoints import load_shares, save_share
 from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.trainer import CellTrainer

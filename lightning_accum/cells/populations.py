@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
-from lightning_accum._state_module import StateModule, check_that
+from lightning_accum._checked_state import StateModule, check_that
 from lightning_accum.cells.cell import Cell
 from lightning_accum.distributed.world import SpikeExchange, of_all, processes, rank
 from lightning_accum.nn.sparse_linear import part_of

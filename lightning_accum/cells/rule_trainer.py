@@ -14,7 +14,6 @@ from lightning_accum._checks import check_mapping, check_type, knows_arguments, 
 from lightning_accum._compat.torch import compiled_from, is_traced
 from lightning_accum._observer import Observer
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.plan import CellPlan, CellWindow, named_terms_of
 from lightning_accum.cells.recorded_signals import (
     RecordedSignal,
     check_modules,
@@ -23,8 +22,9 @@ from lightning_accum.cells.recorded_signals import (
 )
 from lightning_accum.cells.state import CellState, Options
 from lightning_accum.cells.trainer import CellTrainer, feedbacks_of, recorded_steps
-from lightning_accum.engine.recording import Given
+from lightning_accum.cells.window_evaluation import CellPlan, CellWindow, named_terms_of
 from lightning_accum.engine.rule import OPTIONS, Rule, fields_of
+from lightning_accum.engine.rule_inputs import Given
 from lightning_accum.engine.vjp import sample_dims_of
 from lightning_accum.engine.window_changes import Backend
 from lightning_accum.functional.reductions import ReductionFn

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias, get_args
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
+from lightning_accum import _checked_state as kinds
 from lightning_accum import _checks as checks
-from lightning_accum import _state_module as kinds
 from lightning_accum.engine.rule import Rule, check_numeric
-from lightning_accum.engine.state import StateKey, of_neurons
+from lightning_accum.engine.state_keys import StateKey, of_neurons
 from lightning_accum.engine.window_changes import Backend
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.reductions import Reduction, ReductionFn, check_reduction, reduction

@@ -14,13 +14,13 @@ from lightning_accum._compat.torch import hook_count
 from lightning_accum._observer import Observer
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
-from lightning_accum.engine.recording import BOTH_SIDES, Target
-from lightning_accum.engine.state import Carried, StateKey, of_neurons, trace_key
+from lightning_accum.engine.rule_inputs import BOTH_SIDES, Target
+from lightning_accum.engine.state_keys import Carried, StateKey, of_neurons, trace_key
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window_changes import dtype_of
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor, Reducer
-from lightning_accum.sparse.kernel_step import StepMemory, StepProduct, StepTrace
+from lightning_accum.sparse.learning_step import StepMemory, StepProduct, StepTrace
 from lightning_accum.updates import Updater, get_updater
 from lightning_accum.updates.part import StackedProducts
 

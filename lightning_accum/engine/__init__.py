@@ -1,7 +1,7 @@
 """Windows, which a rule sees, terms, which it returns, and how terms change a parameter."""
 
 from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state_keys import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Term
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.bounds import Room

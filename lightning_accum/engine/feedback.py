@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_shape, check_tensors
 from lightning_accum._compat.torch import hook_count
-from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.rule_inputs import Recording
 
 
 class Feedback(nn.Module, ABC):

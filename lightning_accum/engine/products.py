@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum._compat.torch import is_traced
 from lightning_accum.engine.signal import Signal, SignalName
-from lightning_accum.engine.state import StateKey, trace_key
+from lightning_accum.engine.state_keys import StateKey, trace_key
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window

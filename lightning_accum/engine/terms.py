@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_numbers
 from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state_keys import StateKey
 from lightning_accum.functional.bounds import Room
 
 Parts: TypeAlias = tuple[Tensor | None, Tensor | None]

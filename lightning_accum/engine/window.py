@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.signal import NeedsData, Signal, SignalName
-from lightning_accum.engine.state import Carried, StateKey
+from lightning_accum.engine.state_keys import Carried, StateKey
 from lightning_accum.engine.terms import Term
 
 

@@ -10,7 +10,7 @@ from lightning_accum._checks import is_number, quoted
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.health.chain import silence
 from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number, sample_of
-from lightning_accum.health.rules import has_both_signs, held_rate, rule_of
+from lightning_accum.health.rule_facts import has_both_signs, held_rate, rule_of
 from lightning_accum.nn.linear import step_of_delays
 
 _BUSY = 0.5  # share of steps with a spike

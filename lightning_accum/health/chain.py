@@ -10,7 +10,7 @@ from lightning_accum._checks import name_of, quoted
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts, first, number
-from lightning_accum.health.rules import weak_kernel, why_zero
+from lightning_accum.health.rule_facts import weak_kernel, why_zero
 
 TURN = 100  # calls that found other cells
 _FEW = 3  # batches of a fit, which may be a trial

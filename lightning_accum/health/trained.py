@@ -9,7 +9,7 @@ from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import version
 from lightning_accum.cells.trainer import CellTrainer, feedbacks_of
 from lightning_accum.health.facts import CellFacts, Weights
-from lightning_accum.health.rules import follows_error
+from lightning_accum.health.rule_facts import follows_error
 
 _MOST = 8  # names in a message
 _TWICE = 2  # updates after which an optimizer had changed the same parameter

@@ -21,16 +21,16 @@ from lightning_accum._observer import SILENT, By, End, Observer, Values
 from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.rule import rates_in
-from lightning_accum.engine.state import has_samples
+from lightning_accum.engine.state_keys import has_samples
 from lightning_accum.health import chain
 from lightning_accum.health.advice import advice
 from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts, Weights
 from lightning_accum.health.probes import LastingState, Probe, Wiring
-from lightning_accum.health.rules import rule_of
+from lightning_accum.health.rule_facts import rule_of
 from lightning_accum.health.setup import layout, setup, twin, unit
 from lightning_accum.health.summary import Summary
 from lightning_accum.health.trained import Untrained, twice_trained
-from lightning_accum.optim.update import times_stale
+from lightning_accum.optim.update_optimizer import times_stale
 from lightning_accum.sparse.kernel_library import why_not
 
 _LOOP = 100  # windows of a Fabric loop, after which it looks

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, final
 import torch
 from torch import Tensor, nn
 
+from lightning_accum._checked_state import StateModule
 from lightning_accum._checks import (
     check_finite,
     check_integers,
@@ -16,7 +17,6 @@ from lightning_accum._checks import (
     check_value,
     warn_below_step,
 )
-from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn._arguments import check_times, layer_shape, steps_of

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from lightning_accum._checked_state import CheckedState, Kind, check_state, optional
 from lightning_accum._checks import (
     check_counts,
     check_finite,
@@ -18,7 +19,6 @@ from lightning_accum._checks import (
     check_tensors,
     check_value,
 )
-from lightning_accum._state_module import CheckedState, Kind, check_state, optional
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.spikes import poisson_encode
 from lightning_accum.nn._arguments import check_times

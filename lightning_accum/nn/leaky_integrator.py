@@ -6,7 +6,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from lightning_accum._state_module import StateModule
+from lightning_accum._checked_state import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import decay_factor, reverse_trace, trace
 from lightning_accum.nn._arguments import check_times, layer_shape, steps_of

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_accum._checked_state import StateModule
 from lightning_accum._checks import check_finite, check_tensors, check_value
-from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn._arguments import check_sizes, check_times, steps_of
 from lightning_accum.sparse.event_sums import EventProduct, event_matmul

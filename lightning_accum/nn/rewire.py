@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from lightning_accum._checked_state import CheckedState
 from lightning_accum._checks import check_finite, check_integers, check_type
-from lightning_accum._state_module import CheckedState
 from lightning_accum.nn._synapse_draws import uniform
 from lightning_accum.nn.sparse_linear import SparseLinear, keys_of
 from lightning_accum.updates.atomic_changes import call_uninterrupted

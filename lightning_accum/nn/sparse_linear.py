@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import Self
 
+from lightning_accum._checked_state import CheckedState
 from lightning_accum._checks import (
     check_finite,
     check_integers,
@@ -23,7 +24,6 @@ from lightning_accum._checks import (
     check_value,
 )
 from lightning_accum._compat.torch import is_traced, version
-from lightning_accum._state_module import CheckedState
 from lightning_accum.nn._arguments import check_sizes
 from lightning_accum.nn._synapse_draws import draw_distinct, drawn_synapses, uniform
 from lightning_accum.sparse.events import Events

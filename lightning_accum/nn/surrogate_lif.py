@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, NamedTuple, final, get_args
 import torch
 from torch import Tensor
 
+from lightning_accum._checked_state import StateModule
 from lightning_accum._checks import (
     check_choice,
     check_finite,
@@ -15,7 +16,6 @@ from lightning_accum._checks import (
     warn_below_step,
 )
 from lightning_accum._compat.torch import is_traced
-from lightning_accum._state_module import StateModule
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor

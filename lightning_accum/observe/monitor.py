@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from lightning_accum._checked_state import CheckedState
 from lightning_accum._checks import check_callables, check_strings, check_type
-from lightning_accum._state_module import CheckedState
 from lightning_accum.observe.hooks import Hook, Switch
 from lightning_accum.observe.reducer import Latest, Reducer
 

@@ -6,8 +6,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from lightning_accum._checked_state import StateModule
 from lightning_accum._checks import check_tensors
-from lightning_accum._state_module import StateModule
 from lightning_accum.sparse.events import Events
 
 

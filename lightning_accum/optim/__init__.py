@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lightning_accum.optim._options import AdamOptions, MomentOptions
-from lightning_accum.optim.update import UpdateOptimizer, updates_as_gradients
+from lightning_accum.optim.update_optimizer import UpdateOptimizer, updates_as_gradients
 from lightning_accum.optim.weight_decay import WeightDecay
 
 # The adaptive ones are imported when they are used: LightningCLI rejects a short name, such as
@@ -12,11 +12,11 @@ from lightning_accum.optim.weight_decay import WeightDecay
 if TYPE_CHECKING:
     from lightning_accum.optim.adam import AdaBelief, Adam, AMSGrad, RAdam
     from lightning_accum.optim.base import GenericAdaptiveOptimizer
-    from lightning_accum.optim.schedules import AdamWarmup, AdamWarmupCosineDecay, Noam
+    from lightning_accum.optim.scheduled_adam import AdamWarmup, AdamWarmupCosineDecay, Noam
 else:
 
     def __getattr__(name):
-        for file in ("schedules", "base", "adam") if name in __all__ else ():
+        for file in ("scheduled_adam", "base", "adam") if name in __all__ else ():
             module = import_module(f"{__name__}.{file}")
             if hasattr(module, name):
                 return getattr(module, name)

@@ -3,7 +3,7 @@
 from torch import Tensor
 from typing_extensions import Unpack
 
-from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._moment_optimizer import MomentOptimizer
 from lightning_accum.optim._options import AdamOptions, MomentOptions
 from lightning_accum.optim.base import Params
 from lightning_accum.optim.weight_decay import WeightDecay

@@ -7,7 +7,7 @@ from lightning_accum.rules.actor_critic import ActorCriticError
 from lightning_accum.rules.bcm import BCM
 from lightning_accum.rules.clopath import Clopath
 from lightning_accum.rules.covariance import Covariance
-from lightning_accum.rules.delay import DelayAdjustedKernelSTDP, DelayAdjustedSTDP
+from lightning_accum.rules.delay_adjusted_stdp import DelayAdjustedKernelSTDP, DelayAdjustedSTDP
 from lightning_accum.rules.delta import DeltaRule
 from lightning_accum.rules.differentiable import change_of
 from lightning_accum.rules.eprop import EProp
@@ -26,7 +26,7 @@ from lightning_accum.rules.mstdp import MSTDP, MSTDPET
 from lightning_accum.rules.oja import Oja
 from lightning_accum.rules.online_learning import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT
-from lightning_accum.rules.rate_fit import RateFit, fit_rates
+from lightning_accum.rules.parameter_estimation import RateFit, fit_rates
 from lightning_accum.rules.reward_modulated import reward_modulated
 from lightning_accum.rules.sanger import Sanger
 from lightning_accum.rules.soft_hebb import SoftHebb

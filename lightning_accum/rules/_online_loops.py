@@ -15,14 +15,14 @@ from torch.autograd.graph import increment_version
 from lightning_accum._checks import quoted
 from lightning_accum._compat.torch import hook_count, is_traced
 from lightning_accum.cells.layer import Serial
-from lightning_accum.cells.plan import named_terms_of
 from lightning_accum.cells.populations import Ends, Populations, all_agree
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import recorded_steps
+from lightning_accum.cells.window_evaluation import named_terms_of
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.rule import fields_of
-from lightning_accum.engine.state import StateKey, trace_key
+from lightning_accum.engine.state_keys import StateKey, trace_key
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons

@@ -12,7 +12,7 @@ from lightning_accum.engine import Term, Window
 from lightning_accum.engine.rule import Rule
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe.monitor import StateSource, check_source
-from lightning_accum.rules.potential_rule import check_real
+from lightning_accum.rules.third_factor import check_real
 
 
 class Clopath(Rule):

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.feedback import learning_signal
-from lightning_accum.engine.recording import Recording
-from lightning_accum.rules.potential_rule import ThirdFactorRule, of_neuron
+from lightning_accum.engine.rule_inputs import Recording
+from lightning_accum.rules.third_factor import ThirdFactorRule, of_neuron
 
 
 class DeltaRule(ThirdFactorRule):

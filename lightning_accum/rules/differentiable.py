@@ -14,8 +14,8 @@ from lightning_accum._checks import check_choice, check_shape, check_tensors, ch
 from lightning_accum._compat.torch import values_under_vmap
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.products import check_sides
-from lightning_accum.engine.recording import Given, Recorded, Recording, given_value
 from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.rule_inputs import Given, Recorded, Recording, given_value
 from lightning_accum.engine.signal import NeedsData, Signal
 from lightning_accum.engine.terms import Change, Term, listed
 from lightning_accum.engine.window import Outline, Window

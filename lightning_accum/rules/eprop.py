@@ -6,11 +6,11 @@ from dataclasses import replace
 from lightning_accum._checks import check_finite, check_type
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.feedback import Feedback, learning_signal
-from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.rule_inputs import Recording
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow
 from lightning_accum.rules.feedback import DirectFeedback
-from lightning_accum.rules.potential_rule import PotentialRule, of_neuron
+from lightning_accum.rules.third_factor import PotentialRule, of_neuron
 
 
 class EProp(PotentialRule):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lightning_accum import _checks as checks
-from lightning_accum._state_module import StateModule
+from lightning_accum._checked_state import StateModule
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData
 from lightning_accum.nn._arguments import check_times

@@ -8,13 +8,13 @@ from typing_extensions import Self
 from lightning_accum.cells.cell import Cell
 from lightning_accum.engine import Change, Window
 from lightning_accum.engine.feedback import LearningSignal
-from lightning_accum.engine.recording import Recording
+from lightning_accum.engine.rule_inputs import Recording
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.observe import GradientMonitor
 from lightning_accum.observe.monitor import StateSource
 from lightning_accum.rules._eprop_windows import FoldConstants, FoldedWindow
-from lightning_accum.rules.potential_rule import PotentialRule, of_neuron
+from lightning_accum.rules.third_factor import PotentialRule, of_neuron
 
 
 class GradientRule(PotentialRule):

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.products import Activity, Product
-from lightning_accum.engine.recording import given_value
+from lightning_accum.engine.rule_inputs import given_value
 from lightning_accum.engine.signal import Signal
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state_keys import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.engine.window import Window

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_choice, check_value
 from lightning_accum.engine.rule import Rule
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state_keys import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import TraceMode, decay_factor

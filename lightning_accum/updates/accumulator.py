@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from lightning_accum import _state_module as states
+from lightning_accum import _checked_state as states
 from lightning_accum._checks import check_taken, check_tensors, name_of
 from lightning_accum.functional.bounds import FullBounding, HalfBounding, Kind
 from lightning_accum.functional.reductions import ReductionFn

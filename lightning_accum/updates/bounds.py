@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from lightning_accum._checked_state import ANYTHING, MAPPING, TEXT, check_state, check_that, list_of
 from lightning_accum._checks import check_finite, check_value, name_of, nearest
-from lightning_accum._state_module import ANYTHING, MAPPING, TEXT, check_state, check_that, list_of
 from lightning_accum.functional.bounds import KINDS, NamedBound, Room, options_of, rooms_of
 
 Side: TypeAlias = Literal["full", "upper", "lower"]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._state_module import (
+from lightning_accum._checked_state import (
     COUNT,
     REAL,
     Kind,

@@ -1,7 +1,7 @@
 """Every kind of connection that a rule should train."""
 
 import torch
-from rasters import raster
+from clamped_layers import raster
 from torch import nn
 from torch.nn.utils import prune
 

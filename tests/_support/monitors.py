@@ -2,7 +2,7 @@
 
 import copy
 
-from values import by_pickle
+from round_trips import by_pickle
 
 from lightning_accum.observe import InputMonitor, OutputMonitor
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+from rule_trainers import trainer_of
 from torch import nn
-from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum.functional import ExponentialKernel

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from streams import CASES, Logging, stacked, stream
+from accumulator_cases import CASES, Logging, stacked, stream
 from torch.testing import assert_close
 from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import MetricCollection, SumMetric

@@ -2,10 +2,10 @@
 
 import copy
 
-import contract
+import contract_cases
 import pytest
 import torch
-from streams import CASES, Case, ema, stacked, stream
+from accumulator_cases import CASES, Case, ema, stacked, stream
 from torch import nn
 from torch.testing import assert_close
 from torchmetrics import MetricCollection
@@ -148,7 +148,7 @@ LACKING = [*CASES, "MaxRateClassifier", "UpdateStatistics", "FiringStatistics"]
 
 @pytest.mark.parametrize("name", [name for name in LACKING if name != "Except"])
 def test_a_state_that_lacks_a_part_is_refused(name):
-    case = contract.CASES[name]
+    case = contract_cases.CASES[name]
     metric = case.make()
     case.run(metric, 0)
     state = metric.state_dict()

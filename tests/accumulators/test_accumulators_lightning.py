@@ -8,10 +8,10 @@ import warnings
 import lightning.pytorch as pl
 import pytest
 import torch
+from accumulator_cases import CASES, written
 from callback_helpers import SaveAt, trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
-from streams import CASES, written
 from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset

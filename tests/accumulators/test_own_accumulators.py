@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import pytest
 import torch
+from accumulator_cases import Product
 from hypothesis import given
 from hypothesis import strategies as st
-from streams import Product
+from subtests import turns
 from torch import nn
 from torchmetrics import MetricCollection, SumMetric
 from torchmetrics.classification import BinaryAccuracy
-from turns import turns
 
 from lightning_accum import accumulators as acc
 from lightning_accum.accumulators import Except, List, Mean, Sum

@@ -3,11 +3,11 @@ import operator
 
 import pytest
 import torch
+from subtests import turns
 from torch import nn
 from torch.testing import assert_close
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
-from turns import turns
 
 from lightning_accum.accumulators import Except, List, Max, Mean, Pipe, Select, Source, Split, Sum
 from lightning_accum.accumulators.pipe_stage import Selection

@@ -11,10 +11,10 @@ import warnings
 
 import pytest
 import torch
-from streams import Logging, written
+from accumulator_cases import Logging, written
+from round_trips import by_pickle
 from torch.utils.tensorboard import SummaryWriter
 from torchmetrics import SumMetric
-from values import by_pickle
 
 from lightning_accum import accumulators as acc
 

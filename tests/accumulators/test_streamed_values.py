@@ -6,13 +6,13 @@ import random
 import numpy as np
 import pytest
 import torch
+from accumulator_cases import CASES, SHAPES, Case, Product, stacked, stream
 from hypothesis import given
 from hypothesis import strategies as st
-from streams import CASES, SHAPES, Case, Product, stacked, stream
+from round_trips import by_file, by_pickle
+from subtests import turns
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
-from turns import turns
-from values import by_file, by_pickle
 
 from lightning_accum.accumulators import EMA, Except, List, Max, Mean, Min, Sum, Variance, Window
 from lightning_accum.distributed.world import from_bytes, to_bytes

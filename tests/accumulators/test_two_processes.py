@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from accumulator_cases import written
 from accumulators_two_processes import CHECKS
-from streams import written
 from two_processes import Collectives, printed_by_two
 
 from lightning_accum.accumulators import Mean, Sum, synchronize

@@ -6,7 +6,7 @@ import callback_helpers as cb
 import pytest
 import torch
 from lightning.pytorch import callbacks as plc
-from test_three_ways import WAYS, Automatic, AutomaticHead
+from test_optimization_modes import WAYS, Automatic, AutomaticHead
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -10,7 +10,7 @@ import callback_helpers as cb
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelPruning
-from test_three_ways import AutomaticHead
+from test_optimization_modes import AutomaticHead
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 

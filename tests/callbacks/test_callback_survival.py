@@ -9,10 +9,10 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
-from test_three_ways import OwnOptimizer
+from round_trips import by_file, by_pickle
+from test_optimization_modes import OwnOptimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
-from values import by_file, by_pickle
 
 from lightning_accum import STDP, CellSpec, attach_updater, get_updater
 from lightning_accum.callbacks import UpdateMonitor, UpdatePictures

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from callback_helpers import Net, fit_as_by_hand, loader
-from test_three_ways import Stepping
+from test_optimization_modes import Stepping
 
 from lightning_accum import STDP, CellSpec
 from lightning_accum.callbacks import CellTrainerCallback as Learner

@@ -15,7 +15,7 @@ import torch
 from test_callback_errors import Rewarding
 from test_compiled import StepByStep
 from test_fabric import Stepping
-from test_three_ways import Automatic, AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
+from test_optimization_modes import Automatic, AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset

@@ -6,8 +6,8 @@ import callback_helpers as cb
 import lightning.pytorch as pl
 import pytest
 import torch
+from subtests import turns
 from torch.utils.data import DataLoader, TensorDataset
-from turns import turns
 
 from lightning_accum.callbacks import OnlineProbe
 from lightning_accum.metrics import MaxRateClassifier

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
 from test_fabric import Stepping
-from test_three_ways import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
+from test_optimization_modes import AutomaticHead, AutomaticOwnOptimizer, OwnOptimizer
 
 import lightning_accum as la
 from lightning_accum.nn import SurrogateLIF

@@ -7,7 +7,7 @@ import callback_helpers as cb
 import pytest
 import torch
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
-from test_three_ways import SteppedMidway
+from test_optimization_modes import SteppedMidway
 from torch.utils.data import TensorDataset
 
 from lightning_accum import STDP, CellSpec

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from clamped_layers import layer, learned, raster, show
 from monitors import COPIES, OUT, hooks
-from rasters import layer, learned, raster, show
+from subtests import turns
 from torch import nn
-from turns import turns
 
 import lightning_accum as la
 from lightning_accum.callbacks import FabricCellTrainer

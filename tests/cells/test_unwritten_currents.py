@@ -6,9 +6,9 @@ import copy
 
 import pytest
 import torch
-from compiled import spikes
+from kernel_helpers import spikes
+from subtests import turns
 from torch import nn
-from turns import turns
 
 from lightning_accum import Serial
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, SurrogateLIF, linear

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from _forked import Forked, run_together
 from callback_helpers import trainer as quiet
-from values import differences
+from round_trips import differences
 
 from lightning_accum.callbacks import LocalDDPStrategy
 

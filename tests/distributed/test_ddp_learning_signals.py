@@ -4,12 +4,12 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import Local, Resumable, SaveAt
+from round_trips import differences
 from run_ranks import as_one, resuming, share, trainer
 from test_ddp import pieces
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
-from values import differences
 
 import lightning_accum as la
 from lightning_accum._state_vector import unpack

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 import torch
 from callback_helpers import Local, Resumable, SaveAt
+from round_trips import differences
 from run_ranks import resuming, share, trainer
 from torch import nn
-from values import differences
 
 import lightning_accum as la
 from lightning_accum._state_vector import unpack

@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from _forked import Forked, run_together
 from callback_helpers import Local, Resumable, SaveAt
+from round_trips import differences
 from run_ranks import free_port, resuming, share, trainer
 from test_split_networks import SIZES, make, of_network, whole
 from torch import nn
-from values import differences
 
 from lightning_accum.callbacks import LocalDDPStrategy
-from lightning_accum.cells.network_shares import splits
+from lightning_accum.cells.network_checkpoints import splits
 from lightning_accum.rules import learn_online
 
 RANKS = 1, 2, 4

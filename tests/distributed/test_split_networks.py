@@ -7,14 +7,14 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
+from round_trips import differences
 from run_ranks import share
+from subtests import turns
 from torch import nn
-from turns import turns
-from values import differences
 
 import lightning_accum as la
 import lightning_accum.nn.sparse_linear as sparse_linear
-from lightning_accum.cells.network_shares import load_shares, save_share
+from lightning_accum.cells.network_checkpoints import load_shares, save_share
 from lightning_accum.distributed.world import own_neurons
 from lightning_accum.metrics import UpdateStatistics
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear, Rewire, SparseLinear, WinnerTakeAll

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from clamped_layers import layer, learned, raster, show
 from connections import KINDS
-from forms import FORMS, evaluated_in, in_forms
-from rasters import layer, learned, raster, show
 from references import RULES
+from subtests import turns
+from summation_forms import FORMS, evaluated_in, in_forms
 from torch import nn
-from turns import turns
 
 from lightning_accum import BCM, STDP, Cell, EProp, Rule, RuleTrainer, Serial, Term, get_updater
 from lightning_accum import nn as layers
 from lightning_accum.engine import window_changes as run_module
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state_keys import StateKey
 from lightning_accum.observe.monitor import copied
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from references import RULES
+from subtests import turns
 from torch import nn
-from turns import turns
 
 from lightning_accum import Cell, Clamp, attach_updater
 from lightning_accum.nn import LIF, AdaptiveLIF, Linear

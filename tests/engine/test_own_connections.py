@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
+from clamped_layers import Fed, learned, raster
 from connections import KINDS, Own
-from rasters import Fed, learned, raster
 from references import PAIR, RULES
+from subtests import turns
 from torch import nn
-from turns import turns
 
 from lightning_accum import STDP, Cell, Rule, RuleTrainer, Term, get_updater
 

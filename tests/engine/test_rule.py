@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 import torch
+from round_trips import by_file, by_pickle
+from subtests import turns
 from torch import nn
-from turns import turns
-from values import by_file, by_pickle
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer

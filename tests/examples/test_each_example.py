@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import _result as result
+import _experiment as result
 import pytest
 import zoo
 from _forked import Forked

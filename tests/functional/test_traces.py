@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
-from compiled import numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_helpers import numbers
 
 from lightning_accum.functional import decay_factor, reverse_trace, trace
 from lightning_accum.functional.traces import last_trace

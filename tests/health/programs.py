@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 from callback_helpers import trainer
+from rule_trainers import trainer_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import MSTDP, STDP, Cell, CellSpec, Clamp, RuleTrainer, attach_updater

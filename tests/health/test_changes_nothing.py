@@ -8,8 +8,8 @@ import pytest
 import torch
 from correct import CORRECT
 from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, fit, learner, run, whole
+from round_trips import differences
 from torch.nn.utils.parametrizations import weight_norm
-from values import differences
 
 import lightning_accum as la
 from lightning_accum import STDP, Cell, RuleTrainer, Serial

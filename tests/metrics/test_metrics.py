@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
+from subtests import turns
 from torch.utils._pytree import tree_leaves, tree_map_only
-from turns import turns
 
 from lightning_accum.functional.update_statistics import AVERAGED
 from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics

@@ -7,7 +7,7 @@ import importlib
 import pytest
 import torch
 from callback_helpers import Local, trainer
-from compiled import spikes
+from kernel_helpers import spikes
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from compiled import currents, threads
-from values import unpacked
+from kernel_helpers import currents, threads
+from round_trips import unpacked
 
 from lightning_accum.nn import LIF, AdaptiveLIF, _fast, neuron
 from lightning_accum.nn._fast import BLOCK, SERIAL

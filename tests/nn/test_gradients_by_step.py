@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from values import by_pickle
+from round_trips import by_pickle
 
 from lightning_accum.nn import DelayedLinear, LeakyIntegrator, ShortTermPlasticity, SurrogateLIF
 

@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from compiled import currents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kernel_helpers import currents
+from round_trips import by_pickle
 from torch import Tensor
-from values import by_pickle
 
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, WinnerTakeAll, _fast, neuron
 

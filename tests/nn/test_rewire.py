@@ -8,12 +8,12 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from callback_helpers import trainer
+from clamped_layers import Fed, raster
 from interrupts import Interrupts, ends
-from rasters import Fed, raster
+from round_trips import by_pickle
+from subtests import turns
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
-from turns import turns
-from values import by_pickle
 
 import lightning_accum as la
 from lightning_accum.callbacks import CellTrainerCallback, UpdateMonitor

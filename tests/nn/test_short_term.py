@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 import torch
-from compiled import spikes
+from kernel_helpers import spikes
+from rule_trainers import trainer_of
 from torch import nn
-from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum.functional import GaussianKernel, Triangular

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from compiled import spikes
+from kernel_helpers import spikes
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compiled import currents
+from kernel_helpers import currents
 
 from lightning_accum.functional import ArcTan, Triangular
 from lightning_accum.nn import RecurrentLinear, SurrogateLIF

@@ -8,10 +8,10 @@ from collections import OrderedDict
 import pytest
 import torch
 from monitors import COPIES, hooks
+from round_trips import by_pickle
+from subtests import turns
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from turns import turns
-from values import by_pickle
 
 from lightning_accum import observe
 from lightning_accum.observe import OutputMonitor, WindowRecorder, unobserved

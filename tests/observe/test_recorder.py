@@ -9,8 +9,8 @@ import re
 import numpy as np
 import pytest
 import torch
-from turns import turns
-from values import by_pickle
+from round_trips import by_pickle
+from subtests import turns
 
 from lightning_accum import STDP, Cell, EProp, RuleTrainer, get_updater
 from lightning_accum.nn import LIF, Linear, SurrogateLIF

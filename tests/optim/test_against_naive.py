@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from optimizer_cases import ADAM, CASES, close, give_gradients, parameters, run
+from round_trips import by_file, by_pickle
+from subtests import turns
 from torch import nn
-from turns import turns
-from values import by_file, by_pickle
 
 from lightning_accum.optim import AdaBelief, AdamWarmup, WeightDecay
-from lightning_accum.optim._moments import rectification
+from lightning_accum.optim._moment_optimizer import rectification
 
 STEPS = 25
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from compiled import needs_kernel, threads
+from kernel_helpers import needs_kernel, threads
 from optimizer_cases import CASES, give_gradients, parameters, run
-from turns import turns
+from subtests import turns
 
 from lightning_accum.optim import Noam, WeightDecay
 from lightning_accum.optim._kernels import StepGroup

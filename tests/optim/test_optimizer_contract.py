@@ -8,9 +8,9 @@ import weakref
 import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
+from round_trips import by_file, by_pickle
+from subtests import turns
 from torch import nn
-from turns import turns
-from values import by_file, by_pickle
 
 from lightning_accum.optim import Adam, AdamWarmup, GenericAdaptiveOptimizer, WeightDecay
 

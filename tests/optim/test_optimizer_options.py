@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 from optimizer_cases import ADAM, CASES, OWN, close, parameters, run, same
+from subtests import turns
 from torch import nn
-from turns import turns
 
 from lightning_accum import optim
 

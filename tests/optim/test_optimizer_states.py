@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 from optimizer_cases import CASES, OWN, close, give_gradients, parameters, run, same
+from subtests import turns
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-from turns import turns
 
 from lightning_accum.optim import AdaBelief, Adam, AMSGrad, RAdam, WeightDecay
 

@@ -7,13 +7,14 @@ from contextlib import nullcontext
 import pytest
 import torch
 from optimizer_cases import assert_raises_as_stale
+from round_trips import by_pickle
+from subtests import turns
 from torch import nn
 from torch.distributed.checkpoint import state_dict as checkpoint
-from turns import turns
-from values import by_pickle
 
 from lightning_accum import Clamp, NonFiniteUpdateError, attach_updater, get_updater
-from lightning_accum.optim import Adam, UpdateOptimizer, update, updates_as_gradients
+from lightning_accum.optim import Adam, UpdateOptimizer, updates_as_gradients
+from lightning_accum.optim import update_optimizer as update
 
 
 def layer(*params, value=0.5, dtype=torch.float64):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from rasters import layer, show
+from clamped_layers import layer, show
 from torch import nn
 
 import lightning_accum as la

@@ -4,14 +4,14 @@ from functools import partial
 
 import pytest
 import torch
+from clamped_layers import Fed, raster
 from connections import KINDS
-from forms import FORMS, evaluated_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rasters import Fed, raster
 from references import PAIR, RULES, VARIANTS, reference
+from subtests import turns
+from summation_forms import FORMS, evaluated_in
 from torch import nn
-from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell

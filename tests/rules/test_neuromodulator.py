@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from rasters import layer, raster, show
+from clamped_layers import layer, raster, show
 
 import lightning_accum as la
 from lightning_accum import MSTDP, MSTDPET, Neuromodulator, RuleTrainer, Term, get_updater

@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 import torch
-from compiled import spikes as raster
-from compiled import threads
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from kernel_helpers import spikes as raster
+from kernel_helpers import threads
+from round_trips import unpacked
+from rule_trainers import trainer_of
+from subtests import turns
 from torch import Tensor, nn
-from trainers import trainer_of
-from turns import turns
-from values import unpacked
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from rule_trainers import trainer_of
+from subtests import turns
 from test_defaults import rules
 from torch import nn
-from trainers import trainer_of
-from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell, CellSpec, RuleTrainer, Serial, Term, get_updater

@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
-from forms import FORMS, in_forms
-from rasters import layer, learned, raster, show
-from trainers import trainer_of
+from clamped_layers import layer, learned, raster, show
+from rule_trainers import trainer_of
+from summation_forms import FORMS, in_forms
 
 from lightning_accum import STDP, RuleTrainer
 from lightning_accum.engine import window_changes as accumulate

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from references import RULES
-from test_error_windows import MAKERS, POTENTIAL
+from rule_trainers import trainer_of
+from test_error_rules import MAKERS, POTENTIAL
 from torch import nn
-from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater

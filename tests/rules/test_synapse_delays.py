@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
+from rule_trainers import trainer_of
 from test_online import step_by_step
-from test_recurrent_loop import ENDS, HIGH, LOW, SIZES, currents, network
-from trainers import trainer_of
+from test_recurrent_online import ENDS, HIGH, LOW, SIZES, currents, network
 
 import lightning_accum as la
 from lightning_accum.nn import LIF, SparseLinear

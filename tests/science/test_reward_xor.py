@@ -1,6 +1,6 @@
 """Reward alone teaches a spiking network XOR; its sign decides, and dealt at random it does not."""
 
-import _xor as xor
+import _xor_evaluation as xor
 import pytest
 import reward_xor as science
 import reward_xor_temporal as temporal

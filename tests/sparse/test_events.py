@@ -3,10 +3,10 @@ import itertools
 
 import pytest
 import torch
-from compiled import numbers, spikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns import turns
+from kernel_helpers import numbers, spikes
+from subtests import turns
 
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import event_matmul, event_outer_sum

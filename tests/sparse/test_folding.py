@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from compiled import needs_kernel, numbers, spikes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from kernel_helpers import needs_kernel, numbers, spikes
 
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular, reverse_trace
 from lightning_accum.functional.eprop import Eligibility, fold_eligibility

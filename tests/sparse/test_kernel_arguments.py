@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from compiled import needs_kernel, numbers, spikes
+from kernel_helpers import needs_kernel, numbers, spikes
 from test_folding import Own
 
 from lightning_accum.functional import Triangular

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from compiled import needs_kernel
+from kernel_helpers import needs_kernel
 
 import lightning_accum as la
 from lightning_accum import nn

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from compiled import needs_kernel, numbers, spikes, threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_helpers import needs_kernel, numbers, spikes, threads
 
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library

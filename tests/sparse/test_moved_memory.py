@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from compiled import needs_kernel, spikes
+from kernel_helpers import needs_kernel, spikes
 
 import lightning_accum as la
 from lightning_accum.nn import LIF, Linear

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from compiled import needs_kernel, spikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_helpers import needs_kernel, spikes
 
 from lightning_accum.observe import WindowRecorder
 from lightning_accum.sparse.events import Events, SpikeRows

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from compiled import threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_helpers import threads
 
 from lightning_accum.nn import SparseLinear
 from lightning_accum.sparse import kernel_library, synapse_products

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from contract import CASES, Spike, Writer, inputs_of
+from contract_cases import CASES, Spike, Writer, inputs_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn

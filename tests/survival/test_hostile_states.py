@@ -7,17 +7,17 @@ import os
 import random
 import re
 
-import contract
+import accumulator_cases
+import contract_cases
 import optimizer_cases
 import pytest
-import streams
 import torch
-from contract import Case, learn, learner
+from contract_cases import Case, learn, learner
 from torch import Tensor, nn
 from torchmetrics import Metric
 
 import lightning_accum as la
-from lightning_accum._state_module import CheckedState
+from lightning_accum._checked_state import CheckedState
 
 # A hundred thousand are all of them.
 EXAMPLES = int(os.environ.get("LIGHTNING_ACCUM_FUZZ", "25"))
@@ -113,7 +113,7 @@ class Optimizer:
 
 def parts_of(root):
     """The outermost objects of this package that have a state."""
-    if isinstance(root, (Optimizer, contract.Optimized)):
+    if isinstance(root, (Optimizer, contract_cases.Optimized)):
         return [root.optimizer]
     if isinstance(root, (CheckedState, Metric)):
         return [root]
@@ -123,9 +123,9 @@ def parts_of(root):
 
 
 def cases():
-    yield from contract.CASES.items()
+    yield from contract_cases.CASES.items()
     carried = functools.partial(learn, carry=True)
-    for name, case in contract.CASES.items():
+    for name, case in contract_cases.CASES.items():
         if case.run is learn and isinstance(case.make().trainer, la.RuleTrainer):
             yield f"{name}, carried", case._replace(run=carried)
     own = la.RuleTrainer(la.KernelSTDP(lambda delta: 0.1 * delta.cos()))
@@ -133,12 +133,12 @@ def cases():
     for name in optimizer_cases.OWN:
         make = functools.partial(Optimizer, optimizer_cases.CASES[name])
         yield f"optimizer {name}", Case(make, Optimizer.run)
-    for name, stream in streams.CASES.items():
+    for name, stream in accumulator_cases.CASES.items():
         yield f"stream {name}", Case(stream.make, add)
 
 
 def add(stream, i):
-    stream.update(contract.rand(i, 2))
+    stream.update(contract_cases.rand(i, 2))
     stream.compute()
 
 

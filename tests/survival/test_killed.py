@@ -16,9 +16,9 @@ import torch
 from _forked import Forked
 from callback_helpers import Resumable, trainer
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
+from round_trips import differences
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from values import differences
 
 from lightning_accum import BCM, STDP, CellSpec, attach_updater
 from lightning_accum.callbacks import CellTrainerCallback

@@ -6,11 +6,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from contract import middle
+from contract_cases import middle
+from round_trips import by_file, by_pickle
+from subtests import turns
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from turns import turns
-from values import by_file, by_pickle
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum._state_vector import unpack

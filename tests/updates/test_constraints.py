@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
+from round_trips import by_pickle
+from subtests import turns
 from torch import nn
 from torch.utils.hooks import RemovableHandle
-from turns import turns
-from values import by_pickle
 
 import lightning_accum as la
 

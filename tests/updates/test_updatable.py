@@ -2,9 +2,9 @@ import copy
 
 import pytest
 import torch
+from round_trips import by_pickle
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
-from values import by_pickle
 
 import lightning_accum as la
 from lightning_accum import Normalize, Updatable, Updater, attach_updater, get_updater

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from subtests import turns
 from torch import nn
 from torch.nn.utils import parametrizations, prune
-from turns import turns
 
 from lightning_accum import Accumulator, Clamp, Normalize, Updater
 from lightning_accum._observer import SILENT, Observer

@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 import torch
-from contract import middle
+from contract_cases import middle
+from round_trips import by_file, by_pickle
+from subtests import turns
 from torch import nn
-from turns import turns
-from values import by_file, by_pickle
 
 from lightning_accum import Updater
 

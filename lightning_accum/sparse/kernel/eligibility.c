@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-#include "fold.h"
+#include "eprop_fold.h"
 #include "threads.h"
 
 typedef struct {

@@ -9,8 +9,8 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from lightning_accum._checked_state import COUNT, MAPPING, Kind, check_state, optional
 from lightning_accum._checks import check_choice, check_factor, check_type, check_value
-from lightning_accum._state_module import COUNT, MAPPING, Kind, check_state, optional
 from lightning_accum.optim import UpdateOptimizer
 
 MakeScheduler = Callable[[Optimizer], LRScheduler]

@@ -9,8 +9,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from rule_trainers import trainer_of
 from torch import nn
-from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import RuleTrainer, attach_updater, get_updater, optim

@@ -4,7 +4,7 @@ A plain ``pip install torch`` brings several gigabytes of CUDA libraries on Linu
 this installs a CPU build where there is no NVIDIA GPU, and holds whatever torch is there while pip
 installs the rest. It does nothing to a torch that is already there and new enough.
 
-    .venv/bin/python scripts/install_with_torch.py -e '.[dev]'
+    .venv/bin/python scripts/install_environment.py -e '.[dev]'
 """
 
 from __future__ import annotations

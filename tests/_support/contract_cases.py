@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from streams import CASES as STREAMS
-from streams import Product
+from accumulator_cases import CASES as STREAMS
+from accumulator_cases import Product
 from torch import nn
 
 import lightning_accum as la

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from compiled import needs_kernel, spikes
+from clamped_layers import layer, raster, show
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rasters import layer, raster, show
+from kernel_helpers import needs_kernel, spikes
 from torch import nn
 
 from lightning_accum import Cell, RuleTrainer, get_updater

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "columns.h"
-#include "fold.h"
+#include "eprop_fold.h"
 
 enum { PLAIN, CUMULATIVE, NEAREST, REVERSE };
 

@@ -6,7 +6,7 @@ is used here of them does without; so each library is installed alone, with the 
 imports. One that cannot be installed is left out, for its tests, examples and benchmarks skip where
 it is missing.
 
-    .venv/bin/python scripts/install_alone.py neurons bindsnet
+    .venv/bin/python scripts/install_extras.py neurons bindsnet
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.plot import plot_single_or_multi_val
 
+from lightning_accum._checked_state import TENSOR, Kind, check_state
 from lightning_accum._compat.lightning import in_new_fit
 from lightning_accum._compat.torch import attempt
 from lightning_accum._compat.torchmetrics import default_states, forget_computed
-from lightning_accum._state_module import TENSOR, Kind, check_state
 from lightning_accum._state_vector import EXTRA, Packed, unpack
 
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}

@@ -1,9 +1,9 @@
 """The rules on rates: what they converge to, and what a neuron keeps from sample to sample."""
 
 import torch
+from clamped_layers import learned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rasters import learned
 from torch import nn
 
 import lightning_accum as la

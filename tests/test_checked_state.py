@@ -1,8 +1,8 @@
 import pytest
 import torch
-from turns import turns
+from subtests import turns
 
-from lightning_accum._state_module import COUNT, CheckedState, check_state
+from lightning_accum._checked_state import COUNT, CheckedState, check_state
 from lightning_accum.nn import LIF
 
 

@@ -12,8 +12,8 @@ from typing_extensions import Self
 from lightning_accum._checks import check_finite, check_type, check_value, is_number
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.recorded_signals import check_states
-from lightning_accum.engine.recording import Recording
 from lightning_accum.engine.rule import Rule, fields_of
+from lightning_accum.engine.rule_inputs import Recording
 from lightning_accum.functional.spikes import Surrogate, Triangular
 from lightning_accum.observe.monitor import StateSource, check_source
 from lightning_accum.sparse.eprop import Potential

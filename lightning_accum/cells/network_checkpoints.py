@@ -12,7 +12,7 @@ from lightning_accum._state_vector import EXTRA, pack, unpack
 from lightning_accum.cells.populations import Ends, Populations, name_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.distributed.world import of_all, processes, rank
-from lightning_accum.engine.state import StateKey
+from lightning_accum.engine.state_keys import StateKey
 
 Found = TypeVar("Found")
 State: TypeAlias = dict[str, Any]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from round_trips import differences
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
-from values import differences
 
 import lightning_accum as la
 from lightning_accum._state_vector import EXTRA, pack, unpack

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from _result import curves, save, spread
+from _experiment import curves, save, spread
 from scipy.stats import binomtest  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.nn.functional import pad

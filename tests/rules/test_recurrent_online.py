@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from round_trips import unpacked
+from rule_trainers import trainer_of
+from subtests import turns
 from test_online import NEURONS, step_by_step
 from torch import nn
-from trainers import trainer_of
-from turns import turns
-from values import unpacked
 
 import lightning_accum as la
 from lightning_accum.nn import LIF, AdaptiveLIF, DelayedLinear, Linear, SparseLinear, SurrogateLIF

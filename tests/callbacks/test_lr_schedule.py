@@ -10,8 +10,8 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
+from test_optimization_modes import AutomaticHead
 from test_resume import Streaming
-from test_three_ways import AutomaticHead
 from torch.optim import lr_scheduler as lrs
 
 from lightning_accum import STDP, LocalLearningWarning, RuleTrainer

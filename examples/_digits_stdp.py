@@ -12,8 +12,8 @@ import lightning.pytorch as pl
 import torch
 from _controls import by_centres, k_means, linear, nearest_sample, repeated
 from _data import Split, load
+from _experiment import Short, spread
 from _quiet import quiet
-from _result import Short, spread
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.data import DataLoader, TensorDataset

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
+from subtests import turns
 from torch import nn
-from turns import turns
 
 import lightning_accum as la
 from lightning_accum.rules import fit_rates

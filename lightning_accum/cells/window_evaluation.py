@@ -18,7 +18,8 @@ from lightning_accum.cells.state import CellState
 from lightning_accum.cells.step_planner import StepPlanner
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.products import check_sides
-from lightning_accum.engine.recording import (
+from lightning_accum.engine.rule import Rule
+from lightning_accum.engine.rule_inputs import (
     Given,
     Prepared,
     Recorded,
@@ -26,7 +27,6 @@ from lightning_accum.engine.recording import (
     Target,
     with_levels,
 )
-from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import PerSynapse, WeightVJP, kind_of_vjp, unit_dim_of

@@ -5,13 +5,13 @@ import math
 import pytest
 import references
 import torch
+from clamped_layers import raster
 from eprop_reference import eprop, low_pass
-from rasters import raster
-from test_error_windows import change
+from rule_trainers import trainer_of
+from subtests import turns
+from test_error_rules import change
 from torch import nn
 from torch.nn import functional as F
-from trainers import trainer_of
-from turns import turns
 
 import lightning_accum as la
 from lightning_accum import Cell

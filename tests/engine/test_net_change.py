@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
-from forms import evaluated_in
-from rasters import Fed, layer, raster, show
+from clamped_layers import Fed, layer, raster, show
 from references import RULES
+from round_trips import by_pickle
+from subtests import turns
+from summation_forms import evaluated_in
 from torch import nn
-from turns import turns
-from values import by_pickle
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater
 from lightning_accum.engine import summation_forms as forms

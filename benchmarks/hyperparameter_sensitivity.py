@@ -4,7 +4,7 @@ The network of `examples/digits_stdp.py` on scikit-learn's digits, with its own 
 one that is named. Each column is another fold, which no setting was chosen on, and another seed of
 the network. The recipe is steady if no row is more than two points below the first.
 
-    python benchmarks/robustness.py [--smoke] [--only rate contrast] [--seeds 3] [--neurons 100]
+    python benchmarks/hyperparameter_sensitivity.py [--smoke] [--only rate contrast] [--seeds 3]
 """
 
 from __future__ import annotations

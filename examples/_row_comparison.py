@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from _controls import UNTRAINED, linear, linear_behind, seen_by
 from _data import Split
+from _experiment import curves, save, spread
 from _quiet import quiet
-from _result import curves, save, spread
 from matplotlib.figure import Figure
 
 ROWS, CLASSES = 8, 10

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import subtests
 import torch
-import turns
-from compiled import needs_kernel, numbers, spikes, threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_helpers import needs_kernel, numbers, spikes, threads
 from test_folding import B, T, folding
 
 from lightning_accum import nn
@@ -212,9 +212,9 @@ def test_several_threads_of_python_at_once(many_threads):
 def test_a_process_that_was_forked_goes_on_without_the_threads_of_the_first():
     program = f"""
         import os, sys
-        sys.path[:0] = {[str(Path(__file__).parent), str(Path(turns.__file__).parent)]}
+        sys.path[:0] = {[str(Path(__file__).parent), str(Path(subtests.__file__).parent)]}
         import torch
-        from test_kernel_in_c import Events, Rows, library, outer_sum_into, spikes
+        from test_kernel import Events, Rows, library, outer_sum_into, spikes
         library._SHARE = 1
         torch.set_num_threads(3)
         rows = [(1.0, Rows(spikes(20, 3, 300, density=0.2, seed=1), "reverse", 0.9))]

@@ -7,10 +7,10 @@ import itertools
 
 import pytest
 import torch
-from rasters import Fed
+from clamped_layers import Fed
+from round_trips import by_file
+from rule_trainers import trainer_of
 from torch import nn
-from trainers import trainer_of
-from values import by_file
 
 import lightning_accum as la
 from lightning_accum.cells.trainer import Undo

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 import torch
+from clamped_layers import raster
 from connections import KINDS
 from eprop_reference import eprop, low_pass
-from rasters import raster
+from rule_trainers import trainer_of
 from torch import nn
-from trainers import trainer_of
 
 import lightning_accum as la
 from lightning_accum import Cell, get_updater

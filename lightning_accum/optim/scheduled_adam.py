@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_value, is_number
-from lightning_accum.optim._moments import MomentOptimizer
+from lightning_accum.optim._moment_optimizer import MomentOptimizer
 from lightning_accum.optim._options import AdamOptions
 from lightning_accum.optim.base import Batch, Group, Params
 from lightning_accum.optim.weight_decay import Number, WeightDecay
