@@ -27,7 +27,7 @@ static void integrate_columns(const void *task, int64_t begin, int64_t end, void
                     for (int64_t n = 0; n < width; n += 64 / (int64_t)sizeof(REAL))
                         __builtin_prefetch(current + p->B * p->N + n);
                 if (p->losers < 0) take_step(p, now, state, width, current, limit, spiked, spikes);
-                else take_step_of_one(p, now, state, width, current, limit, spiked, spikes);
+                else take_step_of_one(p, now, state, width, current, limit, spiked);
             }
             adapt(p, first, width, limit, spiked);
         }

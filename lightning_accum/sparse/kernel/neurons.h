@@ -21,16 +21,6 @@ static inline void set_limits(const neurons *p, int64_t first, int64_t width, RE
         limit[n] = (REAL)((p->theta ? p->theta[first + n] : 0) + p->threshold);
 }
 
-static inline __attribute__((always_inline)) void write_spikes(
-    const neurons *p, int64_t now, int64_t width, REAL *restrict spiked, const REAL *restrict spikes)
-{
-    if (p->theta)
-        for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
-    if (p->is_bytes)
-        for (int64_t n = 0; n < width; n++) ((uint8_t *)p->out + now)[n] = spikes[n] != 0;
-    else memcpy((REAL *)p->out + now, spikes, (size_t)width * sizeof(REAL));
-}
-
 /* Takes a step of `width` neurons of one sample, the first of which is `now` in the output and
    `state` in the state; `spiked` counts the samples that spike. */
 static inline __attribute__((always_inline)) void take_step(
@@ -53,18 +43,23 @@ static inline __attribute__((always_inline)) void take_step(
             spikes[n] = x >= limit[n] ? 1 : 0;
             v[n] = x >= limit[n] ? 0 : x;
         }
-    write_spikes(p, now, width, spiked, spikes);
+    if (p->theta)
+        for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
+    if (p->is_bytes)
+        for (int64_t n = 0; n < width; n++) ((uint8_t *)p->out + now)[n] = spikes[n] != 0;
+    else memcpy((REAL *)p->out + now, spikes, (size_t)width * sizeof(REAL));
 }
 
 /* Takes a step of all neurons of a sample, where at most one spikes: that which exceeds its limit
    most. It resets the others, and holds them. */
 static void take_step_of_one(const neurons *p, int64_t now, int64_t state, int64_t width,
                              const REAL *restrict current, const REAL *restrict limit,
-                             REAL *restrict spiked, REAL *restrict spikes)
+                             REAL *restrict spiked)
 {
     const REAL decay = (REAL)p->decay, rest = (REAL)p->rest;
     const REAL period = (REAL)p->period, losers = (REAL)p->losers;
     REAL *restrict v = p->v + state, *restrict hold = p->hold + state;
+    const int64_t size = p->is_bytes ? 1 : sizeof(REAL);
     int64_t best = 0;
     int some = 0;
     for (int64_t n = 0; n < width; n++) {
@@ -72,17 +67,19 @@ static void take_step_of_one(const neurons *p, int64_t now, int64_t state, int64
         v[n] = x = hold[n] > 0 ? 0 : x;
         hold[n] = hold[n] > 1 ? hold[n] - 1 : 0;
         some |= x >= limit[n];
-        spikes[n] = 0;
     }
-    for (int64_t n = 1; some && n < width; n++)
+    memset((char *)p->out + now * size, 0, (size_t)(width * size));
+    if (!some) return;
+    for (int64_t n = 1; n < width; n++)
         if (v[n] - limit[n] > v[best] - limit[best]) best = n;
-    for (int64_t n = 0; some && n < width; n++) {
+    for (int64_t n = 0; n < width; n++) {
         const REAL steps = n == best ? period : losers;
-        spikes[n] = n == best;
         v[n] = 0;
         hold[n] = hold[n] > steps ? hold[n] : steps;
     }
-    write_spikes(p, now, width, spiked, spikes);
+    if (p->is_bytes) ((uint8_t *)p->out)[now + best] = 1;
+    else ((REAL *)p->out)[now + best] = 1;
+    if (p->theta) spiked[best] += 1;
 }
 
 /* Raises thresholds that adapt, after all samples of a step. */
