@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -89,12 +88,13 @@ def _overflows(delta: Tensor, param: Tensor, factor: float) -> Tensor:
     """Returns whether an element is NaN or Inf, or will be when it is scaled and cast."""
     if not delta.numel():
         return torch.zeros((), dtype=torch.bool, device=delta.device)
-    low, high = delta.aminmax()  # both are NaN if any element is
     dtype = param.dtype if param.is_floating_point() else delta.dtype
-    # Operations of torch on single numbers take longer than all else for a small parameter.
-    most = max(-low.item(), high.item()) * max(1.0, abs(factor)) if delta.is_cpu else math.inf
-    if most < torch.finfo(dtype).max / 2:
-        return torch.zeros((), dtype=torch.bool)
+    # No element is larger than the norm, which is found faster, and is NaN if any element is.
+    if delta.is_cpu:
+        most = torch.linalg.vector_norm(delta).item() * max(1.0, abs(factor))
+        if most < torch.finfo(dtype).max / 2:
+            return torch.zeros((), dtype=torch.bool)
+    low, high = delta.aminmax()
     return ~torch.isfinite((torch.maximum(-low, high) * factor).to(dtype))
 
 
