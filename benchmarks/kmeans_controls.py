@@ -1,4 +1,4 @@
-"""Where learning by STDP is worth it, and where images or k-means do as well.
+"""STDP beside k-means where pixels, labels or neurons are few, or the digits come in order.
 
 The network of `examples/digits_stdp.py` with 100 neurons, on MNIST-5k. Its weights are learned, or
 are the centres of k-means of images of one norm, plain or spherical, images drawn at random or
