@@ -17,15 +17,15 @@ from lightning_accum._checks import (
 )
 
 # Steps are counted in single precision, which leaves room for a sequence as long.
-_LONGEST_PERIOD = 1 << 23
+LONGEST = 1 << 23
 
 
 def check_times(refractory: float, dt: float, time_dim: object) -> None:
     """Raises an error unless the refractory period, the step and the time dimension are valid."""
     check_finite(refractory=refractory)
     check_positive("a positive step in ms", dt=dt)
-    should = f"a non-negative period in ms, of at most {_LONGEST_PERIOD} steps of {dt}"
-    check_value(0 <= refractory <= _LONGEST_PERIOD * dt, "refractory", refractory, should)
+    should = f"a non-negative period in ms, of at most {LONGEST} steps of {dt}"
+    check_value(0 <= refractory <= LONGEST * dt, "refractory", refractory, should)
     check_time_dim(time_dim)
 
 

@@ -19,7 +19,7 @@ from lightning_accum._checks import (
 )
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.nn._arguments import check_times, layer_shape, steps_of
+from lightning_accum.nn._arguments import LONGEST, check_times, layer_shape, steps_of
 
 
 class Inhibition(Protocol):
@@ -59,7 +59,7 @@ class WinnerTakeAll:
         steps: number of steps for which the losers are held.
 
     Raises:
-        ValueError: if ``steps`` is negative.
+        ValueError: if ``steps`` is negative, or more than neurons can count.
 
     Example:
         >>> import torch
@@ -77,7 +77,8 @@ class WinnerTakeAll:
 
     def __post_init__(self) -> None:
         check_integers(steps=self.steps)
-        check_value(self.steps >= 0, "steps", self.steps, "a non-negative number of time steps")
+        should = f"a non-negative number of time steps, of at most {LONGEST}"
+        check_value(0 <= self.steps <= LONGEST, "steps", self.steps, should)
 
     def select(self, excess: Tensor, spikes: Tensor) -> None:
         """Keeps at most the spike of the neuron that exceeds its threshold most."""

@@ -25,7 +25,7 @@ REFUSED = [
      {**LIF_RANGES, "theta_plus": (-0.1, math.nan, math.inf), "tc_theta": (0.0, math.nan)}),
     *((kind, {"size": 5, "inhibition": layers.WinnerTakeAll(3)}, {"compile": (True,)})
       for kind in ("LIF", "AdaptiveLIF")),
-    ("WinnerTakeAll", {}, {"steps": (-1,)}),
+    ("WinnerTakeAll", {}, {"steps": (-1, 1 << 24)}),
     ("LateralInhibition", {}, {"strength": (-0.1, math.nan, math.inf)}),
     ("SurrogateLIF", {"size": 5},
      {"size": (2.5,), "v_threshold": (0.0,), "beta": (math.nan,), "gradient": ("all",),
