@@ -24,7 +24,7 @@ from lightning_accum.rules.inhibitory import InhibitorySTDP
 from lightning_accum.rules.kernel import KernelSTDP
 from lightning_accum.rules.mstdp import MSTDP, MSTDPET
 from lightning_accum.rules.oja import Oja
-from lightning_accum.rules.online_learning import learn_online, why_step_by_step
+from lightning_accum.rules.online_simulation import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT
 from lightning_accum.rules.parameter_estimation import RateFit, fit_rates
 from lightning_accum.rules.reward_modulated import reward_modulated

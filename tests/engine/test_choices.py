@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from forced_summation import products
 from kernel_helpers import needs_kernel, spikes
-from summation_forms import products
 
 from lightning_accum.engine import summation_forms as forms
 from lightning_accum.engine.products import Activity, has_short_traces, short_trace

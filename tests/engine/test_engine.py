@@ -6,9 +6,9 @@ import pytest
 import torch
 from clamped_layers import layer, learned, raster, show
 from connections import KINDS
+from forced_summation import FORMS, evaluated_in, in_forms
 from references import RULES
 from subtests import turns
-from summation_forms import FORMS, evaluated_in, in_forms
 from torch import nn
 
 from lightning_accum import BCM, STDP, Cell, EProp, Rule, RuleTrainer, Serial, Term, get_updater

@@ -5,10 +5,10 @@ import copy
 import pytest
 import torch
 from clamped_layers import Fed, layer, raster, show
+from forced_summation import evaluated_in
 from references import RULES
 from round_trips import by_pickle
 from subtests import turns
-from summation_forms import evaluated_in
 from torch import nn
 
 from lightning_accum import Accumulator, Serial, attach_updater, get_updater

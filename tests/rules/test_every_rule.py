@@ -6,11 +6,11 @@ import pytest
 import torch
 from clamped_layers import Fed, raster
 from connections import KINDS
+from forced_summation import FORMS, evaluated_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from references import PAIR, RULES, VARIANTS, reference
 from subtests import turns
-from summation_forms import FORMS, evaluated_in
 from torch import nn
 
 import lightning_accum as la

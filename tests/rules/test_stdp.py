@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 from clamped_layers import layer, learned, raster, show
+from forced_summation import FORMS, in_forms
 from rule_trainers import trainer_of
-from summation_forms import FORMS, in_forms
 
 from lightning_accum import STDP, RuleTrainer
 from lightning_accum.engine import window_changes as accumulate

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 from rule_trainers import trainer_of
-from test_online import step_by_step
-from test_recurrent_online import ENDS, HIGH, LOW, SIZES, currents, network
+from test_learn_online import step_by_step
+from test_learn_online_populations import ENDS, HIGH, LOW, SIZES, currents, network
 
 import lightning_accum as la
 from lightning_accum.nn import LIF, SparseLinear

@@ -4,7 +4,7 @@
    side from before the step. Terms on postsynaptic spikes that share a presynaptic trace are one
    product with it, and likewise the other way round.
 
-   sparse/online_loop.py checks every argument; the plain form is rules/online_learning.py.
+   sparse/online_loop.py checks every argument; the plain form is rules/online_simulation.py.
 
    A postsynaptic spike changes a weight of every input. These changes wait in a list until the
    input's weights are read, so that a row of weights stays in the cache while its changes are made:

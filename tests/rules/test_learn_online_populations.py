@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from round_trips import unpacked
 from rule_trainers import trainer_of
 from subtests import turns
-from test_online import NEURONS, step_by_step
+from test_learn_online import NEURONS, step_by_step
 from torch import nn
 
 import lightning_accum as la

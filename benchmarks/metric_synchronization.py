@@ -2,7 +2,7 @@
 
 Two processes of one machine, over gloo, in turns.
 
-    python benchmarks/accumulator_synchronization.py [--smoke]
+    python benchmarks/metric_synchronization.py [--smoke]
 """
 
 from __future__ import annotations

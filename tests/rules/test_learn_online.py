@@ -19,8 +19,8 @@ import lightning_accum as la
 from lightning_accum import RuleTrainer
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.nn import LIF, AdaptiveLIF, LateralInhibition, Linear, WinnerTakeAll
-from lightning_accum.rules import online_learning
-from lightning_accum.rules.online_learning import learn_online, why_step_by_step
+from lightning_accum.rules import online_simulation
+from lightning_accum.rules.online_simulation import learn_online, why_step_by_step
 from lightning_accum.sparse import kernel_library
 from lightning_accum.sparse.kernel_library import library
 
@@ -100,14 +100,14 @@ def compiled(monkeypatch):
     if library(torch.float64) is None:
         pytest.skip("needs the compiled kernel")
     ran = []
-    run_compiled = online_learning.run_compiled
+    run_compiled = online_simulation.run_compiled
 
     def noting(*args):
         found = run_compiled(*args)
         ran.append(found is not None)
         return found
 
-    monkeypatch.setattr(online_learning, "run_compiled", noting)
+    monkeypatch.setattr(online_simulation, "run_compiled", noting)
     return ran
 
 
