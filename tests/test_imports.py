@@ -15,14 +15,14 @@ import lightning_accum
 ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
-    {"_compat", "_checks", "_observer", "_state_vector"}, {"_checked_state"}, {"_checked_metric"},
-    {"functional", "plot"},
+    {"_compat", "_checks", "_training_events", "_state_vector"}, {"_checked_state"},
+    {"_persistent_metric"}, {"functional", "plot"},
     {"sparse", "distributed"}, {"_show_versions"}, {"updates", "observe", "accumulators"},
     {"optim"}, {"nn"}, {"engine"}, {"cells"}, {"rules", "nir"}, {"metrics", "health"},
     {"callbacks"},
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-METRICS = {"_checked_metric", "metrics", "accumulators", "callbacks"}
+METRICS = {"_persistent_metric", "metrics", "accumulators", "callbacks"}
 HEAVY = {"lightning", "pytorch_lightning", "tensorboard", "jsonargparse"}
 FILES = sorted(ROOT.rglob("*.py"))
 MODULES = (each.name for each in pkgutil.iter_modules([str(ROOT)]))

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_accum._checked_metric import has_double, representable
 from lightning_accum._checked_state import TENSOR, Kind, check_that
 from lightning_accum._checks import check_shape
+from lightning_accum._persistent_metric import has_double, representable
 from lightning_accum.accumulators.base import State, StreamAccumulator
 
 _DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}

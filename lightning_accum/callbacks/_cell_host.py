@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from lightning_accum._checked_state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
 from lightning_accum._checks import check_value, quoted
-from lightning_accum._observer import SILENT, By, Observer
+from lightning_accum._training_events import SILENT, By, Observer
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.rule_trainer import RuleTrainer, cells_for, trainer_of

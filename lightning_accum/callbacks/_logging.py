@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_accum._compat.lightning import batches_that_stepped, log_again, logs_now
 from lightning_accum._compat.torch import attempt
-from lightning_accum._observer import SILENT, Observer, Values
+from lightning_accum._training_events import SILENT, Observer, Values
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import confirm, params_of, updaters_of
 from lightning_accum.distributed import world

@@ -14,13 +14,13 @@ from lightning_accum._checked_state import MAPPING, StateModule
 from lightning_accum._checks import check_type, knows_arguments, names_in
 from lightning_accum._compat.lightning import compared_by_key, skips_backward
 from lightning_accum._compat.torch import attempt, step_is_watched
-from lightning_accum._observer import SILENT, Observer
-from lightning_accum.callbacks import _trainer_steps as appliers
+from lightning_accum._training_events import SILENT, Observer
+from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import Report, log_summary, own_state, remove_lent
 from lightning_accum.callbacks._lr_schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
-from lightning_accum.callbacks._trainer_steps import BatchRecording, StepGate
+from lightning_accum.callbacks._update_optimizers import BatchRecording, StepGate
 from lightning_accum.cells.cell import CellSpec
 from lightning_accum.cells.state import RunOptions
 from lightning_accum.cells.trainer import CellTrainer, confirm, recorded_steps

@@ -14,7 +14,7 @@ from torch import Tensor
 from lightning_accum._checks import names_in, nearest
 from lightning_accum._compat.torch import ignore_in_ddp
 from lightning_accum.callbacks._processes import compare
-from lightning_accum.callbacks._trainer_steps import optimizes_nothing
+from lightning_accum.callbacks._update_optimizers import optimizes_nothing
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback
 from lightning_accum.cells.network_checkpoints import read_share, save_share, splits
 from lightning_accum.distributed.world import processes

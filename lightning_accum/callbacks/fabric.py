@@ -11,7 +11,7 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_factor, knows_arguments
-from lightning_accum._observer import End, Observer
+from lightning_accum._training_events import End, Observer
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import logger
 from lightning_accum.callbacks._processes import check_processes_agree

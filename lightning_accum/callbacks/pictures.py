@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_accum._checks import check_counts, check_mapping, check_value
 from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
-from lightning_accum._observer import Observer, Values
+from lightning_accum._training_events import Observer, Values
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import own_state, remove_lent
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from lightning_accum._checks import check_mapping, check_type, knows_arguments, nearest
 from lightning_accum._compat.torch import compiled_from, is_traced
-from lightning_accum._observer import Observer
+from lightning_accum._training_events import Observer
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.recorded_signals import (
     RecordedSignal,

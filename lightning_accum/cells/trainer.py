@@ -7,7 +7,7 @@ from torch import nn
 
 from lightning_accum._checked_state import CheckedState
 from lightning_accum._checks import check_taken, check_type, check_value
-from lightning_accum._observer import SILENT, Observer
+from lightning_accum._training_events import SILENT, Observer
 from lightning_accum.cells.cell import Cell, CellRef, CellRegistry, check_name
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.feedback import Feedback

@@ -11,11 +11,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._observer import Observer
+from lightning_accum._training_events import Observer
 from lightning_accum.cells.cell import Cell, CellRegistry
 from lightning_accum.cells.recorded_signals import delays_in
+from lightning_accum.cells.single_steps import StepPlanner
 from lightning_accum.cells.state import CellState
-from lightning_accum.cells.step_planner import StepPlanner
+from lightning_accum.engine.activity_window import Outline
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.products import check_sides
 from lightning_accum.engine.rule import Rule
@@ -30,7 +31,6 @@ from lightning_accum.engine.rule_inputs import (
 from lightning_accum.engine.signal import NeedsData
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import PerSynapse, WeightVJP, kind_of_vjp, unit_dim_of
-from lightning_accum.engine.window import Outline
 from lightning_accum.engine.window_changes import Evaluation, WindowChanges, dtype_of
 from lightning_accum.observe import Monitor
 from lightning_accum.updates import Updater

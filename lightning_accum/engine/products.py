@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import is_traced
+from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.signal import Signal, SignalName
 from lightning_accum.engine.state_keys import StateKey, trace_key
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
 from lightning_accum.engine.vjp import WeightVJP
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.traces import TraceMode, last_trace, trace
 from lightning_accum.sparse.eprop import Folding

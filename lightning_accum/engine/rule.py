@@ -20,9 +20,9 @@ from lightning_accum._checks import (
     knows_arguments,
 )
 from lightning_accum._compat.torch import in_dispatch_mode, is_traced, values_under_vmap
+from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.engine.terms import Change
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import TraceMode
 
 OPTIONS = (

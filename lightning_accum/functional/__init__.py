@@ -4,7 +4,7 @@ from typing import Any
 
 from lightning_accum.functional.bounds import FullBounding, HalfBounding, bound_named
 from lightning_accum.functional.kernels import ExponentialKernel, GaussianKernel
-from lightning_accum.functional.spikes import (
+from lightning_accum.functional.surrogate_gradients import (
     ArcTan,
     FastSigmoid,
     Surrogate,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import quoted
-from lightning_accum._observer import Values
+from lightning_accum._training_events import Values
 from lightning_accum.health import advice
 
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lightning_accum._checks import check_type, check_value, quoted
 from lightning_accum._compat.torch import in_dispatch_mode, is_traced
-from lightning_accum._observer import SILENT, By, End, Observer, Values
+from lightning_accum._training_events import SILENT, By, End, Observer, Values
 from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first
 from lightning_accum.engine.rule import rates_in

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._checked_metric import PersistentMetric
 from lightning_accum._checks import check_shape
 from lightning_accum._compat.torchmetrics import default_states, mark_updated
+from lightning_accum._persistent_metric import PersistentMetric
 from lightning_accum.distributed.world import of_all
 from lightning_accum.functional.update_statistics import (
     AVERAGED,

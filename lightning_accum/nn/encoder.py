@@ -20,7 +20,7 @@ from lightning_accum._checks import (
     check_value,
 )
 from lightning_accum.functional.dtypes import widened
-from lightning_accum.functional.spikes import poisson_encode
+from lightning_accum.functional.surrogate_gradients import poisson_encode
 from lightning_accum.nn._arguments import check_times
 
 

@@ -17,7 +17,7 @@ from lightning_accum._checks import (
 )
 from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.dtypes import at_least_float32
-from lightning_accum.functional.spikes import Surrogate, Triangular
+from lightning_accum.functional.surrogate_gradients import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn._arguments import (
     check_spike_dtype,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.feedback import LearningSignal
 from lightning_accum.engine.products import Activity, Product
@@ -17,7 +18,6 @@ from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state_keys import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.eprop import Eligibility, Remaining, fold_remaining
 from lightning_accum.rules.third_factor import PotentialRule, potential
 from lightning_accum.sparse.eprop import Folding, fold_in_blocks, fold_to_edges

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from lightning_accum._checks import check_strings
+from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.rule import Rule
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.kernels import ExponentialKernel, Kernel
 from lightning_accum.rules.kernel import SpikePairs, check_kernel
 

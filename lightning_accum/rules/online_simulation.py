@@ -12,7 +12,7 @@ from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
 from lightning_accum.distributed.world import processes
 from lightning_accum.engine.neuromodulator import modulators_of
-from lightning_accum.rules._online_loops import Unsuited, check_suited, run_compiled
+from lightning_accum.rules._compiled_online import Unsuited, check_suited, run_compiled
 
 
 def learn_online(

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_choice, check_value
+from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.state_keys import StateKey
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
-from lightning_accum.engine.window import Window
 from lightning_accum.functional.traces import TraceMode, decay_factor
 
 Pairing: TypeAlias = Literal["symmetric", "presynaptic", "reduced"]  # which spikes are nearest

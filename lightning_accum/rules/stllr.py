@@ -4,7 +4,7 @@ from dataclasses import field
 
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.rule_inputs import Prepared, Recording
-from lightning_accum.functional.spikes import FastSigmoid, Surrogate
+from lightning_accum.functional.surrogate_gradients import FastSigmoid, Surrogate
 from lightning_accum.rules.ottt import GradientRule
 from lightning_accum.rules.third_factor import potential
 from lightning_accum.sparse.eprop import Potential

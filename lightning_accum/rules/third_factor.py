@@ -14,7 +14,7 @@ from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.recorded_signals import check_states
 from lightning_accum.engine.rule import Rule, fields_of
 from lightning_accum.engine.rule_inputs import Recording
-from lightning_accum.functional.spikes import Surrogate, Triangular
+from lightning_accum.functional.surrogate_gradients import Surrogate, Triangular
 from lightning_accum.observe.monitor import StateSource, check_source
 from lightning_accum.sparse.eprop import Potential
 

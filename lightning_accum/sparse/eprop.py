@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.eprop import Eligibility, fold_eligibility
-from lightning_accum.functional.spikes import Surrogate
+from lightning_accum.functional.surrogate_gradients import Surrogate
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
 

@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import check_choice, check_numbers, check_taken
 from lightning_accum._compat.torch import foreach, own_tensor
-from lightning_accum._observer import SILENT, Observer
+from lightning_accum._training_events import SILENT, Observer
 from lightning_accum.distributed.shards import (
     any_process,
     is_sharded,

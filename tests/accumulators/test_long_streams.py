@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_accum._checked_metric import representable
+from lightning_accum._persistent_metric import representable
 from lightning_accum.accumulators import EMA, Mean, Sum, Variance, Window
 from lightning_accum.accumulators.elementwise_base import add
 from lightning_accum.accumulators.statistics import with_value

@@ -6,7 +6,12 @@ import pickle
 import pytest
 import torch
 
-from lightning_accum.functional.spikes import ArcTan, FastSigmoid, Triangular, poisson_encode
+from lightning_accum.functional.surrogate_gradients import (
+    ArcTan,
+    FastSigmoid,
+    Triangular,
+    poisson_encode,
+)
 
 EVERY = [Triangular(), Triangular(0.5, 2.0), FastSigmoid(), FastSigmoid(3.0), ArcTan(), ArcTan(0.7)]
 X = torch.linspace(-3, 3, 121, dtype=torch.float64)

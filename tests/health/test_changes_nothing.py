@@ -13,7 +13,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import lightning_accum as la
 from lightning_accum import STDP, Cell, RuleTrainer, Serial
-from lightning_accum._observer import SILENT
+from lightning_accum._training_events import SILENT
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LIF, Linear
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_accum.functional.spikes import poisson_encode
+from lightning_accum.functional.surrogate_gradients import poisson_encode
 from lightning_accum.nn import PoissonEncoder
 
 

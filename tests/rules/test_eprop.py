@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import lightning_accum as la
 from lightning_accum import Cell
-from lightning_accum._observer import SILENT
+from lightning_accum._training_events import SILENT
 from lightning_accum.engine import summation_forms as forms
 from lightning_accum.engine import window_changes as run_module
 from lightning_accum.functional import ArcTan, FastSigmoid, Surrogate, Triangular

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from lightning_accum import Accumulator, Clamp, Normalize, Updater
-from lightning_accum._observer import SILENT, Observer
+from lightning_accum._training_events import SILENT, Observer
 from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
 from lightning_accum.updates.updatable import attach_updater

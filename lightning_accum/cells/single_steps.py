@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import hook_count
-from lightning_accum._observer import Observer
+from lightning_accum._training_events import Observer
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.rule_inputs import BOTH_SIDES, Target

@@ -13,7 +13,7 @@ from lightning.pytorch.plugins.precision import Precision
 from torch.optim import Optimizer
 
 from lightning_accum._compat.lightning import count_steps, replace_methods, restore_methods
-from lightning_accum._observer import By
+from lightning_accum._training_events import By
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.observe import unobserved
