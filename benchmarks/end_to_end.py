@@ -4,7 +4,7 @@ The network of `examples/digits_stdp.py`, in a Lightning Trainer here, and in lo
 and STDP of other libraries; encoder, constants, schedule, order of presentations and readout are
 the same, but BindsNET changes the weights in every step. One thread.
 
-    python benchmarks/end_to_end.py [--smoke] [--neurons 1600] [--epochs 6]
+    python benchmarks/end_to_end.py [--smoke] [--neurons 400] [--epochs 6]
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ NETWORKS: dict[str, Callable[[Split, int, int], Result]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="64 digits, just to see it run")
-    parser.add_argument("--neurons", type=int, action="append", help="100, 400 and 1600 by default")
+    parser.add_argument("--neurons", type=int, action="append", help="100, 400 and 1400 by default")
     parser.add_argument("--epochs", type=int, default=6)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -107,7 +107,7 @@ def main() -> None:
     print(setting("lightning", "norse", "bindsnet", "spikingjelly"))
     shown = epochs * (len(data.train_labels) // BATCH) * BATCH
     print(f"\nSamples a second in training (accuracy); {shown:,} presentations, {STEPS} steps:\n")
-    sizes = [16] if args.smoke else args.neurons or [100, 400, 1600]
+    sizes = [16] if args.smoke else args.neurons or [100, 400, 1400]
     rows = [[name] for name in NETWORKS]
     for neurons, (row, run) in itertools.product(sizes, zip(rows, NETWORKS.values(), strict=True)):
         pl.seed_everything(SEED, verbose=False)

@@ -27,7 +27,7 @@ from lightning_accum.rules.oja import Oja
 from lightning_accum.rules.online_simulation import learn_online, why_step_by_step
 from lightning_accum.rules.ottt import OTTT
 from lightning_accum.rules.parameter_estimation import RateFit, fit_rates
-from lightning_accum.rules.reward_modulated import reward_modulated
+from lightning_accum.rules.reward_modulation import reward_modulated
 from lightning_accum.rules.sanger import Sanger
 from lightning_accum.rules.soft_hebb import SoftHebb
 from lightning_accum.rules.stdp import STDP

@@ -29,7 +29,7 @@ from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.observe.hooks import watching
 from lightning_accum.rules.loop_terms import loop_terms
-from lightning_accum.rules.reward_modulated import eligibility_key
+from lightning_accum.rules.reward_modulation import eligibility_key
 from lightning_accum.sparse import online_loop as online
 from lightning_accum.sparse import recurrent
 from lightning_accum.sparse.events import SpikeRows

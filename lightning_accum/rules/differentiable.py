@@ -20,7 +20,7 @@ from lightning_accum.engine.rule_inputs import Given, Recorded, Recording, given
 from lightning_accum.engine.signal import NeedsData, Signal
 from lightning_accum.engine.terms import Change, Term, listed
 from lightning_accum.functional.traces import TraceMode, decay_factor
-from lightning_accum.rules.reward_modulated import Modulated, reward_of
+from lightning_accum.rules.reward_modulation import Modulated, reward_of
 
 
 @dataclass(frozen=True)

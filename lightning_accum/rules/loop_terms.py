@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.terms import Change, Term
 from lightning_accum.functional.traces import decay_factor
-from lightning_accum.rules.reward_modulated import Modulated
+from lightning_accum.rules.reward_modulation import Modulated
 from lightning_accum.sparse.online_loop import LoopTerm, LoopTerms, LoopTrace
 
 _OTHER = {"pre": "post", "post": "pre"}

@@ -6,7 +6,7 @@ from lightning_accum.engine import Change, Window
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.engine.rule import Rule
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.rules.reward_modulated import reward_modulated
+from lightning_accum.rules.reward_modulation import reward_modulated
 from lightning_accum.rules.stdp import pairs
 
 

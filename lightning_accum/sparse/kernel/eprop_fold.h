@@ -1,7 +1,7 @@
 /* The fold of eligibility propagation in one step of some neurons, for one dtype, REAL. */
 
-#ifndef FOLD_H
-#define FOLD_H
+#ifndef EPROP_FOLD_H
+#define EPROP_FOLD_H
 
 #include <stdint.h>
 

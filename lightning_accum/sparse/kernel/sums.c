@@ -6,7 +6,7 @@
 
 #include "columns.h"
 #include "neurons.h"
-#include "outer_product_rows.h"
+#include "outer_product_operands.h"
 #include "threads.h"
 
 /* Sums one or two vectors of the rows of a table that a bag has; `each` is a constant. */

@@ -1,7 +1,7 @@
 /* What the rows of a sum of outer products are made of, for one dtype, REAL. */
 
-#ifndef SOURCES_H
-#define SOURCES_H
+#ifndef OUTER_PRODUCT_OPERANDS_H
+#define OUTER_PRODUCT_OPERANDS_H
 
 #include <string.h>
 
