@@ -14,7 +14,7 @@ from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn import _arguments as arguments
 from lightning_accum.nn._fast import integrate
-from lightning_accum.nn.competition import Inhibition, WideTheta, WinnerTakeAll
+from lightning_accum.nn.competition import Inhibition, LateralInhibition, WideTheta, WinnerTakeAll
 from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.neurons import (
     NeuronState,
@@ -102,10 +102,14 @@ class Neurons(StateModule, ABC):
         """Returns the constants of the equations, for the fast loops."""
         drive = (1 - self.decay) * (self.v_rest - self.v_reset)
         numbers = self.decay, drive, self.v_threshold - self.v_reset, decay_theta, theta_plus
-        losers = -1 if self.inhibition is None else None
+        known = SpikingNeurons(*numbers, self._period)
+        if self.inhibition is None:
+            return known
         if isinstance(self.inhibition, WinnerTakeAll):
-            losers = self.inhibition.steps
-        return SpikingNeurons(*numbers, self._period, losers)
+            return known._replace(losers=self.inhibition.steps)
+        if isinstance(self.inhibition, LateralInhibition):
+            return known._replace(lateral=self.inhibition.strength)
+        return known._replace(losers=None)
 
     # ------------------------------------------------------------------ the state
     @property
@@ -146,7 +150,7 @@ class Neurons(StateModule, ABC):
     def loop_constants(self) -> SpikingNeurons | None:
         """Returns the constants for a loop in C; ``None`` if it does not have the inhibition."""
         constants = self._constants()
-        return None if constants.losers is None else constants
+        return None if constants.losers is None or constants.lateral else constants
 
     def begin_loop(self, like: Tensor) -> NeuronState:
         """Returns copies of the state for a batch ``[B, N]``."""

@@ -21,6 +21,7 @@ class _Neurons(ctypes.Structure):
     _fields_ = (
         *((name, Int) for name in ("steps", "batch", "size", "is_bytes", "period", "losers")),
         *((name, Real) for name in ("decay", "drive", "threshold", "decay_theta", "rise")),
+        ("lateral", Real),
         *((name, At) for name in ("current", "v", "hold", "theta", "out")),
     )
 
@@ -38,11 +39,17 @@ class SpikingNeurons(NamedTuple):
     # steps for which a spike silences all other neurons; -1: it does not; None: another inhibition,
     # which no loop in C has
     losers: int | None = -1
+    lateral: float = 0.0  # by how much a spike lowers the potentials of all other neurons
 
     @property
     def adapts(self) -> bool:
         """Whether the threshold changes."""
         return self.theta_plus != 0.0 or self.decay_theta != 1.0
+
+    @property
+    def compete(self) -> bool:
+        """Whether a spike acts on the other neurons of its sample."""
+        return self.losers != -1 or self.lateral != 0.0
 
     @property
     def holds(self) -> bool:
@@ -71,8 +78,7 @@ def integrate_neurons(
     kernel = library.kernel_for(dtype)
     if kernel is None or constants.losers is None:
         return False
-    compete = constants.losers != -1
-    if compete and isinstance(current, EventProduct):
+    if constants.compete and isinstance(current, EventProduct):
         current = current.values()
     product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
@@ -82,10 +88,11 @@ def integrate_neurons(
     if not fits or not state.numel():
         return False
     sizes = (*current.shape, out.dtype == torch.bool, constants.period, constants.losers)
-    columns = state[1] if compete or theta is not None else state.numel()
-    together = max(_NEURONS, state[1] if compete else 0)
+    columns = state[1] if constants.compete or theta is not None else state.numel()
+    together = max(_NEURONS, state[1] if constants.compete else 0)
     threads = library.threads_among(-(-columns // together), out.numel())
-    neurons = _Neurons(*sizes, *constants[:5], *arguments(currents, v, hold, theta, out))
+    reals = *constants[:5], constants.lateral
+    neurons = _Neurons(*sizes, *reals, *arguments(currents, v, hold, theta, out))
     if product is not None:
         rows, inputs = product.events.shape
         same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
@@ -123,7 +130,8 @@ class NeuronSteps:
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
         self._settings, self._holds = settings, constants.holds
         sizes = (1, *v.shape, spike_dtype == torch.bool, constants.period, constants.losers)
-        self._neurons = _Neurons(*sizes, *constants[:5], *arguments(*5 * [None]))
+        reals = *constants[:5], constants.lateral
+        self._neurons = _Neurons(*sizes, *reals, *arguments(*5 * [None]))
         with torch.inference_mode(False):
             room = 3 * max(_NEURONS, v.shape[1])
             self._memory = torch.empty(room, dtype=dtype, device="cpu")

@@ -146,7 +146,7 @@ def _populations(groups: Sequence[SparseGroup], kept: list[Tensor]) -> list[_Pop
         size = state.v.shape[1]
         current = torch.empty(size, dtype=state.v.dtype)
         kept.append(current)
-        decay, drive, threshold, decay_theta, theta_plus, period, _ = constants
+        decay, drive, threshold, decay_theta, theta_plus, period, *_ = constants
         numbers = decay, drive, threshold, period, decay_theta, theta_plus
         places = arguments(state.v, state.hold, state.theta, current)
         made.append(_Population(size, first, total, of, of + own, *places, *numbers))

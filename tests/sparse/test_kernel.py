@@ -50,16 +50,16 @@ def close(found, expected):
 @quick
 @given(
     **sizes, period=st.integers(0, 2), rise=st.sampled_from([None, 0.0, 0.3]),
-    losers=st.sampled_from([-1, 0, 2]),
+    losers=st.sampled_from([-1, 0, 2]), lateral=st.sampled_from([0.0, 0.6]),
 )  # fmt: skip
 def test_neurons_take_currents_that_are_not_written(
-    dtype, steps, batch, inputs, outputs, density, seed, period, rise, losers
+    dtype, steps, batch, inputs, outputs, density, seed, period, rise, losers, lateral
 ):
     raster = spikes(steps * batch, inputs, density=density, seed=seed)
     shape = torch.Size([steps, batch, outputs])
     weight = numbers(outputs, inputs, dtype=dtype, seed=seed)
     product = event_sums.EventProduct(Events(raster), weight, weight[:, 0].clone(), shape)
-    constants = neurons.SpikingNeurons(0.9, 0.05, 0.8, 0.95, rise or 0.0, period, losers)
+    constants = neurons.SpikingNeurons(0.9, 0.05, 0.8, 0.95, rise or 0.0, period, losers, lateral)
     found = []
     for current in (product, product.values()):
         out, v, hold = (torch.zeros(size, dtype=dtype) for size in (shape, shape[1:], shape[1:]))

@@ -52,7 +52,7 @@ def start(rule, batch, inputs, size, dtype=torch.float64):
 def plain(raster, weight, bias, rule, state, limits, reward):
     """Simulates and learns step by step, each sample and term by itself."""
     weight, (v, hold, theta, pre, post, eligible) = weight.clone(), state
-    decay, drive, threshold, decay_theta, theta_plus, period, _ = NEURONS
+    decay, drive, threshold, decay_theta, theta_plus, period, *_ = NEURONS
     pos, neg = eligible or 2 * [torch.zeros(len(v), *weight.shape, dtype=weight.dtype)]
     out = []
 

@@ -5,9 +5,11 @@
 
 #define BLOCK 1024 /* neurons whose state stays in the cache, unless they compete */
 
+static int compete(const neurons *p) { return p->losers >= 0 || p->lateral != 0; }
+
 static int64_t block_of(const neurons *p)
 {
-    return p->losers < 0 || p->N < BLOCK ? BLOCK : p->N;
+    return !compete(p) || p->N < BLOCK ? BLOCK : p->N;
 }
 
 static void integrate_columns(const void *task, int64_t begin, int64_t end, void *memory)
@@ -26,8 +28,12 @@ static void integrate_columns(const void *task, int64_t begin, int64_t end, void
                 if (t + 1 < p->T) /* which is too far away to be expected */
                     for (int64_t n = 0; n < width; n += 64 / (int64_t)sizeof(REAL))
                         __builtin_prefetch(current + p->B * p->N + n);
-                if (p->losers < 0) take_step(p, now, state, width, current, limit, spiked, spikes);
-                else take_step_of_one(p, now, state, width, current, limit, spiked);
+                if (p->losers >= 0)
+                    take_step_of_one(p, now, state, width, current, limit, spiked);
+                else {
+                    take_step(p, now, state, width, current, limit, spiked, spikes);
+                    if (p->lateral != 0) inhibit(p, state, width, spikes);
+                }
             }
             adapt(p, first, width, limit, spiked);
         }
@@ -38,7 +44,7 @@ static void integrate_columns(const void *task, int64_t begin, int64_t end, void
 int integrate(const neurons *p, char *memory, int threads)
 {
     neurons task = *p;
-    if (!p->theta && p->losers < 0) { /* samples are neurons like any others */
+    if (!p->theta && !compete(p)) { /* samples are neurons like any others */
         task.N *= p->B;
         task.B = 1;
     }

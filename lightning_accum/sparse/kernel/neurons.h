@@ -10,6 +10,7 @@ typedef struct {
     int64_t T, B, N, is_bytes, period;
     int64_t losers; /* steps for which they are held; -1: none */
     double decay, rest, threshold, decay_theta, rise;
+    double lateral; /* by how much a spike lowers all other potentials */
     const REAL *current;
     REAL *v, *hold, *theta;
     void *out;
@@ -80,6 +81,14 @@ static void take_step_of_one(const neurons *p, int64_t now, int64_t state, int64
     if (p->is_bytes) ((uint8_t *)p->out)[now + best] = 1;
     else ((REAL *)p->out)[now + best] = 1;
     if (p->theta) spiked[best] += 1;
+}
+
+/* Lowers the potentials of a sample for the spikes of its other neurons. */
+static void inhibit(const neurons *p, int64_t state, int64_t width, const REAL *restrict spikes)
+{
+    REAL *restrict v = p->v + state, count = 0;
+    for (int64_t n = 0; n < width; n++) count += spikes[n];
+    for (int64_t n = 0; count && n < width; n++) v[n] -= (REAL)p->lateral * (count - spikes[n]);
 }
 
 /* Raises thresholds that adapt, after all samples of a step. */
