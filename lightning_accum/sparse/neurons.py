@@ -47,11 +47,6 @@ class SpikingNeurons(NamedTuple):
         return self.theta_plus != 0.0 or self.decay_theta != 1.0
 
     @property
-    def compete(self) -> bool:
-        """Whether a spike acts on the other neurons of its sample."""
-        return self.losers != -1 or self.lateral != 0.0
-
-    @property
     def holds(self) -> bool:
         """Whether neurons are held at reset."""
         return self.period > 0 or self.losers != -1
@@ -78,7 +73,8 @@ def integrate_neurons(
     kernel = library.kernel_for(dtype)
     if kernel is None or constants.losers is None:
         return False
-    if constants.compete and isinstance(current, EventProduct):
+    compete = constants.losers != -1 or constants.lateral != 0.0
+    if compete and isinstance(current, EventProduct):
         current = current.values()
     product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
@@ -88,8 +84,8 @@ def integrate_neurons(
     if not fits or not state.numel():
         return False
     sizes = (*current.shape, out.dtype == torch.bool, constants.period, constants.losers)
-    columns = state[1] if constants.compete or theta is not None else state.numel()
-    together = max(_NEURONS, state[1] if constants.compete else 0)
+    columns = state[1] if compete or theta is not None else state.numel()
+    together = max(_NEURONS, state[1] if compete else 0)
     threads = library.threads_among(-(-columns // together), out.numel())
     reals = *constants[:5], constants.lateral
     neurons = _Neurons(*sizes, *reals, *arguments(currents, v, hold, theta, out))
