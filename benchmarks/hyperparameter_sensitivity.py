@@ -4,7 +4,7 @@ The network of `examples/digits_stdp.py` on scikit-learn's digits, with its own 
 one that is named. Each column is another fold, which no setting was chosen on, and another seed of
 the network. The recipe is steady if no row is more than two points below the first.
 
-    python benchmarks/hyperparameter_sensitivity.py [--smoke] [--only rate contrast] [--seeds 3]
+    python benchmarks/hyperparameter_sensitivity.py [--smoke] [--only rate] [--neurons 100]
 """
 
 from __future__ import annotations

@@ -107,15 +107,11 @@ class Activity:
 
     def _before_each(self, decay: float, mode: TraceMode) -> Tensor:
         """Returns a trace just before each step, decayed up to it."""
+        # The decay of a sum is the sum of what has decayed.
         initial = self.initial(decay, mode)
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
-        before = out[0]
-        before.zero_() if initial is None else torch.mul(initial, decay, out=before)
-        out[1:] = as_bytes(self.activity[:-1])
-        for now in out[1:].unbind(0):
-            now.add_(before if mode == "cumulative" else (now == 0) * before).mul_(decay)
-            before = now
-        return out
+        out[0], out[1:] = 0.0 if initial is None else initial, as_bytes(self.activity[:-1])
+        return trace(out.mul_(decay), decay, mode, out=out)
 
     def ones(self) -> Activity:
         """Returns ones of this shape."""

@@ -102,14 +102,12 @@ class Neurons(StateModule, ABC):
         """Returns the constants of the equations, for the fast loops."""
         drive = (1 - self.decay) * (self.v_rest - self.v_reset)
         numbers = self.decay, drive, self.v_threshold - self.v_reset, decay_theta, theta_plus
-        known = SpikingNeurons(*numbers, self._period)
-        if self.inhibition is None:
-            return known
+        losers, lateral = -1 if self.inhibition is None else None, 0.0
         if isinstance(self.inhibition, WinnerTakeAll):
-            return known._replace(losers=self.inhibition.steps)
-        if isinstance(self.inhibition, LateralInhibition):
-            return known._replace(lateral=self.inhibition.strength)
-        return known._replace(losers=None)
+            losers = self.inhibition.steps
+        elif isinstance(self.inhibition, LateralInhibition):
+            losers, lateral = -1, self.inhibition.strength
+        return SpikingNeurons(*numbers, self._period, losers, lateral)
 
     # ------------------------------------------------------------------ the state
     @property

@@ -47,6 +47,10 @@ class EventProduct(NamedTuple):
 
     def run(self, neurons: ctypes.Structure) -> bool:
         """Gives the currents to neurons of the kernel, unwritten; returns whether it is done."""
+        # Columns are summed apart from each other, and neurons that compete have to meet.
+        fits = neurons.losers < 0 and not neurons.lateral and self.weight.shape[0] == neurons.size
+        if not fits or self.events.shape != (neurons.steps * neurons.batch, self.weight.shape[1]):
+            return False
         index = self.events.row_starts(), self.events.columns
         return multiply_events(*index, self.weight, self.bias, neurons) is not None
 

@@ -74,8 +74,6 @@ def integrate_neurons(
     if kernel is None or constants.losers is None:
         return False
     compete = constants.losers != -1 or constants.lateral != 0.0
-    if compete and isinstance(current, EventProduct):
-        current = current.values()
     product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
     values = (currents, current.shape), (v, state), (hold, state), (theta, state[1:])
@@ -90,9 +88,8 @@ def integrate_neurons(
     reals = *constants[:5], constants.lateral
     neurons = _Neurons(*sizes, *reals, *arguments(currents, v, hold, theta, out))
     if product is not None:
-        rows, inputs = product.events.shape
-        same = product.weight.shape == (state[1], inputs) and rows == len(out) * state[0]
-        return same and product.run(neurons)
+        moving = v, hold, theta
+        return product.run(neurons) or integrate_neurons(product.values(), out, *moving, constants)
     memory = library.work_memory(threads * 3 * together * dtype.itemsize)
     kernel.integrate(ctypes.byref(neurons), memory, threads)
     return True

@@ -213,7 +213,7 @@ def _set_constants(
     task: _Online, neurons: SpikingNeurons, rule: LoopTerms, limits: tuple[float, float] | None
 ) -> None:
     """Sets the numbers of the loop in C."""
-    for name in neurons._fields[:-1]:  # all but `lateral`, which the loop does not have
+    for name in ("decay", "drive", "threshold", "period", "losers", "decay_theta", "theta_plus"):
         setattr(task, name, getattr(neurons, name))
     task.low, task.high = limits or (0.0, 0.0)
     rooms = rule.rise, rule.fall

@@ -13,8 +13,7 @@ from torch import nn
 from torch.distributed.checkpoint import state_dict as checkpoint
 
 from lightning_accum import Clamp, NonFiniteUpdateError, attach_updater, get_updater
-from lightning_accum.optim import Adam, UpdateOptimizer, updates_as_gradients
-from lightning_accum.optim import update_optimizer as update
+from lightning_accum.optim import Adam, UpdateOptimizer, update_optimizer, updates_as_gradients
 
 
 def layer(*params, value=0.5, dtype=torch.float64):
@@ -234,7 +233,9 @@ def test_it_keeps_a_parameter_while_another_form_of_it_stands_in_its_place(monke
     """FSDP2 does so: a sharded parameter is whole during a forward pass."""
     fc, updater = layer("weight")
     sharded = [fc.weight, nn.Parameter(fc.weight.detach().clone())]
-    monkeypatch.setattr(update, "is_sharded", lambda tensor: any(tensor is p for p in sharded))
+    monkeypatch.setattr(
+        update_optimizer, "is_sharded", lambda tensor: any(tensor is p for p in sharded)
+    )
     optimizer = UpdateOptimizer([fc.weight], updaters=[updater])
     fc.weight = nn.Parameter(fc.weight.detach().clone())
     assert optimizer.ids == {id(sharded[0])}

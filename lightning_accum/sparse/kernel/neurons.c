@@ -28,12 +28,7 @@ static void integrate_columns(const void *task, int64_t begin, int64_t end, void
                 if (t + 1 < p->T) /* which is too far away to be expected */
                     for (int64_t n = 0; n < width; n += 64 / (int64_t)sizeof(REAL))
                         __builtin_prefetch(current + p->B * p->N + n);
-                if (p->losers >= 0)
-                    take_step_of_one(p, now, state, width, current, limit, spiked);
-                else {
-                    take_step(p, now, state, width, current, limit, spiked, spikes);
-                    if (p->lateral != 0) inhibit(p, state, width, spikes);
-                }
+                take_step_of_sample(p, now, state, width, current, limit, spiked, spikes);
             }
             adapt(p, first, width, limit, spiked);
         }

@@ -91,6 +91,18 @@ static void inhibit(const neurons *p, int64_t state, int64_t width, const REAL *
     for (int64_t n = 0; count && n < width; n++) v[n] -= (REAL)p->lateral * (count - spikes[n]);
 }
 
+/* Takes a step of a sample, all of whose neurons these are if they compete. */
+static inline __attribute__((always_inline)) void take_step_of_sample(
+    const neurons *p, int64_t now, int64_t state, int64_t width, const REAL *restrict current,
+    const REAL *restrict limit, REAL *restrict spiked, REAL *restrict spikes)
+{
+    if (p->losers >= 0) take_step_of_one(p, now, state, width, current, limit, spiked);
+    else {
+        take_step(p, now, state, width, current, limit, spiked, spikes);
+        if (p->lateral != 0) inhibit(p, state, width, spikes);
+    }
+}
+
 /* Raises thresholds that adapt, after all samples of a step. */
 static inline __attribute__((always_inline)) void adapt(const neurons *p, int64_t first,
                                                         int64_t width, REAL *restrict limit,

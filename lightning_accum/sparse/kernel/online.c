@@ -332,8 +332,7 @@ static void run_steps(const online *x)
             }
             rows = sum_current(x, t, b, rows);
             const int64_t state = b * N, now = (t * B + b) * N;
-            if (own.losers < 0) take_step(&own, now, state, width, x->current, limit, 0, fired);
-            else take_step_of_one(&own, now, state, width, x->current, limit, 0);
+            take_step_of_sample(&own, now, state, width, x->current, limit, 0, fired);
             waiting = note_spikes(x, t, b, waiting);
         }
         for (int64_t n = 0; n < width; n++) x->theta[n] *= decay_theta;
