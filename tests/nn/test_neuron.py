@@ -231,17 +231,21 @@ def test_at_most_one_winner_even_if_all_are_equal():
     assert spikes.any()
 
 
+@pytest.mark.parametrize("inhibition", [WinnerTakeAll(2), LateralInhibition(0.7)])
 @pytest.mark.parametrize("time_dim", [None, 0])
-def test_neurons_compete_though_they_are_more_than_the_kernel_has_together(time_dim):
+def test_neurons_compete_though_they_are_more_than_the_kernel_has_together(time_dim, inhibition):
     few, many = (
-        LIF(size, 7.0, refractory=1.0, time_dim=time_dim, inhibition=WinnerTakeAll(2)).double()
+        LIF(size, 7.0, refractory=1.0, time_dim=time_dim, inhibition=inhibition).double()
         for size in (SIZE, 2000 + SIZE)
     )
     current = currents(20, 2, SIZE)
+    first, last = current.tensor_split([SIZE // 2], dim=-1)
     silent = torch.zeros(20, 2, 2000, dtype=current.dtype)
-    spikes = called(many, torch.cat([silent, current], dim=-1))
-    assert torch.equal(spikes[..., 2000:], called(few, current))
-    assert spikes[..., 2000:].any()
+    found = called(many, torch.cat([first, silent, last], dim=-1))
+    found, rest, other = found.tensor_split([SIZE // 2, SIZE // 2 + 2000], dim=-1)
+    assert torch.equal(torch.cat([found, other], dim=-1), called(few, current))
+    assert found.any()
+    assert not rest.any()
 
 
 def test_the_longest_refractory_period():
