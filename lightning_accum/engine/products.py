@@ -107,7 +107,7 @@ class Activity:
 
     def _before_each(self, decay: float, mode: TraceMode) -> Tensor:
         """Returns a trace just before each step, decayed up to it."""
-        # The decay of a sum is the sum of what has decayed.
+        # The trace of values that have decayed for a step is the trace, decayed for a step.
         initial = self.initial(decay, mode)
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         out[0], out[1:] = 0.0 if initial is None else initial, as_bytes(self.activity[:-1])
