@@ -118,7 +118,8 @@ def accuracies(fold: int, size: int) -> dict[str, dict[str, float]]:
     """Test accuracies in percent, by condition and by reader; each fold has a seed of its own."""
     pl.seed_everything(fold, verbose=False)
     raw, data = (load("mnist5k", blur=blur, fold=fold).first(size) for blur in (0, 1))
-    images, labels, answers = data.train_images, data.train_labels, data.test_labels[:size]
+    images, labels = data.train_images, data.train_labels
+    answers = data.test_labels[: size // 4]
     order = torch.randperm(len(labels))
     of_each = torch.stack([order[labels[order] == digit][:10] for digit in range(10)])
     found: dict[str, dict[str, float]] = {}
@@ -136,8 +137,9 @@ def accuracies(fold: int, size: int) -> dict[str, dict[str, float]]:
         centres = (k_means(seen, neurons, fold, spherical) for spherical in (False, True))
         return readers(learner, images, *centres)
 
-    plain, many = data.test_images[:size], {**networks(100), "nearest": nearest}
-    add(many, {"100 neurons": plain, **harder(raw.test_images[:size])})
+    plain, unblurred = (each.test_images[: len(answers)] for each in (data, raw))
+    many = {**networks(100), "nearest": nearest}
+    add(many, {"100 neurons": plain, **harder(unblurred)})
     for n in (10, 3, 1):
         add(many, {f"{10 * n} labels": plain}, of_each[:, :n].flatten())
     add(networks(50), {"50 neurons": plain})
@@ -174,11 +176,11 @@ def report(runs: list[dict[str, dict[str, float]]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="two folds, 120 images")
+    parser.add_argument("--smoke", action="store_true", help="two folds, 200 images")
     smoke = parser.parse_args().smoke
     quiet()
     torch.set_num_threads(1)
-    folds, size = (2, 120) if smoke else (FOLDS, 4000)
+    folds, size = (2, 200) if smoke else (FOLDS, 4000)
     runs = []
     for fold in range(folds):
         runs.append(accuracies(fold, size))
