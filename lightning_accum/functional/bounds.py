@@ -25,7 +25,6 @@ class HalfBounding(Protocol):
         self, param: Tensor, update: Tensor, limit: float, /, *args: Any, **kwargs: Any
     ) -> Tensor:
         """Returns the bounded part, as a new tensor."""
-        ...
 
 
 class FullBounding(Protocol):
@@ -43,7 +42,6 @@ class FullBounding(Protocol):
         **kwargs: Any,
     ) -> Tensor:
         """Returns the signed change of ``param``, as a new tensor."""
-        ...
 
 
 class Room(NamedTuple):

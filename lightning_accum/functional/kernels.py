@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias, final
 import torch
 from torch import Tensor
 
-from lightning_accum._checks import check_finite, check_positive, check_value
+from lightning_accum._checks import check_finite, check_positive
 
 Kernel: TypeAlias = Callable[[Tensor], Tensor]
 """Returns the change for time differences, post minus pre, in ms."""
@@ -58,9 +58,7 @@ class ExponentialKernel:
 
     def __post_init__(self) -> None:
         check_finite(**vars(self))
-        for name in ("tc_post", "tc_pre"):
-            value = getattr(self, name)
-            check_value(value > 0, name, value, "a positive time in ms")
+        check_positive("a positive time in ms", tc_post=self.tc_post, tc_pre=self.tc_pre)
 
     def __call__(self, delta: Tensor) -> Tensor:
         """Returns the change for time differences of any shape, post minus pre, in ms."""

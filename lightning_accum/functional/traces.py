@@ -92,10 +92,8 @@ def trace(
     # In place: each step reads the one before, and no memory is needed but that of the trace.
     for now in out.unbind(0):
         if before is not None:
-            if mode == "cumulative":
-                now.add_(before, alpha=decay)
-            else:
-                now.add_((now == 0) * before, alpha=decay)
+            kept = before if mode == "cumulative" else (now == 0) * before
+            now.add_(kept, alpha=decay)
         before = now
     return out
 

@@ -151,18 +151,16 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     _need(h.params == ("weight",), "the loop changes the weight only")
     pending = updater.changes.pending["weight"]
     constraints = updater.changes.constraints.of("weight")
-    known = [type(fn) for fn in constraints] in ([], [Clamp])
-    _need(known, "the loop knows no constraint but `Clamp`")
-    clamps = [fn for fn in constraints if isinstance(fn, Clamp)]
+    clamps = [fn for fn in constraints if type(fn) is Clamp]
+    _need(len(clamps) == len(constraints) < 2, "the loop knows no constraint but `Clamp`")
     if type(weight) is not nn.Parameter or not weight.is_cpu:
         raise Unsuited("the loop changes a parameter on the CPU")
     free = not hook_count(updater) and not len(pending)
     _need(free, "the updater has hooks, or changes that are not applied")
     low, high = clamps[0].weight_limits if clamps else (None, None)
     low, high = -math.inf if low is None else low, math.inf if high is None else high
-    _need(
-        _are_within(weight, low, high), "weights are outside the limits of `Clamp`, or not numbers"
-    )
+    within = _are_within(weight, low, high)
+    _need(within, "weights are outside the limits of `Clamp`, or not numbers")
     rooms = pending.bounds.rooms
     if rooms is None:
         raise Unsuited("the loop knows the bounds of this package only")
@@ -238,9 +236,7 @@ def _run_layer(
     done = online.run_online(
         raster, weight, connection.bias, neurons, learner.terms, before, limits, reward
     )
-    if done is None:
-        return None
-    if not _are_within(done[1]):
+    if done is None or not _are_within(done[1]):
         return None
     spikes, learned, after = done
     learner.updater.changes.events.applying(learner.updater, ("weight",))

@@ -61,9 +61,8 @@ class ActorCriticError:
     decay: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.check_finite(gamma=self.gamma, value_rate=self.value_rate, decay=self.decay)
-        for name in ("gamma", "decay"):
-            value = getattr(self, name)
+        checks.check_finite(**vars(self))
+        for name, value in (("gamma", self.gamma), ("decay", self.decay)):
             checks.check_value(0 <= value <= 1, name, value, "from 0 to 1")
 
     def advantage(self, value: Tensor, reward: Tensor, following: Tensor | None = None) -> Tensor:

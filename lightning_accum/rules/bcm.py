@@ -25,16 +25,14 @@ class BCM(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import BCM, Serial, RuleTrainer
+        >>> from lightning_accum import BCM, Serial, RuleTrainer, learn_online
         >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU())
         >>> _ = layer.connection.weight.data.copy_(torch.tensor([[0.6, 0.5]]))
         >>> bcm = RuleTrainer(BCM(lr=0.2, tc_threshold=5.0))
         >>> unit = bcm.register_cell("v1", layer.cell)
-        >>> for _ in range(1000):  # two inputs, as often as each other
-        ...     _ = layer(torch.eye(2))
-        ...     bcm()
-        ...     bcm.update()
-        >>> layer(torch.eye(2)).detach().round(decimals=2)
+        >>> two = torch.eye(2)  # inputs, as often as each other
+        >>> _ = learn_online(bcm, layer, two.expand(1000, 2, 2))
+        >>> layer(two).detach().round(decimals=2)
         tensor([[2.],
                 [0.]])
 

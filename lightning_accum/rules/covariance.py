@@ -37,7 +37,6 @@ class Covariance(Rule):
 
     def terms(self, window: Window) -> tuple[Term, ...]:
         """Returns the product of both sides' deviations from their averages."""
-        post, pre = (
-            side.values() - side.average(self.tc_average) for side in (window.post, window.pre)
-        )
+        sides = window.post, window.pre
+        post, pre = (side.values() - side.average(self.tc_average) for side in sides)
         return (Term(self.lr, post, pre),)

@@ -1,11 +1,10 @@
 """STDP on spike-time differences that a learned delay of each synapse shifts."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 
 from lightning_accum._checks import check_strings
-from lightning_accum.engine.activity_window import Window
+from lightning_accum.engine import Change, Window
 from lightning_accum.engine.rule import Rule
 from lightning_accum.functional.kernels import ExponentialKernel, Kernel
 from lightning_accum.rules.kernel import SpikePairs, check_kernel
@@ -24,14 +23,9 @@ class DelayRule(Rule):
         """Returns the name of the delays."""
         return (self.delay,)
 
-    @abstractmethod
-    def kernel_of(self) -> Kernel:
-        """Returns the function that gives the change for time differences."""
-
-    def terms(self, window: Window) -> Sequence[SpikePairs]:
+    def pairs(self, window: Window, kernel: Kernel) -> Sequence[SpikePairs]:
         """Returns the kernel of every nearest pair."""
-        delay = window.tensors[self.delay]
-        return (SpikePairs(self.kernel_of(), window.post, window.pre, delay),)
+        return (SpikePairs(kernel, window.post, window.pre, window.tensors[self.delay]),)
 
 
 class DelayAdjustedSTDP(DelayRule):
@@ -96,9 +90,10 @@ class DelayAdjustedSTDP(DelayRule):
         " (DelayAdjustedSTDP), and `lr_pre` where delays learn (DelayAdjustedSTDPD).",
     )
 
-    def kernel_of(self) -> Kernel:
+    def terms(self, window: Window) -> Sequence[Change]:
         """Returns one exponential for each order of the two spikes."""
-        return ExponentialKernel(self.lr_post, self.lr_pre, self.tc_post, self.tc_pre)
+        kernel = ExponentialKernel(self.lr_post, self.lr_pre, self.tc_post, self.tc_pre)
+        return self.pairs(window, kernel)
 
 
 class DelayAdjustedKernelSTDP(DelayRule):
@@ -126,11 +121,11 @@ class DelayAdjustedKernelSTDP(DelayRule):
 
     kernel: Kernel
 
-    def kernel_of(self) -> Kernel:
-        """Returns the kernel."""
-        return self.kernel
-
     def check(self) -> None:
         """Raises a ``TypeError`` if the kernel is not callable."""
         super().check()
         check_kernel(self.kernel)
+
+    def terms(self, window: Window) -> Sequence[Change]:
+        """Returns the kernel of every nearest pair."""
+        return self.pairs(window, self.kernel)

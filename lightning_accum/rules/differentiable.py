@@ -327,13 +327,10 @@ def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, 
 
 
 def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    r"""Returns a few decays, and the shares of their traces in that of a decay :math:`a`.
-
-    .. math:: a^s = \sum_k c_k(a) \, a_k^s, \qquad 0 \le s < T
-
-    The few are chosen for a range of decays, so that shares have exact derivatives by :math:`a`:
-    from many within it, always the one whose trace differs most from those chosen before.
-    """
+    """Returns a few decays, and the shares of their traces in that of a decay."""
+    # For a decay a, a^s = Σ_k c_k(a) a_k^s for all 0 <= s < T. The few are chosen for a range of
+    # decays, so that shares have exact derivatives by a: from many within it, always the one whose
+    # trace differs most from those chosen before.
     lags = torch.arange(steps, dtype=torch.float64, device=every.device)
     speeds = -every.detach().double().log()
     low, high = (speeds.min() / 1.5).log(), (speeds.max() * 1.5).log()

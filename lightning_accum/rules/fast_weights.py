@@ -188,38 +188,32 @@ class FastWeights(StateModule):
         self.reset()
         return {}
 
-    def _run(
-        self, steps: Tensor, given: _Tensors, others: Mapping[str, Any], state: _Tensors
-    ) -> tuple[Tensor, _Tensors]:
+    def _run(self, steps: Tensor, *more: Any) -> tuple[Tensor, _Tensors]:
         """Returns the outputs of some steps, and the state after them."""
-        rule: Any = self.rule
-        if self._learned:
-            rule = dataclasses.replace(rule, **{k: getattr(self, k) for k in self._learned})
-
-        def ask(signals: Any, weight: Tensor, own: Any, carried: Any, factors: bool) -> Any:
-            given = {**others, **own}
-            return change_and_left(rule, signals, weight, self.dt, given, carried, factors=factors)
-
-        def run(kind: type[_Dense], factors: bool) -> tuple[Tensor, _Tensors]:
-            fast, asked = kind(self, state.get("fast"), steps), partial(ask, factors=factors)
-            kept = {name: value for name, value in state.items() if name != "fast"}
-            # what a rule reads of a sample, or averages over samples, belongs to that sample
-            changed = asked if is_named(rule, self.dt) else _by_sample(asked)
-            return self._stepped(fast, changed, steps, given, kept)
-
         slow = self.connection.weight
         few = all(torch.as_tensor(each).ndim == 0 for each in (self.alpha, self.decay))
         few = few and len(steps) * sum(slow.shape) <= 2 * slow.numel()
         if few and not torch.compiler.is_compiling():  # which would be for each number of factors
             with suppress(NeedsData):  # of a rule that reads the weight
-                return run(_Factors, True)
-        return run(_Dense, False)
+                return self._stepped(_Factors, steps, *more)
+        return self._stepped(_Dense, steps, *more)
 
     def _stepped(
-        self, fast: _Dense, changed: Callable[..., Any], steps: Tensor, given: Any, carried: Any
+        self, kind: type[_Dense], steps: Tensor, given: _Tensors, others: Any, state: _Tensors
     ) -> tuple[Tensor, _Tensors]:
-        """Returns the outputs of some steps, and the state after them."""
-        found = []
+        """Returns the same, with fast weights of a kind."""
+        rule: Any = self.rule
+        if self._learned:
+            rule = dataclasses.replace(rule, **{k: getattr(self, k) for k in self._learned})
+
+        def ask(signals: Any, weight: Tensor, own: Any, carried: Any) -> Any:
+            inputs, factors = {**others, **own}, kind is _Factors
+            return change_and_left(rule, signals, weight, self.dt, inputs, carried, factors=factors)
+
+        # what a rule reads of a sample, or averages over samples, belongs to that sample
+        changed = ask if is_named(rule, self.dt) else _by_sample(ask)
+        carried = {name: value for name, value in state.items() if name != "fast"}
+        fast, found = kind(self, state.get("fast"), steps), []
         for t, x in enumerate(steps.unbind(0)):
             y = self.connection(x) + fast.transmit(x)
             y = y + given["current"][t] if "current" in given else y

@@ -18,15 +18,10 @@ class Hebb(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Hebb, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU())
-        >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> hebb = RuleTrainer(Hebb(lr=0.1))
-        >>> unit = hebb.register_cell("enc", layer.cell)
-        >>> _ = layer(torch.tensor([[1.0, 3.0]]))
-        >>> hebb()
-        >>> unit.cell.updater.weight.pos
-        tensor([[0.4000, 1.2000]])
+        >>> from lightning_accum import Hebb, change_of
+        >>> pre, post = torch.tensor([[[1.0, 3.0]]]), torch.tensor([[[4.0]]])
+        >>> change_of(Hebb(lr=0.1), pre, post, torch.zeros(1, 2))
+        tensor([[[0.4000, 1.2000]]])
 
     Source:
         Hebb 1949, "The Organization of Behavior"; Gerstner & Kistler 2002, "Mathematical

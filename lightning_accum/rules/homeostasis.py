@@ -23,17 +23,11 @@ class Homeostasis(Rule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import Homeostasis, Serial, RuleTrainer
-        >>> layer = Serial(torch.nn.Linear(1, 2), torch.nn.Identity())
-        >>> _ = layer.connection.bias.data.copy_(torch.tensor([1.0, 0.0]))
-        >>> trainer = RuleTrainer(Homeostasis(lr=0.1, target_rate=250.0), params=["bias"])
-        >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> for _ in range(4):  # the first neuron fires in every step, the second never
-        ...     _ = layer(torch.zeros(1, 1))
-        >>> trainer()
-        >>> trainer.update()
-        >>> layer.connection.bias.detach()
-        tensor([0.7000, 0.1000])
+        >>> from lightning_accum import Homeostasis, change_of
+        >>> rule, pre = Homeostasis(lr=0.1, target_rate=250.0), torch.zeros(4, 1, 1)
+        >>> post = torch.tensor([1.0, 0.0]).expand(4, 1, 2)  # spikes in every step, and in none
+        >>> change_of(rule, pre, post, torch.zeros(2, 1)).flatten()
+        tensor([-0.3000,  0.1000])
 
     Source:
         Turrigiano & Nelson 2004, "Homeostatic plasticity in the developing nervous system",

@@ -50,10 +50,9 @@ class KernelSTDP(Rule):
         >>> from lightning_accum.functional import GaussianKernel
         >>> layer = Serial(torch.nn.Linear(1, 1, bias=False), torch.nn.Identity())
         >>> _ = torch.nn.init.ones_(layer.connection.weight)
-        >>> trainer = RuleTrainer(KernelSTDP(GaussianKernel(1.0, width=2.0)))
+        >>> trainer = RuleTrainer(KernelSTDP(GaussianKernel(1.0, width=2.0)), time_dim=0)
         >>> unit = trainer.register_cell("enc", layer.cell)
-        >>> for spike in (1.0, 0.0, 1.0):
-        ...     _ = layer(torch.tensor([[spike]]))
+        >>> _ = layer(torch.tensor([1.0, 0.0, 1.0]).view(3, 1, 1))
         >>> trainer()
         >>> unit.cell.updater.weight.pos  # the spikes of both sides come together, twice
         tensor([[2.]])
@@ -77,17 +76,13 @@ class KernelSTDP(Rule):
             if pairs.is_fast:
                 return (pairs,)
         by_pre = changes(self.kernel, pre.age())
-        by_post = changes(lambda age: self.kernel(-age), post.age()).masked_fill_(
-            post.age() == 0, 0
-        )
-        return [
-            term
-            for sign in (1.0, -1.0)
-            for term in (
-                Term(sign, post, (sign * by_pre).clamp_(min=0)),
-                Term(sign, (sign * by_post).clamp_(min=0), pre),
-            )
-        ]
+        by_post = changes(lambda age: self.kernel(-age), post.age())
+        by_post.masked_fill_(post.age() == 0, 0)
+        found: list[Change] = []
+        for sign in (1.0, -1.0):
+            found.append(Term(sign, post, (sign * by_pre).clamp_(min=0)))
+            found.append(Term(sign, (sign * by_post).clamp_(min=0), pre))
+        return found
 
 
 # --------------------------------------------------------------- pairs, synapse by synapse

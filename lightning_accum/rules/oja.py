@@ -35,6 +35,5 @@ class Oja(Rule):
 
     def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns Hebb's product, and a decay by the square of the output."""
-        squared = window.post.values() ** 2
-        decay = window.decay(-self.lr, squared)
+        decay = window.decay(-self.lr, window.post.values() ** 2)
         return Term(self.lr, window.post, window.pre), decay

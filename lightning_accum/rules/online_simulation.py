@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_integers, check_tensors, check_value
+from lightning_accum._checks import check_counts, check_tensors
 from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
@@ -67,9 +67,8 @@ def learn_online(
         >>> layer.connection.weight.data
         tensor([[0.8904, 0.8904]])
     """
-    check_integers(update_every=update_every)
+    check_counts("a positive number of steps", update_every=update_every)
     check_tensors(inputs=inputs)
-    check_value(update_every > 0, "update_every", update_every, "a positive number of steps")
     if inputs.ndim < 2:
         raise ValueError(
             "Argument `inputs` should be a sequence `[T, B, ...]`, time first. Found shape"

@@ -177,11 +177,10 @@ class _Problem:
         should = f"the weights before each window, on which the change by `{self.title}` depends"
         check_value(known, "weight", self.weight, should)
         norms = columns.norm(dim=0)
-        idle = [name for name, norm in zip(self.rates, norms, strict=True) if norm == 0]
+        each = zip(self.rates, norms, strict=True)
+        idle = quoted(name for name, norm in each if norm == 0)
         if idle or torch.linalg.svdvals(columns / norms).min() < _ALIKE:
-            what = (
-                f"that {quoted(idle)} change nothing" if idle else "changes that are proportional"
-            )
+            what = f"that {idle} change nothing" if idle else "changes that are proportional"
             raise ValueError(
                 f"Rates {quoted(self.rates)} should each change weights in their own way. Found"
                 f" {what} in this activity: show more spikes, or set one rate to 0."

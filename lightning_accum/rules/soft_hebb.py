@@ -1,6 +1,6 @@
 """Soft competition: the weights of neurons approach the input by their shares of a softmax."""
 
-from lightning_accum._checks import check_value, is_number
+from lightning_accum._checks import check_positive
 from lightning_accum.engine import Term, Window
 from lightning_accum.engine.rule import Rule
 
@@ -45,12 +45,10 @@ class SoftHebb(Rule):
 
     def check(self) -> None:
         """Raises a ``ValueError`` if hyperparameters make no sense."""
-        fits = is_number(self.temperature) and 0 < self.temperature < float("inf")
-        check_value(fits, "temperature", self.temperature, "a positive, finite number")
+        check_positive("a positive, finite number", temperature=self.temperature)
 
     def terms(self, window: Window) -> tuple[Term, Term]:
         """Returns the input by each neuron's share, less what the neuron has learned of it."""
         drive = window.post.values()
         share = (drive / self.temperature).softmax(window.post.unit_dim)
-        decay = window.decay(-self.lr, share * drive)
-        return Term(self.lr, share, window.pre), decay
+        return Term(self.lr, share, window.pre), window.decay(-self.lr, share * drive)

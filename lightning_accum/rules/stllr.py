@@ -48,16 +48,12 @@ class STLLR(GradientRule):
 
     Example:
         >>> import torch
-        >>> from lightning_accum import STLLR, Serial, RuleTrainer
-        >>> from lightning_accum.nn import SurrogateLIF
-        >>> layer = Serial(torch.nn.Linear(3, 4), SurrogateLIF(4, gradient="step", time_dim=0))
-        >>> readout = torch.nn.Linear(4, 2)
-        >>> trainer = RuleTrainer(STLLR(lr_post=0.01, lr_pre=-0.01), time_dim=0)
-        >>> unit = trainer.register_cell("hidden", layer.cell)
-        >>> readout(layer(torch.ones(10, 1, 3))).sum().backward()
-        >>> trainer()
-        >>> unit.cell.updater.weight.neg.shape
-        torch.Size([4, 3])
+        >>> from lightning_accum import STLLR, change_of
+        >>> rule = STLLR(lr_post=0.01, lr_pre=-0.01, threshold=1.0)
+        >>> spikes = torch.ones(3, 1, 1)  # of both neurons, at the threshold
+        >>> states = {"membrane": spikes, "gradient": -spikes}  # more spikes lower the loss
+        >>> change_of(rule, spikes, spikes, torch.ones(1, 1), states=states)
+        tensor([[[0.0378]]])
 
     Source:
         Apolinario & Roy 2025, "S-TLLR: STDP-inspired temporal local learning rule for spiking

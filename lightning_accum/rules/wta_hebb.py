@@ -69,5 +69,4 @@ class WTAHebb(Rule):
         best = post.argmax(dim, keepdim=True) if one else post.topk(self.winners, dim).indices
         highest = post.gather(dim, best)  # NaN, if any output is NaN, stays visible in the change
         won = torch.zeros_like(post).scatter(dim, best, highest.masked_fill(~highest.isnan(), 1.0))
-        decay = window.decay(-self.lr, won)
-        return Term(self.lr, won, window.pre), decay
+        return Term(self.lr, won, window.pre), window.decay(-self.lr, won)

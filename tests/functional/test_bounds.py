@@ -67,11 +67,6 @@ def test_bounds_equal_the_table(kind, shape, seed):
     assert all(map(torch.equal, (w, pos, neg), given_))
 
 
-@pytest.mark.parametrize("scaled", ["", "scaled_"])
-def test_power_one_is_multiplicative(scaled):
-    assert half(f"{scaled}power", HI, 1.0) == half(f"{scaled}multiplicative", HI)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_neither_the_weight_nor_the_update_is_rounded(kind):
     u = torch.full((64,), 1e-3)

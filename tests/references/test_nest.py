@@ -111,16 +111,18 @@ def raster(trains, steps):
     return spikes
 
 
-def learned(rule, case, length):
+def sides(case):
+    return [raster(case[side], case["steps"]) for side in ("pre", "post")]
+
+
+def learned(rule, pre, post, before, length=1, rewards=None):
     """The change of the weights, which are updated after each window of some steps."""
-    pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
-    model, before = layer(pre.shape[-1], post.shape[-1]), tensor(case["before"])
+    model = layer(pre.shape[-1], post.shape[-1])
     model.connection.weight.data.copy_(before)
     rule.register_cell("cell", model.cell)
-    released = raster(case.get("dopamine", []), case["steps"]).sum(-1)
-    for x, y, r in zip(*(each.split(length) for each in (pre, post, released)), strict=True):
-        show(model, x, y)
-        rule(**({"reward": r} if "dopamine" in case else {}))
+    for at in (slice(t, t + length) for t in range(0, len(pre), length)):
+        show(model, pre[at], post[at])
+        rule(**({} if rewards is None else {"reward": rewards[at]}))
         rule.update()
     return model.connection.weight.detach() - before
 
@@ -133,11 +135,12 @@ def error_of(found, expected):
 @pytest.mark.parametrize("name", NEST["synapses"])
 def test_weights_change_as_in_nest(name):
     case = NEST["synapses"][name]
-    make = RULES[case["synapse"]]
-    expected = tensor(case["after"]) - tensor(case["before"])
+    make, before = RULES[case["synapse"]], tensor(case["before"])
+    expected = tensor(case["after"]) - before
+    released = raster(case["dopamine"], case["steps"]).sum(-1) if "dopamine" in case else None
     depends = case["synapse"] in ("stdp_synapse", "stdp_pl_synapse_hom")
     for length in (1,) if depends else (1, 7, case["steps"]):
-        found = learned(make(case), case, length)
+        found = learned(make(case), *sides(case), before, length, released)
         assert error_of(found, expected) < 1e-12, length
 
 
@@ -237,25 +240,16 @@ RATES = {
 def test_rates_change_weights_as_brians_equations(name):
     case = NEST["rates"][name]
     x, y, before = (tensor(case[key]) for key in ("x", "y", "before"))
-    model, rule = layer(x.shape[-1], y.shape[-1]), RuleTrainer(RATES[name](case["lr"], case["tau"]))
-    model.connection.weight.data.copy_(before)
-    rule.register_cell("cell", model.cell)
-    for pre, post in zip(x, y, strict=True):
-        show(model, pre.view(1, 1, -1), post.view(1, 1, -1))
-        rule()
-        rule.update()
-    found = model.connection.weight.detach() - before
+    rule = RuleTrainer(RATES[name](case["lr"], case["tau"]))
+    found = learned(rule, x.unsqueeze(1), y.unsqueeze(1), before)
     assert error_of(found, tensor(case["after"]) - before) < 1e-12
 
 
 def test_rewards_change_weights_as_brians_equations():
     case = NEST["MSTDP"]
-    pre, post = (raster(case[side], case["steps"]) for side in ("pre", "post"))
+    expected = tensor(case["after"])
     taus = {"tc_post": case["tau_minus"], "tc_pre": case["tau_plus"]}
     rule = RuleTrainer(la.MSTDP(case["lr_post"], case["lr_pre"], **taus))
-    model = layer(4, post.shape[-1])
-    rule.register_cell("cell", model.cell)
-    show(model, pre, post)
-    rule(reward=torch.tensor(case["reward"], dtype=torch.float64).unsqueeze(1))
-    found = model.cell.updater.weight.update(model.connection.weight)
-    assert error_of(found, tensor(case["after"])) < 1e-12
+    rewards = tensor(case["reward"]).unsqueeze(1)
+    found = learned(rule, *sides(case), torch.zeros_like(expected), case["steps"], rewards)
+    assert error_of(found, expected) < 1e-12

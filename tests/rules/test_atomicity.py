@@ -13,7 +13,7 @@ from rule_trainers import trainer_of
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum import RuleTrainer, attach_updater, get_updater, optim
+from lightning_accum import attach_updater, get_updater, optim
 
 
 def layer():
@@ -85,30 +85,6 @@ def test_a_reward_that_does_not_fit_leaves_everything_for_another_call(kind, bad
         for one, two_ in zip(layers, others, strict=True):
             assert parts(one)
             assert same(parts(one), parts(two_))
-
-
-class Second(la.Rule):
-    """Fails for one parameter of one cell, after the others."""
-
-    lr: float = 0.1
-
-    def terms(self, window):
-        if window.inputs.get("fail") and window.name == "bias" and window.total == 3:
-            raise LookupError("on purpose")
-        return [la.Term(self.lr, window.post, window.pre)]
-
-
-def test_whichever_term_fails_nothing_was_accumulated():
-    rule, layers = RuleTrainer(Second(), params=("weight", "bias")), (layer(), layer())
-    for name, each in zip("ab", layers, strict=True):
-        rule.register_cell(name, each.cell)
-    run(*layers)
-    with pytest.raises(LookupError, match="on purpose"):
-        rule(fail=True)
-    assert all(not parts(each) for each in layers)
-    rule()
-    assert all(len(parts(each)) == 2 for each in layers)
-    assert parts(layers[0])[0][0, 0] / parts(layers[1])[0][0, 0] == pytest.approx(4 / 3)
 
 
 # ---------------------------------------------------------------------------- applying

@@ -161,11 +161,3 @@ def test_updates_of_synapses_are_those_of_a_masked_dense_layer(time_dim, backend
         found.append((fc.weight if fc is dense else fc.dense()).detach())
     torch.testing.assert_close(*found, **exact)
     assert not torch.allclose(found[1][mask], start[mask], rtol=1e-3)
-
-
-def test_choices_of_pairs_take_no_synapses():
-    rule = la.RuleTrainer(la.STDP(**PAIR, trace_mode="nearest", pairing="reduced"))
-    unit = rule.register_cell("cell", Cell(SparseLinear(4, 3, 0.5), nn.Identity()))
-    unit.monitors["pre"](torch.ones(1, 4)), unit.monitors["post"](torch.ones(1, 3))
-    with pytest.raises(ValueError, match=r"a matrix \[out, in\]"):
-        rule()

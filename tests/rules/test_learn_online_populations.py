@@ -118,7 +118,6 @@ def outside(made):
     (None, {}, 2, "one sample"), (watched, {}, 1, "something else watches"),
     (biased, {}, 1, "without a bias"), (inhibited, {}, 1, "without inhibition"),
     (outside, {}, 1, "outside the limits"), (None, {"lr_post": 1e307}, 1, "overflow"),
-    (None, {"batch_reduction": torch.amax}, 1, "no reduction but"),
 ])  # fmt: skip
 def test_what_does_not_suit_is_called_step_by_step(change, options, batch, why):
     torch.manual_seed(0)

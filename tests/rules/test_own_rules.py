@@ -66,7 +66,7 @@ MODES = {
     "a convolution": Mode((3, 4), lambda *size, bias: layers.Conv1d(*size, 3, bias=bias)),
     "online": Mode((9, 5), layers.Linear, online=True),
 }
-STEPS, BATCH = 24, 3
+STEPS, BATCH = 12, 3
 FOLDERS = {ROOT / name for name in ("engine", "cells", "sparse", "updates")}
 CALLED_BY_RULES = {
     ROOT / "engine" / name for name in ("rule.py", "signal.py", "window.py", "terms.py")

@@ -69,7 +69,7 @@ def naive(plain, delays, inputs):
 
 def test_the_loop_equals_a_naive_one_and_calls_step_by_step():
     plain, delays, made = delayed()
-    other, x = copy.deepcopy(made), currents(400)
+    other, x = copy.deepcopy(made), currents(200)
     expected, weight = naive(plain, delays, x)
     rule = learner_of(made)
     if library(torch.float64):

@@ -7,11 +7,6 @@ import torch
 pytest.importorskip("sklearn")
 
 
-@pytest.fixture(scope="module")
-def fields():
-    return science.experiment(neurons=64, count=10_000, epochs=2, seed=1)
-
-
 def gratings(degrees, period=6.0):
     """Gabor patches whose brightness changes in a direction, counted from the right downwards."""
     offset = torch.arange(16) - 7.5
@@ -41,18 +36,14 @@ def test_what_has_no_orientation():
     assert science.share_oriented(noise) < 0.02
 
 
-def test_photographs_make_oriented_fields(fields):
+def test_photographs_make_oriented_fields_and_neither_chance_nor_the_spectrum_does():
+    fields = science.experiment(neurons=64, count=10_000, epochs=2, seed=1)
     assert fields["photographs"].shape == (64, 16, 16)
     assert science.share_oriented(fields["photographs"]) > 0.5
     assert science.orientations_covered(fields["photographs"]) > 5
-
-
-def test_neither_chance_nor_the_spectrum_does(fields):
     assert science.share_oriented(fields["untrained"]) < 0.03
     assert science.share_oriented(fields["scrambled phases"]) < 0.1
-
-
-def test_all_fields_learned_and_kept_their_length(fields):
+    # all have learned, and kept their length
     norms = fields["photographs"].flatten(1).norm(dim=1)
     torch.testing.assert_close(norms, torch.ones(64), rtol=0, atol=1e-5)
     overlap = (fields["photographs"] * fields["untrained"]).sum((1, 2))

@@ -1,15 +1,7 @@
 """Answers that change: the rule learns them anew, what is kept from before does not."""
 
-import pytest
 import reversal as science
 import torch
-
-
-@pytest.fixture(scope="module")
-def runs():
-    """Two blocks by the rule, and by what is kept from the first."""
-    make = science.Deciders(0.3, 0.06), science.Deciders(0.3, 0.06, frozen=True)
-    return [science.play(each, 0, 2) for each in make]
 
 
 def test_each_block_has_other_answers_than_the_last():
@@ -19,15 +11,14 @@ def test_each_block_has_other_answers_than_the_last():
     assert set(right.flatten().tolist()) == set(range(science.ACTIONS))
 
 
-def test_the_rule_learns_the_first_answers_and_the_next(runs):
+def test_the_rule_learns_the_first_answers_and_the_next():
+    make = science.Deciders(0.3, 0.06), science.Deciders(0.3, 0.06, frozen=True)
+    runs = [science.play(each, 0, 2) for each in make]
+    assert torch.equal(*(run[: science.BLOCK] for run in runs))
     rule, kept = (run.split(50) for run in runs)
     assert rule[0][:10].mean() < 45 < 60 < rule[2].mean()
     assert rule[3].mean() < 40 < 50 < rule[5].mean()
     assert kept[5].mean() < 30
-
-
-def test_what_is_kept_plays_the_first_block_as_the_rule_does(runs):
-    assert torch.equal(*(run[: science.BLOCK] for run in runs))
 
 
 def test_without_a_trace_of_what_was_done_nothing_right_is_learned():

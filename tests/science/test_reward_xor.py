@@ -9,24 +9,14 @@ import torch
 EPOCHS = 30
 
 
-@pytest.fixture(scope="module")
-def rates():
-    return science.learn(science.RULES["MSTDPET"], EPOCHS, seed=0)
-
-
-def test_learns(rates):
+def test_learns_as_the_sign_of_the_reward_decides():
+    rates = science.learn(science.RULES["MSTDPET"], EPOCHS, seed=0)
     zero, right, left, both = xor.final(rates).tolist()
     assert zero == 0  # no input, no spikes
     assert min(right, left) > 2 * both
     assert xor.learned(rates)
-
-
-def test_knew_nothing_before(rates):
     _, right, left, both = rates[:3].mean(0).tolist()
     assert max(right, left) < both  # two inputs drive more than one
-
-
-def test_the_sign_of_the_reward_decides(rates):
     other = science.learn(science.RULES["MSTDPET"], EPOCHS, seed=0, rewards=-science.XOR)
     _, right, left, both = xor.final(other).tolist()
     assert both > 1.5 * max(right, left)

@@ -31,10 +31,3 @@ def test_no_amplitudes_of_pair_rules_do(mode):
     for factors in ((0.99, 1), (1.01, 1), (1, 0.99), (1, 1.01)):
         parts = [f * a * side for f, a, side in zip(factors, amplitudes, sides, strict=True)]
         assert science.error(sum(parts)) > left
-
-
-@pytest.mark.parametrize("name", ["all-to-all, full", "nearest, full"])
-def test_the_step_makes_no_difference(name):
-    for period in science.PERIODS[2:]:
-        found = [science.changes(science.MODELS[name], period, dt) for dt in (None, 5.0, 1.0, 0.5)]
-        assert max((one - found[0]).abs().max() for one in found) < 1e-12, period

@@ -437,7 +437,7 @@ def test_constructors(name, data):
 INNER = {
     *("add_sum", "begin_loop", "check", "check_cell", "check_extra_state"),
     *("check_params", "check_state_dict", "complete"),
-    *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state", "kernel_of"),
+    *("end_loop", "finish_batch", "held_rate", "hold", "in_steps", "init_state"),
     *("load_state_dict", "loop_constants", "observe", "pairs", "past", "plot", "prepare", "rate"),
     *("reads", "ready_state", "receive", "required"),
     *("set_extra_state", "set_past", "states", "step_groups", "step_param", "steps_since_reset"),
