@@ -183,6 +183,46 @@ class SurrogateLIF(StateModule):
         spikes, membrane, thresholds = (torch.stack(row) for row in zip(*rows, strict=True))
         return SurrogateRun(torch.cat([first.unsqueeze(0), spikes]), membrane, thresholds, state)
 
+    @torch.no_grad()
+    def _integrate_fast(self, current: Tensor, state: SurrogateState) -> SurrogateRun:
+        """Runs a sequence without a graph, each step in the memory of its result."""
+        # `state` is overwritten; spikes may be boolean instead of in the dtype of `current`.
+        v, adaptation, z = state
+        constants = self.decay, self.v_threshold, self.beta, self.decay_adaptation
+        recurrent = None if self.recurrent is None else self.recurrent.weight.t().to(current)
+        current = current.contiguous()
+        membrane, base = torch.empty_like(current), current.new_full((), self.v_threshold)
+        threshold = torch.empty_like(current) if self.beta else base.expand(current.shape)
+        shape = (len(current) + 1, *current.shape[1:])
+        if len(current) >= _LONG and has_kernel(current.device, current.dtype):
+            kind = torch.bool if self.spike_dtype is torch.bool else None
+            raster = current.new_empty(shape, dtype=kind)
+            raster[0] = z
+            weights = None if recurrent is None else recurrent.contiguous()
+            limits = threshold if self.beta else None
+            if integrate_surrogate_neurons(
+                current, weights, state, membrane, limits, raster, constants
+            ):
+                return SurrogateRun(raster, membrane, threshold, state)
+        raster = current.new_empty(shape)
+        raster[0] = z
+        spikes = raster[1:]
+        rows = (current.unbind(0), membrane.unbind(0), spikes.unbind(0), threshold.unbind(0))
+        for now, potential, out, limit in zip(*rows, strict=True):
+            torch.add(now, v, alpha=self.decay, out=potential)
+            potential.sub_(z, alpha=self.v_threshold)
+            if recurrent is not None:
+                potential.addmm_(z, recurrent)
+            if self.beta:
+                torch.add(base, adaptation, alpha=self.beta, out=limit)
+                torch.ge(potential, limit, out=out)
+                adaptation.mul_(self.decay_adaptation).add_(out)
+            else:
+                torch.ge(potential, base, out=out)
+            v, z = potential, out
+        state = SurrogateState(v.clone(), adaptation, z.clone())
+        return SurrogateRun(raster, membrane, threshold, state)
+
     # ------------------------------------------------------------------ the state
     def reset(self) -> None:
         """Forgets potentials, adaptation and spikes: the next call starts at rest."""
@@ -235,62 +275,14 @@ class SurrogateLIF(StateModule):
 
     def _run(self, current: Tensor, before: SurrogateState) -> SurrogateRun:
         """Runs a sequence with as much of a graph as ``gradient`` asks for."""
-        recurrent = None if self.recurrent is None else self.recurrent.weight
         learns = current.requires_grad or before.v.requires_grad
-        learns = learns or (recurrent is not None and recurrent.requires_grad)
+        learns = learns or (self.recurrent is not None and self.recurrent.weight.requires_grad)
         if self.gradient == "time" and learns and torch.is_grad_enabled():
             return self._integrate(current, before)
-        constants = (self.decay, self.v_threshold, self.beta, self.decay_adaptation)
-        with torch.no_grad():
-            run = integrate_surrogate(current, before, constants, recurrent, self.spike_dtype)
+        run = self._integrate_fast(current, before)
         if self.gradient == "step" and current.requires_grad and torch.is_grad_enabled():
             # The potential, of which only this step's input has a graph.
             above = current + (run.membrane - run.threshold - current.detach())
             spikes = self.surrogate.spike(above)
             run = run._replace(raster=torch.cat([run.raster[:1], spikes]))
         return run
-
-
-def integrate_surrogate(
-    current: Tensor,
-    state: SurrogateState,
-    constants: tuple[float, float, float, float],  # decay, threshold, beta, decay of the adaptation
-    recurrent: Tensor | None = None,
-    spike_dtype: torch.dtype | None = None,
-) -> SurrogateRun:
-    """Integrates ``[T, B, N]`` currents without a graph, each step in the memory of its result."""
-    # `state` is overwritten; spikes may be in `spike_dtype` instead of the dtype of `current`.
-    v, adaptation, z = state
-    decay, v_threshold, beta, decay_adaptation = constants
-    current = current.contiguous()
-    membrane = torch.empty_like(current)
-    base = current.new_full((), v_threshold)
-    threshold = torch.empty_like(current) if beta else base.expand(current.shape)
-    shape = (len(current) + 1, *current.shape[1:])
-    if len(current) >= _LONG and has_kernel(current.device, current.dtype):
-        raster = current.new_empty(shape, dtype=torch.bool if spike_dtype is torch.bool else None)
-        raster[0] = z
-        weights = None if recurrent is None else recurrent.detach().t().to(current).contiguous()
-        if integrate_surrogate_neurons(
-            current, weights, state, membrane, threshold if beta else None, raster, constants
-        ):
-            return SurrogateRun(raster, membrane, threshold, state)
-    raster = current.new_empty(shape)
-    raster[0] = z
-    spikes = raster[1:]
-    incoming = None if recurrent is None else recurrent.t().to(current)
-    rows = (current.unbind(0), membrane.unbind(0), spikes.unbind(0), threshold.unbind(0))
-    for now, potential, out, limit in zip(*rows, strict=True):
-        torch.add(now, v, alpha=decay, out=potential)
-        potential.sub_(z, alpha=v_threshold)
-        if incoming is not None:
-            potential.addmm_(z, incoming)
-        if beta:
-            torch.add(base, adaptation, alpha=beta, out=limit)
-            torch.ge(potential, limit, out=out)
-            adaptation.mul_(decay_adaptation).add_(out)
-        else:
-            torch.ge(potential, base, out=out)
-        v, z = potential, out
-    state = SurrogateState(v.clone(), adaptation, z.clone())
-    return SurrogateRun(raster, membrane, threshold, state)
