@@ -25,8 +25,7 @@ class StepBuffer:
         self._rows = [] if steps is None else list(steps.unbind(0))
         self.spike_rows: SpikeRows | None = None  # of the memory, for spikes of one dtype
         self._whole = 0  # how many steps such spikes have, if they are a sequence
-        self.is_held = False  # whether the memory belongs to someone else
-        self._version: float | None = None  # of such memory
+        self.held: float | None = None  # the version of memory that belongs to someone else
 
     @property
     def steps(self) -> Tensor | None:
@@ -105,17 +104,16 @@ class StepBuffer:
         """Holds a sequence ``[T, B, ...]`` itself as the steps, instead of a copy of it."""
         self.memory, self._rows, self.spike_rows = sequence, [], None
         self.length, self.shape = len(sequence), sequence.shape[1:]
-        self._version, self.is_held = version(sequence), True
+        self.held = version(sequence)
 
     def is_intact(self) -> bool:
         """Returns whether values that are held stayed as they were."""
-        held = self.memory if self.is_held else None
-        return held is None or version(held) == self._version
+        return self.held is None or self.memory is None or version(self.memory) == self.held
 
     def clear(self) -> None:
         """Drops the steps; the memory stays."""
-        if self.is_held:
-            self.memory, self._version, self.is_held = None, None, False
+        if self.held is not None:
+            self.memory = self.held = None
         if self.spike_rows is not None:
             self.spike_rows.forget()
         self.length = 0
@@ -133,8 +131,8 @@ class StepBuffer:
 
     def _use(self, memory: Tensor) -> None:
         """Keeps steps in other memory from now on."""
-        self.memory, self.spike_rows, self.is_held = memory, None, False
-        self._rows = list(memory.unbind(0))
+        self.memory, self._rows = memory, list(memory.unbind(0))
+        self.spike_rows = self.held = None
 
 
 @final
@@ -281,7 +279,7 @@ class WindowRecorder(Reducer):
         buffer, check, values = self._buffer, self._check, sequence.detach()
         self._check_shape(sequence, sequence.shape[1:])
         check.look(values)
-        if buffer.is_held:
+        if buffer.held is not None:
             self.window()  # raises if it has changed
         first = buffer.length == 0
         if first and self.holds and not self.spikes and not sequence.is_inference() and len(values):
@@ -345,13 +343,11 @@ class WindowRecorder(Reducer):
         """Checks everything that was recorded and is not checked yet, and waits for the device."""
         self._check.confirm()
 
-    def drop_window(self) -> None:
-        """Begins a new window; its memory stays."""
-        self._buffer.clear()
-
     def clear(self, **kwargs: Any) -> None:
         """Begins a new window; its memory stays."""
         self._buffer.clear()
+
+    drop_window = clear  # there is no other state
 
     def check_extra_state(self, state: Any) -> None:
         """Raises a ``RuntimeError`` if this is not the window of such a recorder."""
