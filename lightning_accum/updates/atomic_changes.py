@@ -110,14 +110,6 @@ class CheckedChange(NamedTuple):
     counts: dict[str, Tensor]  # by name, how often changes have been dropped when it is applied
 
 
-def _checked_change(
-    label: str, targets: list[PendingTarget], guard: NonFiniteGuard
-) -> CheckedChange:
-    """Computes and checks the changes of all parameters, and changes none of them."""
-    found = _product(targets[0], guard) if len(targets) == 1 else None
-    return found or _sum(label, targets, guard)
-
-
 def _product(target: PendingTarget, guard: NonFiniteGuard) -> CheckedChange | None:
     """Returns the change of the only parameter that changes, if it is a product that waits."""
     param, waiting = target.param, target.pending.waiting
@@ -191,10 +183,6 @@ def call_uninterrupted(*calls: partial[Any]) -> None:
     deque(map(_CALL, calls), maxlen=0)
 
 
-def _nothing() -> None:
-    """Refers to nothing, as a weak reference to what no longer exists."""
-
-
 class AtomicChanges:
     """The changes of a module's parameters by an updater: all are applied together, or none is."""
 
@@ -215,8 +203,8 @@ class AtomicChanges:
         # A copy has no module, no user, and no observer: they are those of the original.
         self.__dict__.update(state)
         self._owner: Callable[[], Any] = weakref.ref(self.__dict__.pop("owner"))  # the updater
-        self.module: Callable[[], nn.Module | None] = _nothing
-        self.user: Callable[[], object | None] = _nothing  # who has claimed this
+        self.module: Callable[[], nn.Module | None] = lambda: None
+        self.user: Callable[[], object | None] = lambda: None  # who has claimed this
         self.events: Observer = SILENT  # is told of changes that are applied
 
     # ------------------------------------------------------------------ the module
@@ -299,7 +287,8 @@ class AtomicChanges:
         if isinstance(scale, dict):
             self.checked_names(list(scale))
         targets = self._targets(names, factors, options)
-        change = _checked_change(self.label, targets, self.guard)
+        found = _product(targets[0], self.guard) if len(targets) == 1 else None
+        change = found or _sum(self.label, targets, self.guard)
         return partial(self._apply, change, names if clear else ())
 
     def apply_product(self) -> bool:
