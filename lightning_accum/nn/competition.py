@@ -213,8 +213,7 @@ class Competition(WideTheta):
         check_times(0.0, dt, time_dim)
         check_finite(theta_plus=theta_plus)
         self.size = layer_shape(size)
-        self._sizes = (None, math.prod(self.size))
-        neurons = math.prod(self.size)
+        self._sizes = (None, neurons := math.prod(self.size))
         should = f"between 1 and the {neurons} neurons"
         check_value(1 <= winners <= neurons, "winners", winners, should)
         how = "pass 0 for neurons that do not tire"
@@ -260,12 +259,10 @@ class Competition(WideTheta):
     def _compete(self, currents: Tensor) -> Tensor:
         """Returns 1 for each winner and 0 elsewhere, for currents ``[T, B, *size]``."""
         currents = currents.detach().flatten(2).to(at_least_float32(currents.dtype))
-        drive, theta = self._state["drive"], self.theta.flatten()
-        if drive is None or drive.shape != currents.shape[1:]:  # other samples: from rest
-            drive = currents.new_zeros(currents.shape[1:])
-        wins = torch.zeros_like(currents)
+        shape, theta, wins = currents.shape[1:], self.theta.flatten(), torch.zeros_like(currents)
+        (drive,) = self._kept(currents, shape) or (currents.new_zeros(shape),)
         for current, win in zip(currents, wins, strict=True):
-            drive = torch.lerp(current, drive.to(current), self.decay)
+            drive = torch.lerp(current, drive, self.decay)
             excited = drive - theta if self.training else drive
             best = excited.masked_fill(drive <= 0, -math.inf).topk(self.winners).indices
             win.scatter_(-1, best, (drive.gather(-1, best) > 0).to(win.dtype))

@@ -403,10 +403,7 @@ class SparseLinear(Updatable, CheckedState):
         order = synapses.order().int()
         inputs, firsts = synapses.ordered()
         firsts = F.pad(firsts.long(), (0, 1), value=len(keys))
-        return {
-            **{"starts": starts, "outputs": outputs},
-            **{"order": order, "inputs": inputs, "starts_of_outputs": firsts},
-        }
+        return dict(zip(_INDEX, (starts, outputs, order, inputs, firsts), strict=True))
 
     def _set(self, keys: Tensor) -> None:
         """Sets the synapses, by their keys in order."""
