@@ -49,14 +49,6 @@ def test_equals_a_loop_however_a_sequence_is_cut(shape, max_delay, dt, cut, seed
         torch.testing.assert_close(single(step), answer, **exact)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
-def test_takes_spikes(dtype):
-    layer, spikes = connection(4, 3, 5.0), torch.rand(7, 2, 4) < 0.5
-    found = layer(spikes.to(dtype))
-    layer.reset()
-    assert torch.equal(found, layer(spikes.double()))
-
-
 def test_gradients_reach_weights_and_input():
     layer = connection(3, 2, 4.0)
     x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)

@@ -84,6 +84,8 @@ def test_inputs():
         (lambda: LIF(5, time_dim=0)(x(2, 3, 4)), r"should have shape .* Found `x.shape = "),
         (lambda: SurrogateLIF(5, time_dim=0)(x(3, 5)), r"\[T, B, 5\].*\(3, 5\)"),
         (lambda: SurrogateLIF(5)(x(2, 3, 5)), r"\[B, 5\].*\(2, 3, 5\)"),
+        (lambda: SurrogateLIF((2, 3))(x(4, 6)), r"\[B, 2, 3\].*\(4, 6\)"),
+        (lambda: SurrogateLIF((2, 3), time_dim=0)(x(5, 4, 6)), r"\[T, B, 2, 3\].*\(5, 4, 6\)"),
         (lambda: LeakyIntegrator(5, time_dim=0)(x(3, 5)), r"\[T, B, 5\]"),
         (lambda: LeakyIntegrator(5, time_dim=0)(x(4, 3, 6)), r"\[T, B, 5\]"),
         (lambda: Competition(nn.Identity(), 3)(x(2, 4)), r"should have shape \[B, 3\]"),

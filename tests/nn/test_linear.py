@@ -1,8 +1,10 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
 
-from lightning_accum.nn import Linear
+from lightning_accum.nn import DelayedLinear, Linear
 from lightning_accum.sparse.events import events_pay
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.updates import Updatable
@@ -20,9 +22,11 @@ def test_is_a_torch_linear(bias):
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
-def test_takes_spikes(dtype):
-    connection, spikes = Linear(4, 3).double(), torch.rand(7, 2, 4) < 0.5
-    assert torch.equal(connection(spikes.to(dtype)), connection(spikes.double()))
+@pytest.mark.parametrize("connection", [Linear(4, 3), DelayedLinear(4, 3, 5.0, time_dim=0)])
+def test_takes_spikes(connection, dtype):
+    one, other = deepcopy(connection).double(), deepcopy(connection).double()
+    spikes = torch.rand(7, 2, 4) < 0.5
+    assert torch.equal(one(spikes.to(dtype)), other(spikes.double()))
 
 
 # From the first to the second size, events are worth a look; the third has too many of them.

@@ -134,17 +134,19 @@ def called(neurons, current):
     potentials=st.sampled_from([(1.0, 0.0, 0.0), (1.0, -0.5, 0.0), (-50.0, -50.8, -50.3)]),
     inhibition=st.sampled_from([*3 * [None], *map(WinnerTakeAll, (0, 2)), LateralInhibition(0.7)]),
     adaptation=st.sampled_from([*2 * [None], RISE, {**RISE, "tc_theta": 8.0}]),
+    dt=st.sampled_from([1.0, 0.5]),
     seed=st.integers(0, 999),
 )
 def test_they_equal_the_naive_loop(
-    way, pieces, refractory, potentials, inhibition, adaptation, seed
+    way, pieces, refractory, potentials, inhibition, adaptation, dt, seed
 ):
-    names = ("v_threshold", "v_reset", "v_rest")
-    options = {"tc_mem": 7.0, **dict(zip(names, potentials, strict=True)), **(adaptation or {})}
-    options["refractory"] = float(refractory)
+    potentials = dict(zip(("v_threshold", "v_reset", "v_rest"), potentials, strict=True))
+    options = {"tc_mem": 7.0, "refractory": float(refractory), **(adaptation or {})}  # in steps
+    in_ms = {k: v if k == "theta_plus" else dt * v for k, v in options.items()} | {"dt": dt}
     kind, time_dim = LIF if adaptation is None else AdaptiveLIF, None if way == "stepped" else 0
-    naive = Naive(**options, inhibition=inhibition)
-    neurons = kind(SIZE, time_dim=time_dim, compile=way == "compiled", **options).double()
+    naive = Naive(**options, **potentials, inhibition=inhibition)
+    neurons = kind(SIZE, time_dim=time_dim, compile=way == "compiled", **in_ms, **potentials)
+    neurons = neurons.double()
     neurons.inhibition = inhibition  # with which nothing is compiled
     results = []
     for i, (change, steps, samples, memory, inference) in enumerate(pieces):
@@ -184,21 +186,6 @@ def test_steps_since_the_reset_are_counted_in_copies_too(copied):
     assert torch.equal(twin.voltage, expected.voltage)
     lif.reset()
     assert lif.steps_since_reset == 0
-
-
-def test_periods_are_in_ms():
-    fast = LIF(1, tc_mem=10.0, refractory=1.0, dt=0.5, time_dim=0)
-    slow = LIF(1, tc_mem=20.0, refractory=2.0, dt=1.0, time_dim=0)
-    current = currents(40, 2, 1, seed=0)
-    assert torch.equal(fast(current), slow(current))
-
-
-def test_any_layer_shape():
-    current = currents(6, 2, 12, seed=1)
-    flat = LIF(12, time_dim=0, inhibition=WinnerTakeAll(1))
-    image = LIF((3, 2, 2), time_dim=0, inhibition=WinnerTakeAll(1))
-    assert torch.equal(image(current.view(6, 2, 3, 2, 2)).flatten(2), flat(current))
-    assert torch.equal(image.voltage, flat.voltage.view(2, 3, 2, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -12,11 +12,10 @@ CASES = {
     "LIF": {}, "ALIF": {"beta": 0.3, "tc_adaptation": 30.0}, "recurrent": {"recurrent": True},
     "recurrent ALIF": {"recurrent": True, "beta": 0.3, "tc_adaptation": 30.0},
 }  # fmt: skip
-every = pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 
 
-def current(steps=40, batch=3, size=5, seed=0):
-    return currents(steps, batch, size, seed=seed)
+def current(steps=40, seed=0):
+    return currents(steps, 3, 5, seed=seed)
 
 
 def neurons(**options):
@@ -71,31 +70,6 @@ def test_a_monitor_sees_the_spikes_of_the_step_before(dtype):
     seen = monitor.peek()
     assert seen.dtype == first.dtype
     assert torch.equal(seen, torch.cat([first[-1:], second[:-1]]))
-
-
-@every
-@pytest.mark.parametrize("gradient", ["none", "step", "time"])
-@pytest.mark.parametrize("time_dim", [0, None])
-def test_a_layer_has_any_shape(options, gradient, time_dim):
-    torch.manual_seed(0)
-    shaped = SurrogateLIF((2, 3), gradient=gradient, time_dim=time_dim, **options).double()
-    flat = SurrogateLIF(6, gradient=gradient, time_dim=time_dim, **options).double()
-    flat.load_state_dict(shaped.state_dict())
-    x = current(9, size=6).requires_grad_()
-    for given in [x] if time_dim == 0 else x:
-        spikes, expected = shaped(given.unflatten(-1, (2, 3))), flat(given)
-        ours, theirs = (
-            (y, n.membrane, n.threshold) for y, n in ((spikes, shaped), (expected, flat))
-        )
-        for found, other in zip(ours, theirs, strict=True):
-            assert torch.equal(found, other.unflatten(-1, (2, 3)))
-        assert spikes.requires_grad == (gradient != "none")
-        if gradient != "none":
-            both = (torch.autograd.grad(y.sum(), x, retain_graph=True) for y in (spikes, expected))
-            assert torch.equal(*(found for (found,) in both))
-    flat.load_state_dict(shaped.state_dict())
-    with pytest.raises(ValueError, match=r"shape \[.*B, 2, 3\]"):
-        shaped(x if time_dim == 0 else x[0])
 
 
 def test_half_precision_is_computed_in_single():
