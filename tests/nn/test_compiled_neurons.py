@@ -16,6 +16,13 @@ def _without_kernel(monkeypatch):
     monkeypatch.setattr(_fast, "has_kernel", lambda *_: False)
 
 
+@pytest.fixture
+def _traced_only(monkeypatch):
+    """Has torch trace what it compiles, and generate no code for it, which takes seconds."""
+    whole = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda fn, options: whole(fn, backend="eager"))
+
+
 def _pair(kind, size, **options):
     """The same neurons, compiled and not."""
     options = {"time_dim": 0} | options
@@ -44,6 +51,7 @@ def test_where_there_is_a_kernel_nothing_is_compiled(kind, monkeypatch):
     assert _graphs() == before
 
 
+@pytest.mark.usefixtures("_traced_only")
 @pytest.mark.parametrize(("kind", "dtype"), [(LIF, torch.float16), (AdaptiveLIF, torch.bool)])
 def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind, dtype):
     compiled, eager = _pair(kind, 6, refractory=2.0, spike_dtype=dtype)
@@ -58,6 +66,7 @@ def test_batches_and_lengths_of_all_sizes_share_what_is_compiled(kind, dtype):
     assert _graphs() == made
 
 
+@pytest.mark.usefixtures("_traced_only")
 def test_inputs_in_memory_of_any_kind_share_what_is_compiled():
     compiled, eager = _pair(LIF, 12)
     block = currents(BLOCK, 3, 12)

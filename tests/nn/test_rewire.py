@@ -77,16 +77,16 @@ def test_the_smallest_are_pruned_and_as_many_grown(density):
 
 def test_every_free_pair_is_drawn_evenly():
     sparse = SparseLinear(5, 4, 0.4).double()
-    counts = torch.zeros(4, 5)
-    for i in range(2000):
-        removed = torch.rand(8, generator=torch.Generator().manual_seed(i)) < 0.4
+    counts, generator = torch.zeros(4, 5), torch.Generator().manual_seed(0)
+    for _ in range(400):
+        removed = torch.rand(8, generator=generator) < 0.7
         kept = torch.zeros(4, 5, dtype=torch.bool)
         kept[sparse.indices[:, ~removed].long().unbind()] = True
-        grown = sparse.replace(removed)
+        grown = sparse.replace(removed, generator)
         assert (mask(sparse) & kept).equal(kept)
         assert int(grown.sum()) == int(removed.sum())
         counts += mask(sparse).float()
-    assert ((counts / 2000 - 0.4).abs() < 0.06).all()
+    assert ((counts / 400 - 0.4).abs() < 0.12).all()
 
 
 def test_deep_r_is_its_equations():

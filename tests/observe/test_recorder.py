@@ -5,6 +5,7 @@ import copy
 import functools
 import random
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -204,9 +205,9 @@ def no_kernel(monkeypatch):
 
 
 @turns("kernel", [True, False])
-@turns("value", BAD)
-@turns("at", [0, 1, 2, 17, 39])
-@turns("size", [2, 1 << 17, 1 << 18])
+@turns("value, at, size", [
+    *product(BAD, (0, 1, 2, 17, 39), (2,)), *product(BAD[-1:], (0, 39), (1 << 17, 1 << 18)),
+])  # fmt: skip
 def test_every_step_of_a_window_is_looked_at(value, at, size, kernel, request):
     if not kernel:
         request.getfixturevalue("no_kernel")
