@@ -10,12 +10,6 @@ W = torch.tensor([0.25, 0.75])
 ONE = torch.ones(2)
 
 
-def pending():
-    acc = Accumulator()
-    acc.pos, acc.neg = ONE, 2 * ONE
-    return acc
-
-
 def test_parts_are_none_then_what_was_appended():
     acc = Accumulator()
     assert isinstance(acc, nn.Module)
@@ -51,22 +45,6 @@ def test_reduction():
     assert acc.pos.tolist() == [2.0, 2.0]
 
 
-def test_a_missing_limit_is_an_error_when_set():
-    acc = pending()
-    acc.fullbound("multiplicative", 1.0, 0.0)
-    before = acc.update(W)
-    for call in (
-        lambda: acc.upperbound("multiplicative"),
-        lambda: acc.lowerbound("multiplicative", None),
-        lambda: acc.fullbound("multiplicative"),
-        lambda: acc.fullbound("multiplicative", 1.0),
-        lambda: acc.fullbound("multiplicative", None, 0.0),
-    ):
-        with pytest.raises(ValueError, match=r"Argument `(max|min)` .* Found `(max|min) = None`"):
-            call()
-    assert torch.equal(acc.update(W), before)
-
-
 def test_bounds_of_the_users_own_get_limits_by_position_and_keywords():
     seen = []
 
@@ -74,7 +52,8 @@ def test_bounds_of_the_users_own_get_limits_by_position_and_keywords():
         seen.append((param.tolist(), limit, kw))
         return update * 0
 
-    acc = pending()
+    acc = Accumulator()
+    acc.pos, acc.neg = ONE, 2 * ONE
     acc.upperbound(half, 5.0, max=7.0)  # a keyword of the bound may have any name
     acc.lowerbound(half, -5.0, min=8.0)
     assert acc.update(W).tolist() == [0.0, 0.0]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from contract_cases import middle
+from kernel_helpers import numbers
 from round_trips import by_file, by_pickle
 from subtests import turns
 from torch import nn
@@ -16,10 +17,6 @@ from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
 from lightning_accum._state_vector import unpack
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.updates.part import Part, StackedProducts
-
-
-def rand(*shape, seed):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("fn", ["sum", "mean", "amax", "amin"])
@@ -41,7 +38,7 @@ def test_memory_is_that_of_what_is_pending(fn):
 
 
 def test_products_over_many_rows_are_summed_in_chunks():
-    acc, post, pre = Accumulator(), rand(5000, 2, seed=1), rand(5000, 3, seed=2) > 0
+    acc, post, pre = Accumulator(), numbers(5000, 2, seed=1), numbers(5000, 3, seed=2) > 0
     acc.pending.add_products([(post, pre, 1.0)])
     torch.testing.assert_close(acc.pos, post.T @ pre.double(), rtol=1e-12, atol=1e-12)
 
@@ -102,6 +99,11 @@ def products(acc, wrong):
         (lambda acc: acc.fullbound(0.5, 1.0, 0.0), TypeError, "callable"),
         (lambda acc: acc.fullbound("powr", 1.0, 0.0), ValueError, "did you mean `power`"),
         (lambda acc: acc.fullbound("power", 0.0, 1.0), ValueError, "`max` comes first"),
+        *((lambda acc, side=side, given=given: getattr(acc, f"{side}bound")("sharp", *given),
+           ValueError, rf"Argument `{name}` .* Found `{name} = None`")
+          for side, given, name in (("upper", (), "max"), ("lower", (None,), "min"),
+                                    ("full", (), "max"), ("full", (1.0,), "min"),
+                                    ("full", (None, 0.0), "max"))),
         (lambda acc: acc.lowerbound("power", 0.0, power=-1.0), ValueError, "`power` should be"),
         (lambda acc: acc.upperbound("power", math.nan), ValueError, "`max` should be"),
         (lambda acc: acc.load_state_dict(holding(20, 20, fn="amax")), RuntimeError,
