@@ -159,7 +159,7 @@ print(here)
 ```
 """
 CONF = """
-extensions = ["alone", "myst_parser", "sphinx.ext.doctest"]
+extensions, root_doc = ["alone", "myst_parser", "sphinx.ext.doctest"], "without"
 doctest_global_setup = "import page_environment; page_environment.enter()"
 doctest_global_cleanup = "page_environment.leave()"
 """
@@ -169,18 +169,14 @@ doctest_global_cleanup = "page_environment.leave()"
 def test_a_block_has_only_what_it_imports(tmp_path):
     pytest.importorskip("myst_parser", reason="Sphinx and MyST come with the extra docs")
     (tmp_path / "conf.py").write_text(CONF)
-    found = {}
-    for name, text in {
-        "as it is": PAGE,
-        "without": PAGE.replace("print(here)", "print(1)"),
-    }.items():
-        (tmp_path / "index.md").write_text(text)
-        command = [sys.executable, "-m", "sphinx", "-q", "-E", "-b", "doctest", ".", "out"]
-        path = os.pathsep.join([str(ROOT / "docs/_ext"), str(ROOT)])
-        env = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-        found[name] = done.returncode, "NameError" in done.stderr
-    assert found == {"as it is": (1, True), "without": (0, False)}
+    (tmp_path / "as_it_is.md").write_text(PAGE)
+    (tmp_path / "without.md").write_text(PAGE.replace("print(here)", "print(1)"))
+    command = [sys.executable, "-m", "sphinx", "-q", "-E", "-b", "doctest", ".", "out"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "docs/_ext"), str(ROOT)])}
+    assert subprocess.run(command, cwd=tmp_path, env=env, capture_output=True).returncode == 1
+    _, *parts = (tmp_path / "out/output.txt").read_text().split("Document: ")
+    found = {part.split()[0]: ("NameError" in part, "Failed" in part) for part in parts}
+    assert found == {"as_it_is": (True, True), "without": (False, False)}
 
 
 def test_the_gallery_names_what_an_example_uses_by_way_of_its_folder(monkeypatch):

@@ -43,23 +43,17 @@ def test_noise_has_the_mean_and_length_of_patches_but_not_their_shape(images):
     assert smooth > 0.5 > 0.1 > abs(rough)  # neighbouring pixels of patches are alike
 
 
-def test_features_are_the_largest_answers_in_windows_that_overlap(images):
+def test_features_are_the_largest_answers_in_windows_that_overlap_or_the_middle_ones(images):
     layer = wta.Layer(images, 8, 7)
-    found = layer.features(images[:150]).view(150, 8, 4, 4)
-    answers = layer.conv(images[:150])
+    largest, middle = (
+        layer.features(images[:150], pooling=pooling).view(150, 8, 4, 4)
+        for pooling in (True, False)
+    )
+    answers = layer.conv(images[:150]).clamp(min=0)
     for row, column in ((0, 0), (1, 2), (3, 3)):
         window = answers[..., 6 * row : 6 * row + 10, 6 * column : 6 * column + 10]
-        expected = window.amax((2, 3)).clamp(min=0)
-        torch.testing.assert_close(found[..., row, column], expected)
-
-
-def test_without_pooling_they_are_the_answers_in_the_middle_of_windows(images):
-    layer = wta.Layer(images, 8, 7)
-    found = layer.features(images[:5], pooling=False).view(5, 8, 4, 4)
-    answers = layer.conv(images[:5]).clamp(min=0)
-    for row, column in ((0, 0), (1, 2), (3, 3)):
-        at = answers[..., 6 * row + 5, 6 * column + 5]
-        torch.testing.assert_close(found[..., row, column], at)
+        torch.testing.assert_close(largest[..., row, column], window.amax((2, 3)))
+        torch.testing.assert_close(middle[..., row, column], window[..., 5, 5])
 
 
 def closest(filters, patches):
