@@ -108,10 +108,9 @@ def raster(
 
 def _axes(ax: Any, sizes: list[int]) -> Any:
     """Returns the axes: those that are given, or new ones, higher for more neurons."""
-    plt = pyplot("plot.raster")
     if ax is None:
         heights = [1.0 + min(size, 100) / 60 for size in sizes]
-        _, axes = plt.subplots(
+        _, axes = pyplot("plot.raster").subplots(
             len(sizes),
             figsize=(7.0, 0.5 + sum(heights)),
             sharex=True,
@@ -197,9 +196,8 @@ def membrane(
         fired = _potentials("spikes", spikes, sample)
         should = f"the shape of `membrane`, {tuple(membrane.shape)}"
         check_shape(spikes.shape == membrane.shape, "spikes", spikes, should)
-    plt = pyplot("plot.membrane")
     if ax is None:
-        ax = plt.subplots(figsize=(7.0, 2.6), layout="constrained")[1]
+        ax = pyplot("plot.membrane").subplots(figsize=(7.0, 2.6), layout="constrained")[1]
     time = torch.arange(steps) * dt
     for i in shown:
         (line,) = ax.plot(time, values[:, i], lw=1.2, label=f"neuron {i % size}")
@@ -285,11 +283,10 @@ def weights(
     matrix = weight.ndim == 2 and len(fields) == 1 != len(weight)
     canvas = fields[0] if matrix else mosaic(fields[:most], columns)
     low, high = _scale(canvas) if limits is None else limits
-    plt = pyplot("plot.weights")
     if ax is None:
         height, width = canvas.shape
         size = (7.0, min(7.0, max(1.4, 0.4 + 6.2 * height / width)))
-        ax = plt.subplots(figsize=size, layout="constrained")[1]
+        ax = pyplot("plot.weights").subplots(figsize=size, layout="constrained")[1]
     image = ax.imshow(
         canvas.numpy(),
         cmap="RdBu_r" if low < 0 < high else "gray_r",
