@@ -10,22 +10,6 @@ W = torch.tensor([0.25, 0.75])
 ONE = torch.ones(2)
 
 
-def test_parts_are_none_then_what_was_appended():
-    acc = Accumulator()
-    assert isinstance(acc, nn.Module)
-    assert acc.pos is acc.neg is None
-    acc.pos, acc.pos = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.5])
-    assert acc.neg is None
-    acc.neg = torch.tensor([3.0, 0.0])
-    acc.pos, acc.neg = None, None  # is ignored
-    assert (acc.pos.tolist(), acc.neg.tolist()) == ([1.5, 2.5], [3.0, 0.0])
-    del acc.pos
-    assert acc.pos is None
-    assert acc.neg.tolist() == [3.0, 0.0]
-    del acc.neg, acc.pos  # an empty one too
-    assert acc.update(W) is None
-
-
 def test_reduction():
     acc = Accumulator()
     for fn, expected in [

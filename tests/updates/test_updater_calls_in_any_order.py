@@ -168,7 +168,9 @@ class Run:
         self.naive[name].clear()
 
     def delete(self, name, part):
-        delattr(getattr(self.updater, name), part)
+        acc = getattr(self.updater, name)
+        delattr(acc, part)
+        acc.pos = acc.neg = None  # adds nothing
         self.naive[name].parts[part] = []
 
     def reduce(self, name, how):
