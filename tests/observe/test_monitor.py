@@ -66,6 +66,9 @@ def test_sees_what_it_watches_and_leaves_nothing_behind(make):
     assert torch.equal(monitor.dump()[0], monitor.peek())
     copy.copy(echo)(torch.ones(1))  # a shallow copy has the hooks, and is not watched
     assert monitor.peek().flatten().tolist() == [3.0]
+    monitor(x)  # by hand
+    assert monitor.peek().tolist() == [1.0]
+    assert not monitor.peek().requires_grad
     monitor.clear()
     assert monitor.peek() is monitor.dump() is None
     del monitor
@@ -165,15 +168,6 @@ def test_a_partial_constructor_copies_its_reducer():
     one, two = make(echo, ""), by_pickle(make)(echo, "")
     assert len({id(one.reducer), id(two.reducer), id(reducer)}) == 3
     assert one.eval_update is two.eval_update is True
-
-
-def test_records_by_hand():
-    monitor = observe.OutputMonitor(Echo(), register=False)
-    monitor(torch.ones(1))
-    assert monitor.peek().item() == 1.0
-    assert list(monitor.parameters()) == []
-    monitor.reducer(torch.zeros(1, requires_grad=True))
-    assert not monitor.peek().requires_grad
 
 
 def test_what_is_computed_again_for_a_backward_pass_is_not_seen_again():
