@@ -71,21 +71,19 @@ def test_a_scheduler_reaches_an_optimizer_with_a_schedule_of_its_own(tmp_path):
         assert third == fourth == 0.0
 
 
-def test_cnn_learns_files_in_mnists_format(tmp_path):
-    write_patterns(tmp_path, 640, 30)
-    options = (f"--data.dir={tmp_path}", "--data.batch_size=32", "--trainer.max_epochs=3")
-    printed = run(tmp_path, "cnn_optimizers.py", "fit", *options)
-    assert "AdaBelief: 54 steps" in printed  # 576 of 640 in batches of 32, three times
-    assert "test accuracy 100.0 %" in printed  # ten patterns without any noise
-
-
 # Lightning remarks that the command line's optimizer takes the default's place.
 @pytest.mark.filterwarnings("ignore:.*configure_optimizers. will be overridden:UserWarning")
-def test_what_a_command_line_does_not_name_is_of_the_optimizers_own_defaults(monkeypatch):
+def test_a_command_line_names_files_in_mnists_format_and_some_of_an_optimizer(
+    monkeypatch, tmp_path
+):
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("cnn_optimizers")
+    write_patterns(tmp_path, 640, 30)
     trainer = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False}
     options = ["--optimizer=lightning_accum.optim.Noam", "--optimizer.lr=0.25"]
+    options += [f"--data.dir={tmp_path}", "--data.batch_size=32"]
+    whole = ["fit", "--trainer.max_epochs=2", "--trainer.enable_progress_bar=false", *options]
+    assert example.expanded(["--short", "fit", *options]) == whole
     monkeypatch.setattr(sys, "argv", ["cnn_optimizers.py", *options])
     cli = example.CLI(
         *(example.CNN, example.Digits),
@@ -99,6 +97,10 @@ def test_what_a_command_line_does_not_name_is_of_the_optimizers_own_defaults(mon
     assert len(group["params"]) == 8
     own = Noam([torch.nn.Parameter(torch.ones(1))]).defaults
     assert {key: group[key] for key in own} == {**own, "lr": 0.25}
+    cli.datamodule.setup("fit")
+    sizes = [len(batch) for batch, _ in cli.datamodule.train_dataloader()]
+    assert sizes == [32] * 18  # 576 of 640
+    assert len(cli.datamodule.test) == 30
 
 
 def test_comparison_prints_a_table_and_draws(tmp_path):
