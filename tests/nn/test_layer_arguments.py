@@ -66,10 +66,11 @@ def test_arguments(kind, needed, values):
     (LIF, (4, 5)), (SurrogateLIF, ((2, 2), (5, 1))), (LeakyIntegrator, ((2, 3), (3, 2))),
     (Plasticity, (4, 5)), (lambda n: Competition(nn.Identity(), n), (4, 5)),
     (lambda n: layers.DelayedLinear(n, 2, 3.0), (4, 5)),
+    (lambda delay: layers.DelayedLinear(4, 2, delay), (3.0, 4.0)),
 ])  # fmt: skip
 def test_a_state_of_another_size_is_refused(make, sizes):
     small, large = map(make, sizes)
-    large(torch.ones(2, *getattr(large, "size", (sizes[1],))))
+    large(torch.ones(2, *(large.size if hasattr(large, "size") else [large.in_features])))
     with pytest.raises(RuntimeError, match=r"The state of .* of shape .* Found a tensor of"):
         small.set_extra_state(large.get_extra_state())
 
