@@ -16,11 +16,11 @@ from lightning_accum.observe import Monitor
 
 cases = turns("case", CASES.values())
 items = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-COPIES = {
-    "deepcopy": copy.deepcopy,
-    "pickle": by_pickle,
-    "save": lambda x: by_file(x, weights_only=False),
-}
+COPIES = [
+    *((steps, copy.deepcopy) for steps in (0, 1, 2)),
+    *((steps, by_pickle) for steps in (0, 2)),
+    (1, lambda x: by_file(x, weights_only=False)),
+]
 
 
 def same(found, expected):
@@ -66,8 +66,7 @@ def test_a_case_gives_the_same_again_and_on_another_device(name, case, device):
         assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@turns("through", COPIES.values())
-@turns("steps", [0, 1, 2])
+@turns("steps, through", COPIES)
 @items
 def test_copies_go_on_as_the_original_and_apart_from_it(case, steps, through):
     original = case.make()

