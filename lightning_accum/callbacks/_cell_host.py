@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -80,9 +81,7 @@ class CellHost:
     @property
     def names(self) -> list[str]:
         """The names of the cells, also before they are bound."""
-        return (
-            [name for name, _ in self.trainer.named_cells] if self.cells is None else [*self.cells]
-        )
+        return [*(dict(self.trainer.named_cells) if self.cells is None else self.cells)]
 
     @property
     def updaters(self) -> dict[str, Updater]:
@@ -241,10 +240,7 @@ class CellHost:
 
     def finish_batch(self, **inputs: Any) -> None:
         """Evaluates the rest of a batch; traces pass on only if batches are one stream."""
-        if self._sharded:
-            with whole_parameters(self._sharded):
-                self.trainer.finish_batch(self.carry, **inputs)
-        else:
+        with whole_parameters(self._sharded) if self._sharded else nullcontext():
             self.trainer.finish_batch(self.carry, **inputs)
         self._undo = None
         self.batches += 1

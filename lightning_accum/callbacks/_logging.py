@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
@@ -62,20 +62,26 @@ def log_values(
         pl_module.log_dict(part, on_step=True, on_epoch=False, batch_size=1, prog_bar=prog_bar)
 
 
-# They are methods of the LightningModule: a callback that kept them would keep the module alive,
-# and copy it.
 _LENT = ("log", "log_dict")
 
 
-def own_state(callback: object) -> dict[str, Any]:
-    """Returns a callback's attributes without the methods that Lightning sets."""
-    return {name: value for name, value in vars(callback).items() if name not in _LENT}
+class LoggingCallback(Callback):
+    """A callback that returns the methods for logging that Lightning lends it."""
 
+    # They are methods of the LightningModule: a callback that kept them would keep the module
+    # alive, and copy it.
 
-def remove_lent(callback: object) -> None:
-    """Removes the methods that Lightning set on a callback."""
-    for name in _LENT:
-        vars(callback).pop(name, None)
+    def teardown(self, *args: Any, **kwargs: Any) -> None:
+        """Removes these methods."""
+        for name in _LENT:
+            vars(self).pop(name, None)
+
+    def on_exception(self, *args: Any) -> None:
+        """Calls :meth:`teardown`, as Lightning does only if there is no exception."""
+        self.teardown(*args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _LENT}
 
 
 class _ToStderr(logging.Handler):
@@ -206,14 +212,12 @@ class Report:
         if self._logs:
             self._observing = is_logging_step(trainer)
             self._logging = self._observing or (every > 1 and log_is_near(trainer, every))
-            self.measuring = self._logging or (self.summary is not SILENT and self._sums_up())
+            # the next update is number 1, 2, 4, 8, ...; batches count before the first one
+            passed = self.updates.values() or (self._batches,)
+            sums_up = self.summary is not SILENT and any(n & (n + 1) == 0 for n in passed)
+            self.measuring = self._logging or sums_up
             self._exported = []
             self._batches += 1
-
-    def _sums_up(self) -> bool:
-        """Returns whether the next update is number 1, 2, 4, 8, ... of an optimizer."""
-        passed = self.updates.values() or (self._batches,)  # before the first one, and of exports
-        return any(n & (n + 1) == 0 for n in passed)
 
     def note_activity(self) -> None:
         """Measures the window that is about to be evaluated."""

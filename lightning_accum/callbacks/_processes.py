@@ -126,12 +126,7 @@ def check_processes_agree(cells: CellTrainer, **settings: object) -> None:
     """Raises an error in all processes if their cells, settings or weights differ."""
     if world.processes() == 1:
         return
-    own: dict[str, Mapping[str, object]] = {
-        "cells": _cells(cells),
-        "settings of updates": settings,
-        "weights": _weights(cells),
-    }
-    compare(own)
+    compare({"cells": _cells(cells), "settings of updates": settings, "weights": _weights(cells)})
 
 
 def compare(own: Mapping[str, Mapping[str, object]]) -> None:

@@ -168,28 +168,18 @@ class BatchRecording:
     """Has a host record the first training step of each batch."""
 
     def __init__(self, host: CellHost) -> None:
-        self.in_batch = False
+        self.in_batch = self.due = False  # whether a batch runs; whether to record its next step
+        self.switch = host.trainer.switch
         self.gate: StepGate | None = None
         self._host = host
-        self._due = False
 
     def begin_batch(self) -> None:
         """Has the next training step recorded."""
-        self.in_batch = self._due = True
+        self.in_batch = self.due = True
 
     def end_batch(self) -> None:
         """Has no training step recorded until the next batch begins."""
-        self.in_batch = self._due = False
-
-    def step_begins(self) -> None:
-        """Starts recording, if this is the first training step of the batch."""
-        if self._due:
-            self._due = False
-            self._host.trainer.switch.on = True
-
-    def step_ends(self) -> None:
-        """Stops recording."""
-        self._host.trainer.switch.on = False
+        self.in_batch = self.due = False
 
     def leave(self) -> None:
         """Deregisters from the gate; a batch that has not ended counts for nothing."""
@@ -235,12 +225,12 @@ class StepGate:
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the strategy's training step, and has it recorded."""
         for recording in self._recordings:
-            recording.step_begins()
+            recording.switch.on, recording.due = recording.due, False
         try:
             return self._training_step(*args, **kwargs)
         finally:
             for recording in self._recordings:
-                recording.step_ends()
+                recording.switch.on = False
 
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 from typing_extensions import Unpack
 
 from lightning_accum._checked_state import MAPPING, StateModule
@@ -17,7 +16,7 @@ from lightning_accum._compat.torch import attempt, step_is_watched
 from lightning_accum._training_events import SILENT, Observer
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_host import CellHost
-from lightning_accum.callbacks._logging import Report, log_summary, own_state, remove_lent
+from lightning_accum.callbacks._logging import LoggingCallback, Report, log_summary
 from lightning_accum.callbacks._lr_schedule import Interval, MakeScheduler, UpdatePlan
 from lightning_accum.callbacks._processes import check_processes_agree, pick_state
 from lightning_accum.callbacks._update_optimizers import BatchRecording, StepGate
@@ -30,7 +29,7 @@ from lightning_accum.optim import UpdateOptimizer, updates_as_gradients
 from lightning_accum.updates.atomic_changes import NonFinite
 
 
-class CellTrainerCallback(Callback):
+class CellTrainerCallback(LoggingCallback):
     """Runs a :class:`~lightning_accum.CellTrainer` in a Lightning ``Trainer``.
 
     The activity of the cells is recorded while ``training_step`` runs, once in each batch. The rule
@@ -181,10 +180,21 @@ class CellTrainerCallback(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begins to watch the cells; a checkpoint is loaded by now."""
-        every = self.plan.batches_between(trainer)
+        fit, every = self._running, self.plan.batches_between(trainer)
         self.host.check_places(pl_module)
         check_processes_agree(self.cell_trainer, lr=self.plan.lr, apply_every_n_batches=every)
-        self._watch(trainer, pl_module)
+        others = (each for each in trainer.optimizers if not isinstance(each, UpdateOptimizer))
+        groups = (group for each in others for group in each.param_groups)
+        fit.events = self.host.watch(
+            pl_module,
+            fit.appliers.by,
+            [each.host for each in learners_in(trainer)],
+            batch_size=getattr(trainer.train_dataloader, "batch_size", None),
+            optimized={id(param) for group in groups for param in group["params"]},
+            schedule=self.plan.schedule_in(trainer),
+        )
+        if self.summary:
+            fit.report.summary = fit.events
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -263,24 +273,20 @@ class CellTrainerCallback(Callback):
     def on_exception(self, *args: Any) -> None:
         """Leaves the model as it was; Lightning calls no ``teardown``."""
         self._failed = True
-        self._release(failed=True)
+        self.teardown(*args)
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leaves the model as it was."""
-        self._release()
-
-    def _release(self, failed: bool = False) -> None:
-        """Ends a fit; each step, whatever error another one raises."""
+    def teardown(self, *args: Any, **kwargs: Any) -> None:
+        """Leaves the model as it was: takes each step, whatever error another one raises."""
         fit, self._fit = self._fit, None
         with ExitStack() as steps:
-            steps.callback(remove_lent, self)
+            steps.callback(super().teardown)
             steps.callback(self.host.release)
             if fit is not None:
                 steps.callback(fit.recording.leave)
                 steps.callback(self.plan.end)
                 steps.callback(fit.appliers.detach)
                 steps.callback(self.host.combine, at_once=False)
-                self.host.events.ended("failed" if failed else "released")
+                self.host.events.ended("failed" if self._failed else "released")
 
     # ------------------------------------------------------------------ beside a batch
     def _check_own_trainer(self, trainer: pl.Trainer) -> None:
@@ -304,22 +310,6 @@ class CellTrainerCallback(Callback):
                 " which is by default the rule and the cells: pass another to one of them, as in"
                 " `CellTrainerCallback(..., name='second')`."
             )
-
-    def _watch(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Has the cells observed, and what is measured summed up."""
-        fit, hosts = self._running, [each.host for each in learners_in(trainer)]
-        others = (each for each in trainer.optimizers if not isinstance(each, UpdateOptimizer))
-        groups = (group for each in others for group in each.param_groups)
-        fit.events = self.host.watch(
-            pl_module,
-            fit.appliers.by,
-            hosts,
-            batch_size=getattr(trainer.train_dataloader, "batch_size", None),
-            optimized={id(param) for group in groups for param in group["params"]},
-            schedule=self.plan.schedule_in(trainer),
-        )
-        if self.summary:
-            fit.report.summary = fit.events
 
     def _inputs(self, outputs: Any) -> dict[str, Any]:
         """Returns the inputs of the rule, by name; none if the batch was left out."""
@@ -365,7 +355,7 @@ class CellTrainerCallback(Callback):
         self.plan.load_state_dict(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**own_state(self), "_fit": None}
+        return {**super().__getstate__(), "_fit": None}
 
 
 class _Fit:

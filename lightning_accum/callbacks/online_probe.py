@@ -5,12 +5,11 @@ from typing import Any, Literal, get_args
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from lightning_accum._checked_state import FLOATS, MAPPING, Kind, check_state, check_that
 from lightning_accum._checks import check_below, check_choice, check_integers, names_in, nearest
-from lightning_accum.callbacks._logging import own_state
+from lightning_accum.callbacks._logging import LoggingCallback
 from lightning_accum.distributed.world import summed
 from lightning_accum.functional.readout import bayes_votes
 from lightning_accum.observe import OutputMonitor
@@ -20,7 +19,7 @@ Readout = Literal["linear", "nearest", "bayes"]
 _MOST_FEATURES = 8192  # whose products fit in 512 MB
 
 
-class OnlineProbe(Callback):
+class OnlineProbe(LoggingCallback):
     r"""Logs how well a readout of a layer's activity tells the classes, beside any training.
 
     The readout gives a sample with activity :math:`x`, summed over the steps of a batch, the class
@@ -74,7 +73,7 @@ class OnlineProbe(Callback):
         self.time_dim, self.labels = time_dim, labels
         self._monitors: dict[str, OutputMonitor] = {}
         self._sums: dict[str, dict[str, Tensor]] = {}  # of this epoch
-        self._scores: dict[str, tuple[Tensor, Tensor]] = {}  # weights and biases of the readouts
+        self._scores: dict[str, dict[str, Tensor]] = {}  # weights and biases of the readouts
 
     # ------------------------------------------------------------------ what is seen
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -91,8 +90,7 @@ class OnlineProbe(Callback):
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Removes the hooks."""
         self._monitors = {}
-
-    on_exception = teardown  # which Lightning does not call then
+        super().teardown()
 
     def _begin(self, *args: Any, **kwargs: Any) -> None:
         for monitor in self._monitors.values():
@@ -141,7 +139,7 @@ class OnlineProbe(Callback):
         stage = "train" if trainer.training else "test" if trainer.testing else "val"
         for name, x, labels in self._seen(args[1]):
             if name in self._scores:
-                weights, biases = (each.to(x.device) for each in self._scores[name])
+                weights, biases = (self._scores[name][key].to(x.device) for key in _SCORES)
                 hits = ((x.to(weights) @ weights.T + biases).argmax(1) == labels).float()
                 key, size = f"{self.readout}_probe/{name}/{stage}", len(x)
                 share = hits.mean().nan_to_num()  # of no samples, which count for nothing
@@ -163,7 +161,7 @@ class OnlineProbe(Callback):
         """Makes the readouts from the batches of the epoch so far, in all processes."""
         for name, local in self._sums.items():
             total = {key: summed(value.clone()) for key, value in local.items()}
-            self._scores[name] = self._solve(**total)
+            self._scores[name] = dict(zip(_SCORES, self._solve(**total), strict=True))
 
     def on_train_epoch_end(self, *args: Any) -> None:
         """Makes the readouts from the batches of the epoch."""
@@ -213,12 +211,11 @@ class OnlineProbe(Callback):
         return f"OnlineProbe-{self.readout}-{'-'.join(self.layers)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**own_state(self), "_monitors": {}}
+        return {**super().__getstate__(), "_monitors": {}}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the sums of the epoch, and the readouts."""
-        scores = {n: dict(zip(_SCORES, pair, strict=True)) for n, pair in self._scores.items()}
-        return {"sums": {**self._sums}, "scores": scores}
+        return {"sums": {**self._sums}, "scores": {**self._scores}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes the sums and the readouts from a checkpoint.
@@ -234,8 +231,7 @@ class OnlineProbe(Callback):
             for name, parts in state_dict[key].items():
                 _check_parts(f"{place}, `{key}` of `{name}`,", parts, shapes, self.num_classes)
         self._sums = {name: {**parts} for name, parts in state_dict["sums"].items()}
-        scores = state_dict["scores"].items()
-        self._scores = {name: (parts["weights"], parts["biases"]) for name, parts in scores}
+        self._scores = {**state_dict["scores"]}
 
 
 # The dimensions of what is saved of a layer: C classes, N features.

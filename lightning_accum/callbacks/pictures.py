@@ -9,7 +9,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
@@ -18,7 +17,7 @@ from lightning_accum._checks import check_counts, check_mapping, check_value
 from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
 from lightning_accum._training_events import Observer, Values
 from lightning_accum.callbacks._cell_host import CellHost
-from lightning_accum.callbacks._logging import own_state, remove_lent
+from lightning_accum.callbacks._logging import LoggingCallback
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback, learners_in
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.functional.dtypes import at_least_float32
@@ -39,7 +38,7 @@ _CHARTS_OF_ACTIVITY = {
 }
 
 
-class UpdatePictures(Callback):
+class UpdatePictures(LoggingCallback):
     """Draws weights, updates and spikes of every cell, for TensorBoard, W&B and others.
 
     ================================  ============================================================
@@ -132,15 +131,6 @@ class UpdatePictures(Callback):
                 logger.experiment.add_custom_scalars(charts)
             for each, prefix in pairs:
                 each.add_watcher(_Painter(self, trainer, logger, each.host, prefix))
-
-    def teardown(self, *args: Any, **kwargs: Any) -> None:
-        """Removes the methods that Lightning set."""
-        remove_lent(self)
-
-    on_exception = teardown  # which Lightning does not call then
-
-    def __getstate__(self) -> dict[str, Any]:
-        return own_state(self)
 
 
 def _layout(

@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
@@ -42,7 +41,7 @@ _LOGGED = "update_norm", "weight_norm", "ratio", "zero_share", "nonfinite"
 _STACKS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # whose class does not say what is in them
 
 
-class UpdateMonitor(Callback):
+class UpdateMonitor(logs.LoggingCallback):
     r"""Logs how far every step of an optimizer moved the weights of any LightningModule.
 
     The values are ``update_norm``, ``weight_norm``, ``ratio``, ``zero_share`` and ``nonfinite`` of
@@ -129,12 +128,10 @@ class UpdateMonitor(Callback):
         if self._run is not None:
             self._run.remove()
         self._run = None
-        logs.remove_lent(self)
-
-    on_exception = teardown  # which Lightning does not call then
+        super().teardown()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**logs.own_state(self), "_run": None}
+        return {**super().__getstate__(), "_run": None}
 
 
 class _MonitoredFit:
@@ -145,7 +142,7 @@ class _MonitoredFit:
         self.logged_at: int | None = None
         self._unlogged: dict[int, dict[str, MeasuredChange]] = {}  # of each optimizer's last step
         self._biases = _of_one_dimension(trainer.lightning_module)
-        self._modules = _modules_of(trainer.lightning_module)
+        self._modules = _modules_of(trainer.lightning_module) if monitor.by == "module" else []
         self._ratios: dict[tuple[str, int], list[tuple[int, Tensor]]] = {}  # and their steps
         self._steps: dict[int, int] = {}
         self._stepped_at: dict[int, int] = {}
@@ -211,14 +208,10 @@ class _MonitoredFit:
 
     def _note(self, key: int, found: dict[str, MeasuredChange]) -> None:
         """Keeps the ratios of a step for the table; NaN if weights became so."""
-        groups: dict[str, list[MeasuredChange]] = {}
-        for name, change in found.items():
-            if name not in self._biases:
-                groups.setdefault(self._group_of(name), []).append(change)
-        for group, changes in groups.items():
-            values = change_statistics(combined(changes))
+        weights = {name: change for name, change in found.items() if name not in self._biases}
+        for (row, _), values in self._statistics(weights).items():
             ratio = values["ratio"].float().masked_fill(values["nonfinite"] > 0, math.nan)
-            ratios = self._ratios.setdefault((group, key), [])
+            ratios = self._ratios.setdefault((row, key), [])
             ratios.append((self._steps[key], ratio))
             if len(ratios) > _REMEMBERED_RATIOS:
                 del ratios[_FIRST::2]
@@ -236,28 +229,27 @@ class _MonitoredFit:
         """Logs what was measured, if this is a logging step."""
         if not self._unlogged or not logs.is_logging_step(self.trainer):
             return
-        groups: dict[tuple[str, bool], list[MeasuredChange]] = {}
         last = {name: change for found in self._unlogged.values() for name, change in found.items()}
-        for name, change in last.items():
-            groups.setdefault((self._group_of(name), name in self._biases), []).append(change)
         self._unlogged = {}
         values: dict[str, Tensor] = {}
-        for (group, biases), changes in groups.items():
-            every = change_statistics(combined(changes))
+        for (row, biases), every in self._statistics(last).items():
             found = {name: every[name].float() for name in _LOGGED}
             if not biases:
-                values[f"change_ratio/{group}"] = found.pop("ratio")
-            name = f"{group}.biases" if biases and group in self._modules else group
+                values[f"change_ratio/{row}"] = found.pop("ratio")
+            name = f"{row}.biases" if biases and row in self._modules else row
             values |= {f"updates/{name}/{key}": value for key, value in found.items()}
         ratios = [name for name in values if name.startswith("change_ratio/")]
         shown = ratios if self.monitor.prog_bar else ()
         own = self.monitor.callback_metrics
         logs.log_values(self.trainer.lightning_module, values, shown, own)
 
-    def _group_of(self, name: str) -> str:
-        """Returns the module that a parameter is counted to; a loose one stands for itself."""
-        modules = self._modules if self.monitor.by == "module" else []
-        return next((each for each in modules if name.startswith(f"{each}.")), name)
+    def _statistics(self, found: dict[str, MeasuredChange]) -> dict[tuple[str, bool], Any]:
+        """Returns the statistics of each module's weights, and of its biases, as one vector."""
+        rows: dict[tuple[str, bool], list[MeasuredChange]] = {}
+        for name, change in found.items():  # a loose parameter stands for itself
+            row = next((each for each in self._modules if name.startswith(f"{each}.")), name)
+            rows.setdefault((row, name in self._biases), []).append(change)
+        return {row: change_statistics(combined(changes)) for row, changes in rows.items()}
 
     def summarize(self) -> None:
         """Logs how far each module has moved, whether that is usual, and what to do."""

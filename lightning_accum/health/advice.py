@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lightning_accum._checks import is_number, quoted
 from lightning_accum.functional.dtypes import widened
 from lightning_accum.health.chain import silence
-from lightning_accum.health.facts import CellFacts, Context, ParamFacts, number, sample_of
+from lightning_accum.health.facts import CellFacts, Context, ParamFacts, first, number, sample_of
 from lightning_accum.health.rule_facts import has_both_signs, held_rate, rule_of
 from lightning_accum.nn.linear import step_of_delays
 
@@ -223,8 +223,8 @@ def began_beyond(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     low, high = p.updater.limits(p.name)
     if p.first is None or not p.applied or (low is None and high is None):
         return
-    first = p.first.sample
-    share = float((first != first.clamp(low, high)).float().mean())
+    began = p.first.sample
+    share = float((began != began.clamp(low, high)).float().mean())
     if share >= _OUTSIDE:
         known = {"at least": low, "at most": high}
         limits = " and ".join(f"{k} {v:g}" for k, v in known.items() if v is not None)
@@ -243,9 +243,9 @@ def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     )
     if p.first is None or p.now is None or bounded:
         return
-    first, now = float(p.first.norm), float(p.now.norm)
-    before = float(p.norms[0]) if len(p.norms) > 1 else first
-    if not first or now < _GROWN * first or now <= _STILL * before:
+    began, now = float(p.first.norm), float(p.now.norm)
+    before = float(p.norms[0]) if len(p.norms) > 1 else began
+    if not began or now < _GROWN * began or now <= _STILL * before:
         return
     high = any(float(each) > 1 for each in p.ratios)
     mend = (
@@ -254,7 +254,7 @@ def growth(c: CellFacts, p: ParamFacts) -> Iterator[str]:
         else "bound the weights (`fullbound`, `Clamp`), keep their norm (`Normalize`), or let"
         " depression balance potentiation"
     )
-    times = f"{now / first:.0f}" if now < 1e6 * first else f"{now / first:.0e}"
+    times = f"{now / began:.0f}" if now < 1e6 * began else f"{now / began:.0e}"
     grew = f"The norm of `{c.name}.{p.name}` grew {times} times, and grows on"
     yield f"{grew}: {sign_first(c.h)}{mend}."
 
@@ -298,14 +298,10 @@ def out_of_range(c: CellFacts, p: ParamFacts, value: Tensor, x: Context) -> Iter
 
 def unchanged(c: CellFacts, p: ParamFacts) -> Iterator[str]:
     """Finds weights that a whole fit has not moved, because there was no rate."""
-    still = c.windows and not p.exported and p.unmoved
-    if still and p.zeroed:
-        why = "its changes were applied with a factor of 0"
-    elif still and not c.may_move:
-        why = f"{quoted(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0"
-    else:
-        return
-    yield f"`{c.name}.{p.name}` is unchanged since the fit began, because {why}."
+    rates = f"{quoted(c.rates)} {'is' if len(c.rates) == 1 else 'are'} 0"
+    why = first((p.zeroed, "its changes were applied with a factor of 0"), (not c.may_move, rates))
+    if why and c.windows and not p.exported and p.unmoved:
+        yield f"`{c.name}.{p.name}` is unchanged since the fit began, because {why}."
 
 
 def hardly_moved(c: CellFacts, p: ParamFacts) -> Iterator[str]:

@@ -101,9 +101,8 @@ class ParamFacts:
 
     def update_begins(self, param: Tensor, looks: bool) -> None:
         """Compares with what the update before has left, and notes the value before this one."""
-        now = None
-        if self.left is not None or looks or self.first is None:
-            now = Weights.of(param)
+        needed = looks or self.left is not None or self.first is None
+        now = Weights.of(param) if needed else None
         if self.left is not None and now is not None and self.before is not None:
             self._compare(self.before, self.left, now, param)
         self.left, self.before, self.param = None, now if looks else None, param
@@ -144,13 +143,9 @@ class ParamFacts:
     @property
     def rests(self) -> bool:
         """Whether only the first update has moved it, perhaps by a constraint; waits."""
-        if (
-            self.second is None
-            or self.now is None
-            or not self.updater.changes.constraints.of(self.name)
-        ):
-            return False
         then, now, later = self.second, self.now, self.ratios[1:]
+        if then is None or now is None or not self.updater.changes.constraints.of(self.name):
+            return False
         few = len(later) < _LATER or then.sample.shape != now.sample.shape
         if few or any(float(by) > now.rounding for by in later):
             return False

@@ -77,10 +77,8 @@ def layout(cell: str, shape: torch.Size, time_dim: int | None, size: int) -> str
 
 def unit(scheduler: LRScheduler, interval: str, epochs: int, batches: int, updates: int) -> str:
     """Says that a schedule's length is in the other unit than its interval; empty if not."""
-    own = (
-        epochs > 0 and type(scheduler).__module__ == LRScheduler.__module__
-    )  # whose lengths are known
-    name = next((each for each in (*_ENDS, _WARM_UP) if own and hasattr(scheduler, each)), "")
+    known = epochs > 0 and type(scheduler).__module__ == LRScheduler.__module__  # its length
+    name = next((each for each in (*_ENDS, _WARM_UP) if known and hasattr(scheduler, each)), "")
     length: int = getattr(scheduler, name, 0)
     if interval == "epoch" and length in (batches, updates) and length > epochs:
         found = "updates" if length == updates else "batches"

@@ -60,18 +60,15 @@ class Untrained:
 
     def _left(self) -> tuple[list[str], bool]:
         """Returns the names of parameters that are as they were, and whether others are not."""
-        left, moves = [], False
-        for name, p in self._learning():
-            if (began := self._began.get(id(p))) is None:
-                continue
-            if version(p) == began[0] and Weights.of(p).same(began[1]):
+        known, left = [(n, p) for n, p in self._learning() if id(p) in self._began], []
+        for name, p in known:
+            count, began = self._began[id(p)]
+            if version(p) == count and Weights.of(p).same(began):
                 left.append((name, id(p)))
-            else:
-                moves = True
-        if self._walls() and self._optimized is not None and not self._rule:
-            known = self._optimized  # others may be left as they are on purpose
-            return [name for name, key in left if key in known], moves
-        return [name for name, _ in left], moves
+        # others may be left as they are on purpose
+        only = self._optimized if self._walls() and not self._rule else None
+        names = [name for name, key in left if only is None or key in only]
+        return names, len(left) < len(known)
 
     def _learning(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yields, by name, parameters of modules in training mode that should change."""

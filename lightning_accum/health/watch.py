@@ -139,8 +139,7 @@ class Health(Observer):
     def _add(self, name: str) -> None:
         """Begins to watch a cell."""
         trainer = self._trainer()
-        if trainer is None:
-            return
+        assert trainer is not None  # which tells of the cell
         state, monitor = trainer.cell_states.get(name), trainer.get_monitor(name, "post")
         connection, updater = trainer.registry.cell(name).connection, trainer.registry.updater(name)
         facts = self.cells[name] = CellFacts(name, {} if state is None else state.settings)
@@ -204,9 +203,8 @@ class Health(Observer):
 
     def _look_at_call(self, c: CellFacts, post: Tensor, inputs: Mapping[str, Any]) -> None:
         """Looks in windows 1, 2, 4, 8, ... at resets, the layout, and inputs that nothing reads."""
-        trainer, cell = self._trainer(), self._registry[c.name].get()
-        if trainer is None or cell is None:
-            return
+        trainer, cell = self._trainer(), self._registry.cell(c.name)
+        assert trainer is not None  # which tells of the window
         state = trainer.cell_states.get(c.name)
         passed = state is not None and has_samples(state.carried)
         if c.note_reset(passed, getattr(cell.neuron, "steps_since_reset", inf), post.shape[0]):

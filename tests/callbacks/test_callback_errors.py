@@ -10,7 +10,8 @@ import callback_helpers as cb
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelPruning
-from test_optimization_modes import AutomaticHead
+from test_callback_survival import TwoCells
+from test_optimization_modes import AutomaticHead, OwnOptimizer
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
@@ -107,47 +108,27 @@ class Rewarding(cb.Net):
         return {"score": torch.tensor(0.5)}
 
 
-class Transposed(cb.Net):
-    def training_step(self, batch, batch_idx):
-        self.lif(self.fc(batch[0].transpose(0, 1))[:, :2])
-
-
-class Own(cb.Net):
-    """Returns an optimizer of its own for some of its parameters."""
-
+class HalfOwn(TwoCells):
     def configure_optimizers(self):
         return UpdateOptimizer(self.fc.parameters())
-
-
-class HalfOwn(Own):
-    def __init__(self):
-        super().__init__()
-        self.fc2, self.lif2 = cb.Net().fc, cb.Net().lif
-
-
-class HalfEvaluated(cb.Net):
-    def on_train_start(self):
-        self.lif.eval()
 
 
 TWO = {"enc": CellSpec("fc", "lif"), "two": CellSpec("fc2", "lif2")}
 GAIN, KEYS = {"input_keys": {"reward": "gain"}}, "`input_keys` should hold keys .*'gain'.*and "
 REFUSED = {
     "no cells": (cb.Net, {"cells": None}, ValueError, r"at least one cell\. Found none"),
-    "half a cell in evaluation mode": (
-        HalfEvaluated, {}, ValueError, r"7 steps of .* a LIF, is in evaluation mode"
-    ),
-    "another batch behind the connection": (
-        Transposed, {}, ValueError, r"Cell `enc`.*same batch"
-    ),
     "another reward": (Rewarding, GAIN, KeyError, KEYS + r"\['score'\]"),
     "no reward": (cb.Net, GAIN, KeyError, KEYS + r"\[\]"),
     "an optimizer that is stepped before the reward is there": (
-        Own, {"input_keys": {"reward": "score"}}, ValueError, "`input_keys` should be empty"
+        OwnOptimizer, {"input_keys": {"reward": "score"}}, ValueError,
+        "`input_keys` should be empty"
     ),
-    "a schedule beside an optimizer that has its own": (
-        Own, {"lr_scheduler": StepLR}, ValueError, "`lr_scheduler` should be None if the module has"
-    ),
+    **{
+        f"`{name}` beside an optimizer of the module's own": (
+            OwnOptimizer, {name: value}, ValueError, f"`{name}` should be .* if the module has its"
+        )
+        for name, value in (("lr_scheduler", StepLR), ("lr", 0.5), ("apply_every_n_batches", 3))
+    },
     "a schedule that needs a metric": (
         AutomaticHead, {"lr_scheduler": ReduceLROnPlateau}, ValueError,
         r"takes no metric\. Found a `ReduceLROnPlateau`"
@@ -249,7 +230,3 @@ def test_a_parameter_pruned_in_a_fit_goes_on_learning(tmp_path):
     assert all(not torch.equal(a, b) for a, b in itertools.pairwise(after))
     assert int((net.fc.weight == 0).sum()) == net.fc.weight.numel() // 4
     assert "weight_orig" in dict(net.fc.named_parameters())
-    net = cb.Net()  # one that is computed from then on is told
-    net.on_train_batch_end = lambda *_: nn.utils.parametrizations.weight_norm(net.fc)
-    with pytest.raises(RuntimeError, match=r"`weight` should stay a parameter of `Linear \(cell"):
-        cb.trainer(tmp_path, cb.callback()).fit(net, cb.loader(2))

@@ -112,7 +112,6 @@ def test_callbacks_that_look_on(monkeypatch):
     ("max_epochs: 2", "max_epoch: 2", "does not accept option 'max_epoch'"),
     ("lightning_accum.STDP", "subprocess.Popen", "Popen"),  # of somebody else's file
     ("lightning_accum.STDP", "os.system", "system"),
-    ("lightning_accum.STDP", "torch.nn.Linear", "Linear"),
     ("enc:\n", "enc:\n            class_path: subprocess.Popen\n", "class_path"),
     ("connection: fc", "connection: {class_path: subprocess.Popen}", "class_path"),
     ("connection: fc", "connection: !!python/object/apply:os.getcwd []", "python/object"),

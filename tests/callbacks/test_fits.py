@@ -51,8 +51,7 @@ def first(number):
 
 # ---------------------------------------------------------------------- options of the Trainer
 FITS |= {
-    "fast_dev_run": Fit(options={"fast_dev_run": True}, learned=first(1), steps=1),
-    "fast_dev_run of three": Fit(options={"fast_dev_run": 3}, learned=first(3), steps=3),
+    "fast_dev_run": Fit(options={"fast_dev_run": 3}, learned=first(3), steps=3),
     "overfit_batches": Fit(
         options={"overfit_batches": 1, "max_epochs": 3}, learned=first(1), by_hand={"epochs": 3},
         steps=3,
@@ -166,34 +165,6 @@ class StaysInTraining(cb.Validated):
         assert self.training
 
 
-class TrainsByHand(cb.Validated):
-    def on_validation_model_eval(self):
-        self.eval()
-
-    def on_validation_model_train(self):
-        self.train()
-
-
-class Chain(nn.Sequential, cb.Net):
-    """A LightningModule that is a Sequential, and asks for its children and their number."""
-
-    def __init__(self):
-        cb.Net.__init__(self)
-
-    def forward(self, x):
-        assert len(self) == len(list(self.children())) == 2
-        x = x.transpose(0, 1)
-        for layer in self:
-            x = layer(x)
-        return x
-
-    def training_step(self, batch, batch_idx):
-        self.lif.reset()
-        self(batch[0])
-
-    validation_step = training_step
-
-
 class Rests(cb.Validated):
     """Its second layer is left in evaluation mode."""
 
@@ -229,7 +200,7 @@ FITS |= {
         model, options={"max_epochs": 2, "val_check_interval": 3, "num_sanity_val_steps": sanity},
         by_hand={"epochs": 2},
     )
-    for model in (cb.Validated, EvalInStep, StaysInTraining, TrainsByHand, Chain)
+    for model in (cb.Validated, EvalInStep, StaysInTraining)
     for sanity in (0, 2)
 } | {
     f"a module that runs in `{hook}`": Fit(draws(hook))

@@ -11,11 +11,11 @@ import torch
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from test_optimization_modes import AutomaticHead
-from test_resume import Streaming
+from test_resume import Streaming, halve
 from torch.optim import lr_scheduler as lrs
 
 from lightning_accum import STDP, LocalLearningWarning, RuleTrainer
-from lightning_accum.nn import LIF
+from lightning_accum.nn import LIF, LeakyIntegrator, SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 
 
@@ -44,6 +44,27 @@ def test_a_smaller_last_batch_of_a_stream(tmp_path):
     assert [each.shape[1] for each in rule.windows[::2]] == [cb.BATCH, cb.BATCH, 1]
     assert torch.isfinite(net.fc.weight).all()
     assert use.host.updaters["enc"].names == ("weight", "bias")
+
+
+def test_what_is_not_backpropagated_leaves_no_graph_to_the_next_batch(tmp_path):
+    class Steps(Streaming):
+        def __init__(self):
+            super().__init__()
+            self.lif, self.leak = SurrogateLIF(4, gradient="time"), LeakyIntegrator(4)
+
+        def note(self):
+            kept = [*self.lif._state.values(), *self.leak._state.values()]
+            seen.append(any(each is not None and each.requires_grad for each in kept))
+
+        def training_step(self, batch, batch_idx):
+            self.note()
+            for x in batch[0].transpose(0, 1):
+                self.leak(self.lif(self.fc(x)))
+            self.note()
+
+    seen = []
+    cb.trainer(tmp_path, cb.callback(time_dim=None, carry=True)).fit(Steps(), cb.loader(4))
+    assert seen == [False, True] * 4
 
 
 def test_no_sample_at_all(tmp_path):
@@ -113,9 +134,6 @@ def test_what_is_not_looked_at_while_it_runs_is_told_when_statistics_are_logged(
 
 
 # ---------------------------------------------------------------------- schedules
-halve = functools.partial(lrs.ExponentialLR, gamma=0.5)
-
-
 def rates(folder, model, **options):
     """The rate of each applied update, as the callback logs it."""
     name = "updates/enc/weight/lr"

@@ -17,7 +17,6 @@ from torch import nn
 from lightning_accum import STDP, Cell, CellSpec, Hebb, RuleTrainer
 from lightning_accum.callbacks import CellTrainerCallback, UpdatePictures
 from lightning_accum.callbacks.pictures import fields_of, raster
-from lightning_accum.plot import mosaic
 
 IMAGES = {"fields/enc/weight", "spikes/enc"}
 HISTOGRAMS = {"weights/enc/weight", "updates/enc/weight", "firing_rates/enc"}
@@ -31,13 +30,13 @@ def fit(net, path, *callbacks, batches=8, **options):
     return cb.events_of(run)
 
 
-def pixels(encoded):
-    """An image as it was before it was written, from 0 to 1."""
-    return torch.from_numpy(np.array(Image.open(io.BytesIO(encoded)).convert("L"))).double() / 255
+def gray(picture):
+    """A picture as it was before it was written, from 0 to 1."""
+    return torch.from_numpy(np.array(picture.convert("L"))).double() / 255
 
 
 def image(event):
-    return pixels(event.encoded_image_string)
+    return gray(Image.open(io.BytesIO(event.encoded_image_string)))
 
 
 def scaled(values):
@@ -65,10 +64,9 @@ def test_every_n_logging_steps(every, log_every, every_n_logs, drawn, first, tmp
 
 
 @pytest.mark.parametrize(("every", "applied"), [(1, (4, 8)), (3, (1, 3))])
-def test_histograms_are_of_the_update_that_is_logged(every, applied, tmp_path):
-    net = cb.Net()
-    by_hand = cb.fit_by_hand(net, list(cb.loader(8)), every=every)
-    weights = [net.fc.weight.detach().clone(), *by_hand]
+def test_pictures_are_of_the_update_and_the_batch_that_are_logged(every, applied, tmp_path):
+    net, past, batches = cb.Net(), cb.Net(), list(cb.loader(8))
+    weights = [net.fc.weight.detach().clone(), *cb.fit_by_hand(net, batches, every=every)]
     use = cb.callback(apply_every_n_batches=every)
     found = fit(net, tmp_path, use, UpdatePictures(1), log_every_n_steps=4)
     for i, at in enumerate(applied):
@@ -80,22 +78,15 @@ def test_histograms_are_of_the_update_that_is_logged(every, applied, tmp_path):
             assert histogram.max == pytest.approx(float(values.max()), rel=1e-5)
             assert histogram.sum == pytest.approx(float(values.sum()), rel=1e-4)
             assert histogram.sum_squares == pytest.approx(float(values.square().sum()), rel=1e-4)
-
-
-def test_spikes_and_rates_are_those_of_the_batch(tmp_path):
-    net, batches = cb.Net(), list(cb.loader(4))
-    past = cb.Net()
-    with torch.no_grad():
-        past.fc.weight.copy_(cb.fit_by_hand(net, batches)[2])
-        spikes = past(batches[3][0])
-    found = fit(net, tmp_path, cb.callback(), UpdatePictures(1), batches=4, log_every_n_steps=4)
-    (event,) = found.Images("spikes/enc")
-    assert (event.width, event.height) == (cb.STEPS, cb.OUTPUTS)
-    assert torch.equal(image(event), spikes[:, 0].T.double())
-    assert 0 < spikes[:, 0].sum() < spikes[:, 0].numel()
-    rates = found.Histograms("firing_rates/enc")[0].histogram_value
-    assert rates.num == cb.OUTPUTS
-    assert rates.sum == pytest.approx(float(spikes.sum()) / (cb.STEPS * cb.BATCH), rel=1e-5)
+        batch, event = 4 * i + 3, found.Images("spikes/enc")[i]
+        past.fc.weight.data.copy_(weights[batch // every])
+        spikes = past(batches[batch][0])
+        assert (event.width, event.height) == (cb.STEPS, cb.OUTPUTS)
+        assert torch.equal(image(event), spikes[:, 0].T.double())
+        assert 0 < spikes[:, 0].sum() < spikes[:, 0].numel()
+        rates = found.Histograms("firing_rates/enc")[i].histogram_value
+        assert rates.num == cb.OUTPUTS
+        assert rates.sum == pytest.approx(float(spikes.sum()) / (cb.STEPS * cb.BATCH), rel=1e-5)
 
 
 def test_receptive_fields_in_a_given_shape_or_one_image(tmp_path):
@@ -256,11 +247,7 @@ def test_pictures_that_cannot_be(options, learners, words, tmp_path):
 
 
 # ---------------------------------------------------------------------------- the images
-def test_mosaic_by_hand_and_fields_on_one_scale():
-    h = 0.5
-    found = mosaic(torch.arange(5.0).reshape(5, 1, 1), 3, h)
-    assert found.tolist() == [[0, h, 1, h, 2], [h, h, h, h, h], [3, h, 4, h, h]]
-    assert mosaic(torch.ones(1, 2, 3), 1, 0.5).tolist() == [[1.0] * 3] * 2
+def test_fields_on_one_scale():
     fields = fields_of(torch.tensor([[0.0, 1, 2, 3], [4, 4, 4, 4]]), None, 9)
     assert fields.tolist() == [[[0, 0.25], [0.5, 0.75]], [[1, 1], [1, 1]]]
     for constant in (7.0, torch.nan):

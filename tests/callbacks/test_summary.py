@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 from callback_helpers import RULE, Net, Probe, callback, fit_by_hand, loader, trainer
+from test_pictures import Deep
 
 from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks._logging import Before
@@ -121,23 +122,18 @@ def test_counts_all_updates(every, log_every, count, said, tmp_path):
 
 
 def test_two_optimizers_count_apart(said, tmp_path):
-    class Two(Net):
-        def __init__(self):
-            super().__init__()
-            self.other = torch.nn.Linear(4, 4, bias=False, dtype=torch.float64)
-            self.end = torch.nn.Hardtanh(0, 1)
-
+    class Two(Deep):
         def training_step(self, batch, batch_idx):
-            self.end((self.other(self(batch[0])) > 0).double())
+            super().training_step(batch, batch_idx)
             first, second = self.optimizers()
             first.step()
             if batch_idx % 2:
                 second.step()
 
         def configure_optimizers(self):
-            return [UpdateOptimizer(each.parameters()) for each in (self.fc, self.other)]
+            return [UpdateOptimizer(each.parameters()) for each in (self.fc, self.out)]
 
-    cells = {"enc": CellSpec("fc", "lif"), "out": CellSpec("other", "end")}
+    cells = {"enc": CellSpec("fc", "lif"), "out": CellSpec("out", "end")}
     trainer(tmp_path, callback(cells=cells), log_every_n_steps=2).fit(Two(), loader(8))
     assert [(row[0], row[2]) for row in rows(said())] == [("enc", "8"), ("out", "4")]
 

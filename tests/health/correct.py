@@ -1,10 +1,7 @@
 """Correct programs, of which nothing is warned."""
 
-import contextlib
-import tempfile
 from functools import partial
 
-import lightning.pytorch as pl
 import programs as p
 import pytest
 import torch
@@ -31,11 +28,7 @@ def advise(name, *words, **program):
     """Adds a program that is silent, but for a line of the summary."""
     correct(f"advice: {name}", advice=words, **{"hosts": p.HOSTED, **program})
 
-def alone(host):
-    """Makes a decorator of programs that run in one host, by their names."""
-    return lambda name: lambda program: correct(name, alone=program, hosts=(host,))
-
-in_loop, in_callback, in_fabric = map(alone, (p.HAND, p.CALLBACK, p.FABRIC))
+in_loop, in_callback, in_fabric = p.alone(correct)
 
 # ====================================================================== rules of spikes
 correct("STDP of sequences", advice=())
@@ -48,8 +41,7 @@ def without_batch(net, x, i):
 
 correct("one sample without a batch", net=lambda: p.Net(nn.ReLU(), nn.Linear(p.INPUTS, p.OUTPUTS)),
     step=without_batch, rule=p.of(la.Oja, 0.01, time_dim=None), advice=())
-TRIPLETS = p.of(la.TripletSTDP, 0.0005, 0.001, -0.004, -0.001)
-correct("triplets", rule=TRIPLETS)
+correct("triplets", rule=p.of(la.TripletSTDP, 0.0005, 0.001, -0.004, -0.001))
 correct("weight-dependent STDP", rule=p.of(la.WeightDependentSTDP, 0.002, -0.01),
     **p.BOXED, advice=())
 correct("a kernel", rule=p.of(la.KernelSTDP, GaussianKernel(0.02, 5.0, -0.005)))
@@ -284,7 +276,6 @@ correct("weights that reach their limits and stay", rule=p.pairs(1.0, 1.0),
     prepare=p.constrained(Clamp(0.0, 0.5)), epochs=4)
 correct("weights in bfloat16, with large rates", net=lambda: p.Net(fc=p.dense().bfloat16()),
     rule=p.pairs(0.1, -0.1), step=lambda net, x, i: p.whole(net, x.bfloat16(), i))
-correct("mixed precision", trainer={"precision": "bf16-mixed"}, hosts=(p.CALLBACK,))
 correct("pruned weights stay at 0", prepare=lambda net, rule: p.constrained(
     lambda weight, mask=(net.fc.weight > 0.1): weight.mul_(mask))(net, rule))
 correct("weights of two values, with large rates", rule=p.pairs(0.1, -0.12),
@@ -363,32 +354,10 @@ HEADED = {"net": lambda: p.Net(head=nn.Linear(p.OUTPUTS, 2)), "step": classified
           "optimizer": lambda net: torch.optim.Adam(net.head.parameters())}
 correct("an optimizer of the readout", **HEADED)
 correct("updates of several batches", every=4)
-correct("gradients of several batches", **HEADED, trainer={"accumulate_grad_batches": 4},
-    hosts=(p.CALLBACK,))
 
 def rarely(module, x, i):
     if i % 4 == 3:
         module.optimizers().step()
-
-class ByLoss(p.Lit):
-    """A readout by a loss, in automatic optimization."""
-
-    def __init__(self):
-        super().__init__(automatic=True, head=nn.Linear(p.OUTPUTS, 2))
-
-    def training_step(self, batch, batch_idx):
-        return self.head(self(batch).mean(0)).square().mean()
-
-    def validation_step(self, batch, batch_idx):
-        self.log("loss", self.training_step(batch, batch_idx), batch_size=len(batch))
-
-    test_step = validation_step
-
-    def predict_step(self, batch, batch_idx):
-        return self(batch)
-
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.head.parameters())
 
 @in_fabric("updates as gradients under Fabric")
 def exported_in_fabric():
@@ -402,8 +371,6 @@ def exported_in_fabric():
 
 in_callback("the module's own optimizer steps rarely")(
     lambda: p.fit(p.Lit(rarely, p.local), p.learner()))
-in_callback("automatic optimization without a loss")(
-    lambda: p.fit(p.Lit(automatic=True), p.learner()))
 
 def in_steps(optimizer, **options):
     """A fit that exports changes to an optimizer in each step."""
@@ -422,34 +389,8 @@ def by_optimizer():
         optimizer.step()
 
 # ====================================================================== fits
-in_callback("a control run that never fits its learner")(lambda: (p.learner(), p.fit(ByLoss())))
-
-def again(modules, use):
-    for module in modules:
-        p.fit(module, use)
-
-@in_callback("a fit that is saved and resumed, twice")
-def resumed():
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/fit.ckpt"
-        p.fit(p.Lit(), p.learner()).save_checkpoint(path)
-        p.quiet_trainer(p.learner(), max_epochs=4).fit(p.Lit(), p.loader(), ckpt_path=path)
-        p.quiet_trainer(p.learner(), max_epochs=4).fit(p.Lit(), p.loader(), ckpt_path=path)
-
-def interrupted(at):
-    net = p.Lit(p.fails(at))
-    with contextlib.suppress(OSError):
-        p.fit(net, p.learner())
-    if at:
-        p.fit(net, p.learner())
-
-@in_callback("validation, test and prediction")
-def validated():
-    trainer = p.quiet_trainer(p.learner(), max_epochs=2, num_sanity_val_steps=2)
-    net = ByLoss()
-    trainer.fit(net, p.loader(), p.loader())
-    trainer.test(net, p.loader(), verbose=False)
-    trainer.predict(net, p.loader())
+# Those of `tests/callbacks` are silent too, for a warning is an error there.
+in_callback("a control run that never fits its learner")(lambda: (p.learner(), p.fit(p.Lit())))
 
 @in_callback("layer by layer")
 def layer_by_layer():
@@ -457,20 +398,6 @@ def layer_by_layer():
     net = p.Lit(lambda module, x, i: p.run_second(module, module(x)), **top)
     p.fit(net, p.learner())
     p.fit(net, p.learner(cells=TOP))
-
-in_callback("stochastic weight averaging")(lambda: p.fit(ByLoss(), p.learner(),
-    pl.callbacks.StochasticWeightAveraging(0.01, swa_epoch_start=1), max_epochs=3))
-in_callback("two learners in one fit")(lambda: p.fit(
-    p.Lit(lambda module, x, i: p.run_second(module, x.transpose(0, 1)), **p.second()),
-    p.learner(), p.learner(TRIPLETS(None), TOP)))
-
-in_callback("several fits with one learner")(lambda: again([p.Lit()] * 3, p.learner()))
-in_callback("one learner for several modules")(
-    lambda: again([p.Lit() for _ in range(3)], p.learner()))
-in_callback("a fit that fails and is begun again")(lambda: interrupted(5))
-in_callback("a fit that fails in its first batch")(lambda: interrupted(0))
-in_callback("fast_dev_run")(lambda: p.fit(p.Lit(), p.learner(), fast_dev_run=True))
-in_callback("no logs and no summary")(lambda: p.fit(p.Lit(), p.learner(log=False, summary=False)))
 
 # ====================================================================== loops and notebooks
 in_loop("a rule that is looked at")(lambda: repr([p.stdp(), p.registered(), p.learner()]))
@@ -504,14 +431,6 @@ def rejected_now_and_then():
 def half_of_the_time(net, rule, i):
     """Calls the rule in a test too, in which nothing is recorded."""
     nn.ModuleList([net, rule]).train(i % 4 < 2)
-
-@in_loop("changes of one's own")
-def plain_updater():
-    fc = nn.Linear(p.INPUTS, p.OUTPUTS)
-    updater = attach_updater(fc, "weight")
-    for _ in range(40):
-        updater.weight = 1e-3 * torch.randn(p.OUTPUTS, p.INPUTS)
-        updater()
 
 in_loop("many short runs")(lambda: [p.by_hand(p.Program(name="one", epochs=1)) for _ in range(4)])
 BY_HAND = {"hosts": (p.HAND,), "epochs": 3}

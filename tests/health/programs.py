@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
+import pytest
 import torch
 from callback_helpers import trainer
 from rule_trainers import trainer_of
@@ -202,8 +203,8 @@ class Program:
     update: bool = True  # apply, but in a fit
     inputs: tuple[str, ...] = ()  # names of the rule's inputs
     callback: Mapping[str, Any] = field(default_factory=dict)  # more options of the callback
-    trainer: Mapping[str, Any] = field(default_factory=dict)  # and of the Trainer
     learners: Callable[[], list[pl.Callback]] = list  # more callbacks
+    health: bool = True  # whether it is watched
 
     def at(self, event, net, rule, i):
         if event in self.on:
@@ -233,6 +234,7 @@ def loop(p, net, rule, batch, evaluate, update):
             p.at("updated", net, rule, i - 1)
         p.at("epoch", net, rule, i)
     p.at("end", net, rule, i)
+    return copy.deepcopy([net.state_dict(), rule.state_dict(), torch.get_rng_state()])
 
 
 def by_hand(p):
@@ -242,17 +244,18 @@ def by_hand(p):
     for name, spec in p.cells.items():
         params = {} if spec.params is None else {"params": spec.params}
         rule.register_cell(name, spec.find(net), **params, **spec.overrides)
-    loop(p, net, rule, nullcontext, partial(rule, carry=p.carry), rule.update)
+    return loop(p, net, rule, nullcontext, partial(rule, carry=p.carry), rule.update)
 
 
 def fabric(p):
     net = p.net()
     rule = p.rule(net)
     p.prepare(net, rule)
-    learner = FabricCellTrainer(rule, dict(p.cells) or None, carry=p.carry)
+    learner = FabricCellTrainer(rule, dict(p.cells) or None, carry=p.carry, health=p.health)
     learner.setup(net)
-    loop(p, net, rule, learner.batch, learner.accumulate, learner.step)
+    left = loop(p, net, rule, learner.batch, learner.accumulate, learner.step)
     learner.release()
+    return left
 
 
 class Module(pl.LightningModule):
@@ -261,7 +264,7 @@ class Module(pl.LightningModule):
         self.net, self.p = p.net(), p
         self.rule = [p.rule(self.net)]  # not a submodule
         self.automatic_optimization = p.optimizer is not None or p.every > 1
-        self.i = 0
+        self.i, self.outputs = 0, []
 
     def on_train_batch_start(self, batch, batch_idx):
         self.p.at("batch", self.net, self.rule[0], self.i)
@@ -281,15 +284,12 @@ class Module(pl.LightningModule):
 class After(pl.Callback):
     """Does what happens after updates; it stands behind the learner."""
 
-    def on_train_batch_end(self, trainer, module, *_):
+    def on_train_batch_end(self, trainer, module, outputs, *_):
+        module.outputs.append(copy.deepcopy(outputs))
         module.p.at("updated", module.net, module.rule[0], module.i - 1)
 
     def on_train_epoch_end(self, trainer, module):
         module.p.at("epoch", module.net, module.rule[0], module.i)
-
-
-def quiet_trainer(*callbacks, **options):
-    return trainer(None, *callbacks, **{"num_sanity_val_steps": 0, **options})
 
 
 def callback(p):
@@ -300,13 +300,15 @@ def callback(p):
         name: CellSpec(f"net.{s.connection}", f"net.{s.neuron}", s.params, s.overrides)
         for name, s in p.cells.items()
     }
-    options = {"input_keys": p.inputs, "carry": p.carry, "lr": p.scale}
+    options = {"input_keys": p.inputs, "carry": p.carry, "lr": p.scale, "health": p.health}
     if p.every > 1:
         options["apply_every_n_batches"] = p.every
     use = CellTrainerCallback(rule, cells or None, **{**options, **p.callback})
-    more = {"max_epochs": p.epochs, **p.trainer}
-    quiet_trainer(use, *p.learners(), After(), **more).fit(module, loader(p.data()))
+    run = trainer(None, use, *p.learners(), After(), max_epochs=p.epochs)
+    run.fit(module, loader(p.data()))
     p.at("end", module.net, rule, module.i)
+    states = [each.state_dict() for each in (module, use, *run.optimizers)]
+    return copy.deepcopy([run.global_step, *states, torch.get_rng_state(), module.outputs])
 
 
 RUN = {HAND: by_hand, CALLBACK: callback, FABRIC: fabric}
@@ -316,21 +318,26 @@ RUN = {HAND: by_hand, CALLBACK: callback, FABRIC: fabric}
 ENC = {"enc": CellSpec("fc", "lif")}
 
 
-class Lit(pl.LightningModule):
+def alone(add):
+    """Makes decorators that add a program, one for each host."""
+
+    def of(host):
+        return lambda *told, **more: lambda run: add(*told, alone=run, hosts=(host,), **more)
+
+    return map(of, EVERYWHERE)
+
+
+class Lit(Net, pl.LightningModule):
     """The layer; ``step`` is what a training step does besides, ``more`` are other modules."""
 
     def __init__(self, step=nothing, optimizers=nothing, automatic=False, **more):
-        super().__init__()
+        super().__init__(**more)
         self.automatic_optimization = automatic
         self.step, self.made = step, optimizers
-        self.fc = dense(kind=la.nn.Linear)
-        self.lif = LIF(OUTPUTS, time_dim=0)
-        for name, module in more.items():
-            self.add_module(name, module)
 
     def forward(self, x):
         self.lif.reset()
-        return self.lif(self.fc(x.transpose(0, 1)))
+        return super().forward(x)
 
     def training_step(self, batch, batch_idx):
         self(batch)
@@ -354,17 +361,6 @@ def run_second(module, x):
     """Runs the other layer, from rest."""
     module.lif2.reset()
     module.lif2(module.fc2(x))
-
-
-def fails(at):
-    """Raises an error in one batch, in the first fit of a module."""
-
-    def step(module, x, i):
-        if i == at and not hasattr(module, "failed"):
-            module.failed = True
-            raise OSError
-
-    return step
 
 
 def step_exported(module, x, i):
@@ -414,10 +410,8 @@ def restores(event):
     return {"prepare": keep, "on": {event: load}}
 
 
-def fit(module, *callbacks, data=None, **trainer):
-    made = quiet_trainer(*callbacks, **{"max_epochs": 2, **trainer})
-    made.fit(module, loader(data))
-    return made
+def fit(module, *callbacks, data=None):
+    trainer(None, *callbacks, max_epochs=2).fit(module, loader(data))
 
 
 def loader(data=None):
@@ -479,11 +473,12 @@ def recorded(net, use, batches=24):
 
 # ---------------------------------------------------------------------- what is said
 class Said(NamedTuple):
-    """The warnings of this package, the lines of the summary, and the error that ended it."""
+    """What a program of one host or several has said and left."""
 
     warnings: list[warnings.WarningMessage]
     lines: list[str]
     error: Exception | None
+    left: Any  # the states, outputs and random numbers in the end
 
     @property
     def texts(self):
@@ -512,14 +507,16 @@ def run(p, host):
     """Runs a program to its end, and until everything of it is deleted."""
     torch.manual_seed(0)
     logger, handler = logging.getLogger("lightning_accum"), Lines()
-    level, error = logger.level, None
+    level, error, left = logger.level, None, None
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as found, pytest.MonkeyPatch.context() as patch:
             warnings.simplefilter("always")
+            if not p.health:
+                patch.setattr(RuleTrainer, "default_events", None)
             try:
-                RUN[host](p) if p.alone is None else p.alone()
+                left = RUN[host](p) if p.alone is None else p.alone()
             except Exception as raised:
                 if p.error is None:
                     raise
@@ -530,4 +527,4 @@ def run(p, host):
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-    return Said([each for each in found if ours(each)], handler.lines, error)
+    return Said([each for each in found if ours(each)], handler.lines, error, left)

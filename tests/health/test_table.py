@@ -1,9 +1,12 @@
 """Mistakes are told by the first broken link and its remedy; correct programs are silent."""
 
+from dataclasses import replace
+
 import pytest
 from correct import CORRECT
 from mistakes import MISTAKES
 from programs import run
+from round_trips import differences
 
 from lightning_accum.health import LocalLearningWarning
 
@@ -35,13 +38,16 @@ def test_a_mistake_is_told_by_its_link(program, host):
 
 
 @pytest.mark.parametrize(("program", "host"), each(CORRECT))
-def test_a_correct_program_is_silent(program, host):
+def test_a_correct_program_is_silent_and_does_the_same_unwatched(program, host):
+    """Weights, losses, states and random numbers are the same."""
     said = run(program, host)
     assert said.texts == []
     if program.advice == ():
         assert said.lines == []
     elif program.advice:
         assert any(has(line, program.advice) for line in said.lines), said.lines
+    if program.alone is None:
+        assert not differences(said.left, run(replace(program, health=False), host).left)
 
 
 def test_names_are_told_apart():
