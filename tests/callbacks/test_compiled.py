@@ -37,7 +37,10 @@ class Compiled(Firing):
 
 
 # torch.compile looks at `.grad` itself, where a graph goes on behind a break.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
