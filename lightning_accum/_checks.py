@@ -69,8 +69,7 @@ def check_finite(**values: object) -> None:
     """Checks that arguments are finite numbers."""
     check_numbers(**values)
     for name, value in values.items():
-        if not math.isfinite(value):  # type: ignore[arg-type]
-            raise ValueError(f"Argument `{name}` should be finite. Found `{name} = {value}`.")
+        check_value(math.isfinite(value), name, value, "finite")  # type: ignore[arg-type]
 
 
 def check_positive(should: str = "a positive number", /, **values: object) -> None:
@@ -215,11 +214,10 @@ def check_taken(
             )
 
 
-def check_matrix(name: str, value: object) -> None:
+def check_matrix(name: str, value: Any) -> None:
     """Raises a ``TypeError`` or a ``ValueError`` if an argument is not a matrix."""
     check_tensors(**{name: value})
-    if isinstance(value, Tensor) and value.ndim != 2:
-        check_shape(False, name, value, "two dimensions", "flatten time and batch into one")
+    check_shape(value.ndim == 2, name, value, "two dimensions", "flatten time and batch into one")
 
 
 def check_mapping(name: str, value: object, example: str = "") -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
-from torchmetrics.utilities.plot import plot_single_or_multi_val
 
 from lightning_accum._checked_state import TENSOR, Kind, check_state
 from lightning_accum._compat.lightning import in_new_fit
@@ -88,15 +87,7 @@ class PersistentMetric(Packed, Metric):
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plots a result, or several over time, as any metric of torchmetrics does."""
-        return plot_single_or_multi_val(
-            self.compute() if val is None else val,
-            ax=ax,
-            higher_is_better=self.higher_is_better,
-            lower_bound=self.plot_lower_bound,
-            upper_bound=self.plot_upper_bound,
-            legend_name=self.plot_legend_name,
-            name=type(self).__name__,
-        )
+        return self._plot(val, ax)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         names = list(default_states(self))

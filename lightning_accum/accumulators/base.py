@@ -323,16 +323,12 @@ def synchronize(accumulators: Any, capacity: int | None = None) -> None:
             accumulator._take_states(own)
 
 
-def _within(accumulators: Any) -> Iterable[StreamAccumulator]:
-    """Gives the accumulators in a module or a collection."""
+def _within(accumulators: Any) -> list[StreamAccumulator]:
+    """Returns the accumulators in a module or a collection."""
     if isinstance(accumulators, nn.Module):
-        for module in accumulators.modules():
-            if isinstance(module, StreamAccumulator):
-                yield module
-    else:
-        several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators
-        fits = isinstance(several, Iterable) and not isinstance(several, (str, bytes, Tensor))
-        should = "an accumulator, a module that has some, or a list or dictionary of these"
-        check_type(fits, "accumulators", several, should)
-        for accumulator in several:
-            yield from _within(accumulator)
+        return [each for each in accumulators.modules() if isinstance(each, StreamAccumulator)]
+    several = accumulators.values() if isinstance(accumulators, Mapping) else accumulators
+    fits = isinstance(several, Iterable) and not isinstance(several, (str, bytes, Tensor))
+    should = "an accumulator, a module that has some, or a list or dictionary of these"
+    check_type(fits, "accumulators", several, should)
+    return [each for part in several for each in _within(part)]

@@ -172,17 +172,13 @@ class ElementWise(StreamAccumulator):
         value, like = states[self._shaped], states.get("like")
         shapes = {k: tuple(getattr(states[k], "shape", ())) for k in self._initial if k != "like"}
         first = shapes[self._shaped] if states["updates"] else ()
-        fits = all(_joined(shape, first) == first for shape in shapes.values())
+        fits = all(
+            len(shape) <= len(first)
+            and all(n in (1, m) for n, m in zip(shape[::-1], first[::-1], strict=False))
+            for shape in shapes.values()
+        )
         check_that(fits, place, "states of the values' shape", str(shapes))
         if like is not None and isinstance(value, Tensor):
             fits = value.is_complex() == like.is_complex()
             fits = fits and value.is_floating_point() == like.is_floating_point()
             check_that(fits, place, f"a tensor like {value.dtype} as `like`", str(like.dtype))
-
-
-def _joined(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:
-    """Returns the shape to which two broadcast, if they do."""
-    try:
-        return tuple(torch.broadcast_shapes(first, second))
-    except RuntimeError:
-        return None

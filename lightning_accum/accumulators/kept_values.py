@@ -71,14 +71,13 @@ class List(Keeping):
 
     def update(self, value: Any) -> None:
         """Adds any object."""
-        self.values.append(apply_to_collection(value, Tensor, self._owned))
+        device = "cpu" if self.compute_on_cpu else None
+        owned = apply_to_collection(value, Tensor, lambda x: x.detach().to(device, copy=True))
+        self.values.append(owned)
 
     def compute(self) -> list[Any]:
         """Returns a new list of the values, with copies of the tensors."""
         return copied(self.values)  # type: ignore[no-any-return]
-
-    def _owned(self, tensor: Tensor) -> Tensor:
-        return tensor.detach().to("cpu" if self.compute_on_cpu else tensor.device, copy=True)
 
 
 class Window(Keeping):

@@ -214,7 +214,7 @@ class Pipe(nn.Module):
         return list(self.stages[kinds.index(True) + 1 :]) if True in kinds else []
 
 
-class Split(Stage, nn.Module):
+class Split(Stage):
     """Gives each item to several pipes, and passes it on.
 
     Args:

@@ -48,7 +48,7 @@ def _parameters(function: Callable[..., Any]) -> Parameters | None:
     return Parameters(tuple(p.name for p in found if p.kind is not last), last in kinds)
 
 
-class Stage(Joinable):
+class Stage(Joinable, nn.Module):
     """A stage of a pipe, on either side of ``**``."""
 
     accumulates = False  # whether items stop here until the iteration ends
@@ -59,7 +59,7 @@ class Stage(Joinable):
     @cached_property
     def takes(self) -> Parameters | None:
         """The parameters of this stage; ``None`` if it takes arguments in order only."""
-        return _parameters(self.forward)  # type: ignore[attr-defined]
+        return _parameters(self.forward)
 
     def arguments(self, item: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the arguments of this stage for an item, several for a :class:`Selection`."""
@@ -85,7 +85,7 @@ class Stage(Joinable):
     def send(self, item: Any) -> Any:
         """Sends an accumulated result through this stage, and returns the stage's result."""
         args, kwargs = self.arguments(item)
-        return self(*args, **kwargs)  # type: ignore[operator]
+        return self(*args, **kwargs)
 
     def take(self, item: Any) -> Any:
         """Takes an item of a step, and returns the stage's result."""
@@ -102,7 +102,7 @@ class Stage(Joinable):
         """Warns, before the first item, of results that would be lost."""
 
 
-class Function(Stage, nn.Module):
+class Function(Stage):
     """A function, an accumulator, or a module of another library, as a stage."""
 
     def __init__(self, function: Any) -> None:
@@ -139,7 +139,7 @@ class Function(Stage, nn.Module):
         return f"Function({getattr(self.function, '__qualname__', repr(self.function))})"
 
 
-class Select(Stage, nn.Module):
+class Select(Stage):
     """Selects items by index or key, and names them.
 
     A single item is passed on unchanged. Of several items, each becomes the argument of its name in
@@ -211,7 +211,7 @@ def _kind(data: Any) -> str:
     return f"{kind} of length {len(data)}" if isinstance(data, list | tuple) else kind
 
 
-class Log(Stage, nn.Module):
+class Log(Stage):
     """Logs each value through the LightningModule that the pipe is bound to, and passes it on.
 
     If the pipe is not bound, the value is sent to the ``lightning_accum`` logger of Python's

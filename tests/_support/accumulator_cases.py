@@ -95,3 +95,5 @@ CASES = {
         lambda: acc.Except(acc.Sum(), begin=2), lambda x: x[torch.arange(len(x)) % 3 != 2].sum(0)
     ),
 }  # fmt: skip
+# Those whose result does not depend on how their values were divided.
+MERGED = ["Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"]

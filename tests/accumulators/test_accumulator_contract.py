@@ -5,9 +5,10 @@ import copy
 import contract_cases
 import pytest
 import torch
-from accumulator_cases import CASES, Case, ema, stacked, stream
+from accumulator_cases import CASES, MERGED, Case, ema, stacked, stream
 from torch import nn
 from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import Running
@@ -28,12 +29,6 @@ def filled(name, values=VALUES[:4]):
 
 def result(accumulator):
     return stacked(accumulator.compute())
-
-
-def tensors(accumulator):
-    states = accumulator.metric_state
-    assert states.pop("updates") in (3, 4)
-    return [*states.pop("values", ()), *states.values()]
 
 
 def expected(name, values):
@@ -68,8 +63,8 @@ def test_it_moves_with_its_model_and_keeps_its_dtype(name):
         assert result(model.seen).dtype == torch.float32
         assert_close(result(model.seen), before, rtol=0, atol=0)
     model.to("meta")
-    for state in tensors(model.seen):
-        assert state.is_meta
+    states = filter(torch.is_tensor, tree_leaves(model.seen.metric_state))
+    assert all(state.is_meta for state in states)
 
 
 @names
@@ -81,9 +76,6 @@ def test_a_value_added_while_synchronised_is_refused(name):
     accumulator.unsync()
     accumulator(VALUES[4])
     assert_close(result(accumulator), expected(name, VALUES[:5]))
-
-
-MERGED = ["Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"]
 
 
 @pytest.mark.parametrize("name", MERGED)
@@ -162,12 +154,16 @@ def test_a_state_that_lacks_a_part_is_refused(name):
 
 def test_a_refusal_names_the_metric_within_its_model():
     model = nn.ModuleDict({"loss": Mean(), "all": Except(Window(2), begin=1, period=3)})
-    saved = filled("Mean").state_dict()
-    saved["_extra_state"] = {**unpack(saved["_extra_state"], ""), "updates": -3}
-    state = {f"loss.{key}": value for key, value in saved.items()}
+    saved = unpack(filled("Mean").state_dict()["_extra_state"], "")
+    count, row, longer = (
+        {"loss._extra_state": {**saved, **wrong}}
+        for wrong in ({"updates": -3}, {"rest": torch.ones(1, 2)}, {"rest": torch.ones(3)})
+    )
     other = {"all._extra_state": {"position": 3, "updates": 0}}
     for wrong, words in (
-        (state, r"state of `loss` should hold a non-neg.* as `updates`. Found `-3`"),
+        (count, r"state of `loss` should hold a non-neg.* as `updates`. Found `-3`"),
+        (row, r"`loss` should hold states of the values' shape.*'rest': \(1, 2\)"),
+        (longer, r"`loss` should hold states of the values' shape.*'rest': \(3,\)"),
         (other, r"`all` should hold a position below the period of 3.*Found `3`"),
     ):
         with pytest.raises(RuntimeError, match=words):

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from accumulator_cases import CASES, SHAPES, Case, Product, stacked, stream
+from accumulator_cases import CASES, MERGED, SHAPES, Case, Product, stacked, stream
 from hypothesis import given
 from hypothesis import strategies as st
 from round_trips import by_file, by_pickle
@@ -19,7 +19,6 @@ from lightning_accum.distributed.world import from_bytes, to_bytes
 
 counts, shapes, seeds = st.integers(1, 9), st.sampled_from(SHAPES), st.integers(0, 99)
 STREAMS = {**CASES, "Product": Case(Product, lambda x: x.prod(0))}
-MERGED = ["Sum", "Mean", "Max", "Min", "Variance", "Variance0", "List"]
 
 
 class Stream:

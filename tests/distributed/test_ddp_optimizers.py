@@ -17,7 +17,7 @@ from lightning_accum.optim import AdaBelief, Noam
 # or the same optimizer, to which they are handed as gradients.
 FITS = {
     "AdaBelief": ("AdaBelief", False), "Noam": ("Noam", False),
-    "AdaBelief for both": ("AdaBelief", True), "Noam for both": ("Noam", True),
+    "AdaBelief for both": ("AdaBelief", True),
     "AdaBelief without a head": (None, True),
 }  # fmt: skip
 

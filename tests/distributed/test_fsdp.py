@@ -191,13 +191,15 @@ def main(rank, ranks, folder):
     def stdp():
         return la.RuleTrainer(la.STDP(0.06, -0.05), time_dim=0, params=["weight", "bias"])
 
-    for head in HEADS:
+    pictures = {
+        "logger": TensorBoardLogger(folder, str(ranks), version=""),
+        "log_every_n_steps": 2,
+        "more": [UpdatePictures(1, {"enc": (1, 5)})],
+    }
+    for head, options in (("AdaBelief", {}), ("Noam", {}), ("RAdam", pictures)):
         model = Model(ranks, head, own=head == "Noam")
         constrained(model)
-        keep(head, model, fit(model, stdp(), rank, folder))
-    model, logger = Model(ranks), TensorBoardLogger(folder, str(ranks), version="")
-    pictures = {"logger": logger, "log_every_n_steps": 2}
-    fit(model, stdp(), rank, folder, more=[UpdatePictures(1, {"enc": (1, 5)})], **pictures)
+        keep(head, model, fit(model, stdp(), rank, folder, **options))
     for name, own in (("alone", True), ("of the whole", False)):
         model = Model(ranks, own=own)
         oja = la.RuleTrainer(la.Oja(0.05), time_dim=0, batch_reduction="sum")  # looks at the weight

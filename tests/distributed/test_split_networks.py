@@ -114,7 +114,7 @@ def run(dtype):
 def step_by_step():
     """The plain form: a call of the network and of the rule in each step."""
     made, trainer = make(torch.float64)
-    spikes = learn_online(trainer, made, drive(made, 0), update_every=2)
+    spikes = learn_online(trainer, made, drive(made, 0, 60), update_every=2)
     return of_network(made, trainer, spikes)
 
 

@@ -7,7 +7,7 @@ import torch
 from subtests import turns
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from lightning_accum.functional.update_statistics import AVERAGED
+from lightning_accum.functional.update_statistics import AVERAGED, update_statistics
 from lightning_accum.metrics import FiringStatistics, MaxRateClassifier, UpdateStatistics
 
 
@@ -113,17 +113,17 @@ def test_plot(cls):
 
 
 def test_update_statistics_average_and_count():
-    metric = UpdateStatistics()
-    w = torch.tensor([3.0, 4.0])
-    metric.update(w, w + torch.tensor([0.0, 1.0]), pos=torch.tensor([0.0, math.nan]))
-    metric.update(w, w + torch.tensor([3.0, 4.0]), neg=torch.tensor([math.inf, 2.0]), upper=6.0)
-    assert {(each.shape, each.dtype) for each in metric.compute().values()} == {((), torch.float32)}
-    found = {name: float(value) for name, value in metric.compute().items()}
-    assert found == pytest.approx({
-        "update_norm": 3.0, "weight_norm": (math.hypot(3, 5) + 10) / 2, "ratio": 0.6,
-        "pos_norm": 0.0, "neg_norm": 1.0, "balance": -0.5, "at_lower": 0.0, "at_upper": 0.5,
-        "at_bound": 0.5, "zero_share": 0.25, "nonfinite": 1.0,
-    })  # fmt: skip
+    updates = [*update_batches()]
+    updates[1]["pos"][0, 0], updates[2]["neg"][1, 1] = math.nan, math.inf
+    found, each = (
+        fed(UpdateStatistics, updates).compute(),
+        [update_statistics(**u) for u in updates],
+    )
+    assert {(value.shape, value.dtype) for value in found.values()} == {((), torch.float32)}
+    for name, value in found.items():
+        expected = sum(float(one[name]) for one in each) / len(each)
+        assert float(value) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert found["nonfinite"] == 0.5
     bare, weight = UpdateStatistics(), torch.ones(1)
     with pytest.raises(ValueError, match=r"`before = param.detach\(\).clone\(\)`"):
         bare.update(weight.detach(), weight.add_(1.0))
@@ -164,8 +164,8 @@ def test_firing_statistics_reject_graded_activity_and_another_layer(value):
 
 
 # ---------------------------------------------------------------------------- classes by rates
-RATES = torch.tensor([[4, 1, 0, 0], [6, 0, 0, 2], [1, 3, 0, 2], [0, 5, 0, 2]])
-LABELS = torch.tensor([0, 0, 2, 2])
+RATES = torch.tensor([*2 * [[4, 1, 0, 0], [6, 0, 0, 2]], [1, 3, 0, 2], [0, 5, 0, 2]])
+LABELS = torch.tensor([0, 0, 0, 0, 2, 2])
 # Means: class 0 [5, .5, 0, 1], class 1 unseen, class 2 [.5, 4, 0, 2].
 ASSIGNED = [0, 2, -1, 2]
 VOTES = ["assigned", "proportional", "bayes"]
@@ -177,20 +177,14 @@ def fitted(vote="assigned", rates=RATES, labels=LABELS):
     return readout
 
 
-def test_predictions_by_hand():
-    rates = torch.tensor([[3, 2, 9, 2], [2, 5, 9, 0], [0, 0, 0, 0]])
-    # Assigned means: 3 to (2+2)/2, 2 to (5+0)/2; a silent sample is a tie of classes 0 and 2.
-    assert fitted().predict(rates).tolist() == [0, 2, 0]
-    # Shares of class 0 are 10/11, 1/9, 0, 1/3, of class 2 1/11, 8/9, 0, 2/3.
-    share = torch.tensor([[10 / 11, 1 / 9, 0, 1 / 3], [0, 0, 0, 0], [1 / 11, 8 / 9, 0, 2 / 3]])
-    scores = (rates.float() @ share.T) / share.sum(1)
-    expected = scores.nan_to_num(-torch.inf).argmax(1)
-    assert fitted("proportional").predict(rates).tolist() == expected.tolist()
-    assert (expected != 1).all()
-    # With one sample more, means are [4.25, 13/12, 0, 7/6] in class 0, [1.25, 41/12, 0, 11/6] in 2.
-    rate = torch.tensor([[4.25, 13 / 12, 7 / 6], [1.25, 41 / 12, 11 / 6]]).double()
-    scores = rates[:2, [0, 1, 3]].double() @ rate.log().T - rate.sum(1)
-    assert fitted("bayes").predict(rates[:2]).tolist() == (2 * scores.argmax(1)).tolist() == [0, 2]
+# What votes are is tested with their functions; on each sample but the last they differ.
+SAMPLES = torch.tensor([[1, 0, 0, 3], [1, 1, 0, 1], [1, 2, 0, 0], [2, 0, 0, 5], [0, 0, 0, 0]])
+PREDICTED = [[2, 0, 0, 2, 0], [0, 0, 2, 0, 0], [2, 2, 2, 0, 0]]
+
+
+@turns("vote, expected", zip(VOTES, PREDICTED, strict=True))
+def test_each_vote_predicts_by_itself(vote, expected):
+    assert fitted(vote).predict(SAMPLES).tolist() == expected
 
 
 @pytest.mark.parametrize("vote", VOTES)
@@ -200,8 +194,8 @@ def test_classes_that_no_neuron_stands_for_never_win(vote):
     assert set(predicted.tolist()) == {0, 2}
     there = MaxRateClassifier(4, 3, vote=vote).to("meta")  # nothing is read on the host
     there.update(RATES.to("meta"), LABELS.to("meta"))
-    assert there.predict(RATES.to("meta")).shape == (4,)
-    silent = fitted(vote, rates=torch.zeros(4, 4))
+    assert there.predict(RATES.to("meta")).shape == (6,)
+    silent = fitted(vote, rates=torch.zeros(6, 4))
     assert silent.assignments.tolist() == [-1] * 4
     assert silent.predict(torch.ones(2, 4)).tolist() == [-1, -1]
 

@@ -243,7 +243,11 @@ def test_a_fit_that_is_interrupted_at_any_line(lines, tmp_path, caplog):
         end = total - total // 50  # a second fit may run a few lines less than the first one
         points = [(n,) for n in range(1 + lines * total // 40, end, total // 10)]
     else:
-        points = [(1, place) for place in counter.seen if place[0] == f"{PACKAGE}/{lines}.py"]
+        places = [place for place in counter.seen if place[0] == f"{PACKAGE}/{lines}.py"]
+        if lines == "health/watch":  # which fails as a whole: a first and a last line is enough
+            both = ({place[:2]: place for place in turned} for turned in (places, places[::-1]))
+            places = [place for of_functions in both for place in of_functions.values()]
+        points = [(1, place) for place in places]
     assert points
     for i, (n, *at) in enumerate(points):
         tracer = Interrupts(n, ERRORS[i % 2], *at)
