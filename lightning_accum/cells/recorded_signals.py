@@ -32,9 +32,9 @@ class RecordedSignal(NamedTuple):
     name: str
     attr: str  # dotted path of the module, relative to the cell
     kind: type[observe.Monitor]  # sees the module's input, its output or a state
-    spikes: bool  # whether the activity is spikes, which are kept as booleans
-    validate: bool  # whether to check that spikes are 0 or 1
-    picker: Picker  # finds the activity in what the monitor sees
+    spikes: bool = False  # whether the activity is spikes, which are kept as booleans
+    validate: bool = False  # whether to check that spikes are 0 or 1
+    picker: Picker = first_tensor  # finds the activity in what the monitor sees
     holds: bool = False  # whether a sequence is held itself, instead of a copy
 
     def constructor(self, cell: str, options: Options, dims: int | None) -> MonitorConstructor:
@@ -61,26 +61,17 @@ def recorded_signals(
     takes_indices = isinstance(cell.connection, nn.Embedding)  # integers that are not spikes
     graded = rule.graded and options.graded_input  # then values count
     spikes = "pre" in sides and not (takes_indices or graded)
-    checks_input = _reads_input(terms) and not options.graded_input
-    picker = options.picker or first_tensor
-    seen = "pre", "connection", observe.InputMonitor, spikes
-    pre = RecordedSignal(*seen, checks_input, first_tensor)
-    fires = "post" in sides
-    post = RecordedSignal("post", "neuron", observe.OutputMonitor, fires, True, picker)
+    is_read = any(each is None or any("pre" in c.signals for c in each) for each in terms)
+    checks_input = is_read and not options.graded_input
+    pre = RecordedSignal("pre", "connection", observe.InputMonitor, spikes, checks_input)
+    fired = "post" in sides, True, options.picker or first_tensor
+    post = RecordedSignal("post", "neuron", observe.OutputMonitor, *fired)
     return [pre, post, *(_state_of(cell, name, of) for name, of in rule.states().items())]
-
-
-def _reads_input(terms: Iterable[Sequence[Change] | None]) -> bool:
-    """Returns whether a rule may read the input of the connection."""
-    return any(
-        changes is None or any("pre" in change.signals for change in changes) for changes in terms
-    )
 
 
 def follows_gradient(rule: Rule) -> bool:
     """Returns whether a rule records the gradient of a loss."""
-    sources = rule.states().values()
-    kinds = [each for each in sources if isinstance(each, type)]
+    kinds = [each for each in rule.states().values() if isinstance(each, type)]
     return any(issubclass(each, observe.GradientMonitor) for each in kinds)
 
 
@@ -93,13 +84,11 @@ def delays_in(rule: Rule) -> str | None:
 def _state_of(cell: Cell, name: str, source: StateSource) -> RecordedSignal:
     """Returns another signal of the neuron, recorded unchanged and not as spikes."""
     if isinstance(source, str):
-        kept, holds = first_tensor, source in getattr(cell.neuron, "new_in_each_call", ())
-        return RecordedSignal(
-            name, f"neuron.{source}", observe.StateMonitor, False, False, kept, holds
-        )
+        holds = source in getattr(cell.neuron, "new_in_each_call", ())
+        return RecordedSignal(name, f"neuron.{source}", observe.StateMonitor, holds=holds)
     if isinstance(source, type):
-        return RecordedSignal(name, "neuron", source, False, False, first_tensor)
-    return RecordedSignal(name, "neuron", observe.OutputMonitor, False, False, source)
+        return RecordedSignal(name, "neuron", source)
+    return RecordedSignal(name, "neuron", observe.OutputMonitor, picker=source)
 
 
 def check_states(name: str, cell: Cell, rule: Rule) -> None:

@@ -14,12 +14,7 @@ from lightning_accum._checks import check_mapping, check_type, knows_arguments, 
 from lightning_accum._compat.torch import compiled_from, is_traced
 from lightning_accum._training_events import Observer
 from lightning_accum.cells.cell import Cell, CellSpec
-from lightning_accum.cells.recorded_signals import (
-    RecordedSignal,
-    check_modules,
-    follows_gradient,
-    recorded_signals,
-)
+from lightning_accum.cells.recorded_signals import check_modules, follows_gradient, recorded_signals
 from lightning_accum.cells.state import CellState, Options
 from lightning_accum.cells.trainer import CellTrainer, feedbacks_of, recorded_steps
 from lightning_accum.cells.window_evaluation import CellPlan, CellWindow, named_terms_of
@@ -166,18 +161,15 @@ class RuleTrainer(CellTrainer):
         """Returns the rule and the options with other values of some names."""
         fields = [each.name for each in fields_of(self.rule)]
         for name in given:
-            if name not in (*fields, *OPTIONS):
-                known = [*fields, *OPTIONS]
+            if name not in (known := [*fields, *OPTIONS]):
                 raise TypeError(
                     f"{what} should be hyperparameters of `{type(self.rule).__name__}` or options"
                     f" of its trainer, among {known}. Found `{name}`{nearest(name, known)}"
                 )
         rule = {name: value for name, value in given.items() if name in fields}
         options = {name: value for name, value in given.items() if name not in fields}
-        return (
-            dataclasses.replace(self.rule, **rule) if rule else self.rule,  # type: ignore[type-var]
-            dataclasses.replace(self.options, **options) if options else self.options,
-        )
+        changed = dataclasses.replace(self.rule, **rule) if rule else self.rule  # type: ignore[type-var]
+        return changed, dataclasses.replace(self.options, **options)
 
     def replace(self, name: str, /, **changes: Any) -> None:
         """Replaces hyperparameters of a cell from the next window on; what is carried stays.
@@ -204,17 +196,13 @@ class RuleTrainer(CellTrainer):
         self._plans.pop(name, None)
         follow_synapses(cell.connection, self)
         own = state.options, sample_dims_of(cell.connection)
-        for signal in self._recorded(cell, state):
+        named = named_terms_of(cell.connection, state)
+        for signal in recorded_signals(cell, state.rule, state.options, named.values()):
             make = signal.constructor(name, *own)
             self.add_monitor(name, signal.name, signal.attr, make, **signal.tags(*own))
         by_hand = type(self).default_events
         if by_hand is not None and not self.hosted:
             self.events = by_hand(self, name)
-
-    def _recorded(self, cell: Cell, state: CellState) -> Sequence[RecordedSignal]:
-        """Returns the signals to record of a cell: those of both sides come first."""
-        named = named_terms_of(cell.connection, state)
-        return recorded_signals(cell, state.rule, state.options, named.values())
 
     def get_unit(self, name: str) -> RegisteredCell:
         """Returns a cell with its state and monitors."""
@@ -265,7 +253,14 @@ class RuleTrainer(CellTrainer):
         given = Given(inputs)
         with given.scratch:
             cells = self._bound_cells()
-            windows = self._evaluated(self._observed(cells), given, carry)
+            windows = self._observed(cells)
+            try:  # terms may reject the inputs, and nothing changes
+                for window in windows.values():
+                    window.evaluate(given, carry)
+            except BaseException:
+                for name in self.registry:
+                    self.events.dropped(name, 0)
+                raise
             try:
                 for window in windows.values():
                     window.accumulate(self.events)
@@ -285,7 +280,8 @@ class RuleTrainer(CellTrainer):
         try:
             for name, cell in cells:
                 if (plan := self._plans.get(name)) is None:
-                    plan = self._plans[name] = self._plan(name, cell)
+                    plan = CellPlan(name, self.state_of(name), cell.connection)
+                    self._plans[name] = plan
                 window = plan.window(cell, self._pool.members(name), self.registry)
                 if window is not None:
                     windows[name] = window
@@ -298,25 +294,6 @@ class RuleTrainer(CellTrainer):
                 " whose modules exist: register each connection and its neuron,"
                 " `trainer.register_cell(name, Cell(connection, neuron))`."
             )
-        return windows
-
-    def _plan(self, name: str, cell: Cell) -> CellPlan:
-        """Returns the plan of a cell, which is made in the first call."""
-        state = self.state_of(name)
-        names = [signal.name for signal in self._recorded(cell, state)]
-        return CellPlan(name, state, names, cell.connection)
-
-    def _evaluated(
-        self, windows: dict[str, CellWindow], inputs: Given, carry: bool | None
-    ) -> dict[str, CellWindow]:
-        """Asks for the changes of all windows: terms may reject the inputs, and nothing changes."""
-        try:
-            for window in windows.values():
-                window.evaluate(inputs, carry)
-        except BaseException:
-            for name in self.registry:
-                self.events.dropped(name, 0)
-            raise
         return windows
 
     def _step_again(self) -> bool:
@@ -407,12 +384,8 @@ def trainer_of(what: object, options: dict[str, Any]) -> CellTrainer:
     """Returns a trainer, or that of a rule with options of running."""
     if isinstance(what, Rule):
         return RuleTrainer(what, **options)
-    check_type(
-        isinstance(what, CellTrainer),
-        "cell_trainer",
-        what,
-        "a rule, such as `STDP(0.01, -0.01)`, or a CellTrainer",
-    )
+    should = "a rule, such as `STDP(0.01, -0.01)`, or a CellTrainer"
+    check_type(isinstance(what, CellTrainer), "cell_trainer", what, should)
     if options:
         raise TypeError(
             f"Options of running, {[*options]}, should be given with a rule. Found them with a"

@@ -1,7 +1,5 @@
 """Evaluates single steps of a cell whose terms are named, in memory that each step reuses."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -31,43 +29,33 @@ _AT_FIRST = 2  # steps in a row, evaluated by ordinary calls and applied, before
 InMemory: TypeAlias = tuple[StepMemory, dict[StateKey, Tensor], StackedProducts]
 
 
-class StepTerms:
-    """The terms of a weight in the form in which the kernel makes them of a single step."""
+def step_memory(
+    terms: Sequence[Term], scale: float, seen: Mapping[str, Tensor], dtype: torch.dtype
+) -> InMemory | None:
+    """Returns the memory of further steps of a weight's terms, if there is a kernel for them."""
+    names, traces = ["post", "pre"], dict[StateKey, StepTrace]()
 
-    def __init__(self, terms: Sequence[Term], scale: float) -> None:
-        self._names = ["post", "pre"]
-        self._traces: dict[StateKey, StepTrace] = {}
-        places = [(self._place(term.post), self._place(term.pre)) for term in terms]
-        found = [
-            StepProduct(post, pre, term.rate * scale)
-            for (post, pre), term in zip(places, terms, strict=True)
-        ]
-        self._products = sorted(found, key=lambda each: each.rate < 0)  # those of one sign together
-
-    def _place(self, side: Any) -> int:
-        """Returns where a side is among the activity of both sides and the traces."""
+    def place(side: Any) -> int:  # among the activity of both sides and the traces
         name, decay, mode = side.source.side, side.decay, side.mode
         if decay is None:
-            return self._names.index(name)
+            return names.index(name)
         key = trace_key(name, decay, mode)
-        self._traces.setdefault(key, StepTrace(self._names.index(name), decay, mode))
-        return len(self._names) + [*self._traces].index(key)
+        traces.setdefault(key, StepTrace(names.index(name), decay, mode))
+        return len(names) + [*traces].index(key)
 
-    def in_memory(self, seen: Mapping[str, Tensor], dtype: torch.dtype) -> InMemory | None:
-        """Returns the memory of further steps of this kind, if there is a kernel for them."""
-        steps = [seen[name] for name in self._names]
-        rows = [step if step.ndim == 2 else step.flatten(0, -2) for step in steps]
-        if not StepMemory.suits(rows, dtype):
-            return None
-        traces = self._traces.items()
-        memory = StepMemory(rows, [*self._traces.values()], self._products, dtype)
-        values = memory.values[len(rows) :]
-        left = {
-            key: value.view(steps[trace.place].shape)
-            for (key, trace), value in zip(traces, values, strict=True)
-        }
-        raised = len(rows[0]) * sum(each.rate >= 0 for each in self._products)
-        return memory, left, StackedProducts(memory.left.T, memory.right, raised)
+    products = [StepProduct(place(t.post), place(t.pre), t.rate * scale) for t in terms]
+    products.sort(key=lambda each: each.rate < 0)  # those of one sign together
+    steps = [seen[name] for name in names]
+    rows = [step if step.ndim == 2 else step.flatten(0, -2) for step in steps]
+    if not StepMemory.suits(rows, dtype):
+        return None
+    memory = StepMemory(rows, [*traces.values()], products, dtype)
+    left = {
+        key: value.view(steps[trace.place].shape)
+        for (key, trace), value in zip(traces.items(), memory.values[len(rows) :], strict=True)
+    }
+    raised = len(rows[0]) * sum(each.rate >= 0 for each in products)
+    return memory, left, StackedProducts(memory.left.T, memory.right, raised)
 
 
 class NextStep:
@@ -188,6 +176,6 @@ class StepPlanner:
         kinds = (each.dtype for each in seen.values())
         dtype = reduce(torch.promote_types, kinds, dtype_of(targets))
         scale = 1 / len(seen["post"]) if self._averages else 1.0
-        step = StepTerms(self._terms, scale).in_memory(seen, dtype)
+        step = step_memory(self._terms, scale, seen, dtype)
         if step is not None:
             self.next = NextStep(cell, state, target, recorders, seen, step)

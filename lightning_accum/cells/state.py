@@ -64,8 +64,7 @@ class Options:
 def same_settings(one: CellState, other: CellState) -> bool:
     """Returns whether the rules and options of two cells are equal, and modules of one class."""
     first, second = one.settings, other.settings
-    alike = type(one.rule) is type(other.rule) and first.keys() == second.keys()
-    return alike and all(_equal(first[k], second[k]) for k in first)
+    return type(one.rule) is type(other.rule) and all(_equal(first[k], second[k]) for k in first)
 
 
 def _equal(one: object, other: object) -> bool:
@@ -108,19 +107,18 @@ class CellState(kinds.CheckedState):
     def check_loaded(self, carried: dict[StateKey, Tensor], cell: str) -> None:
         """Warns if tensors that were loaded do not fit those that a window of a cell left."""
         loaded, self.loaded = self.loaded, frozenset()
-        for key in loaded:
-            if key in carried and key.scope == "sample":
-                continue
-            for new in carried.keys() - loaded:
-                if (new.scope, new.kind) == (key.scope, key.kind):
-                    warnings.warn(
-                        f"The state that was loaded for cell `{cell}` has a {key.kind} with a"
-                        f" setting of {key.setting:g}. Found {new.setting:g} in the rule, so that"
-                        " this starts from zero: load the state into a rule with the time constants"
-                        " and `dt` with which it was saved, or ignore this if the change is meant.",
-                        RuntimeWarning,
-                        stacklevel=4,
-                    )
+        apart = [key for key in loaded if key not in carried or key.scope != "sample"]
+        pairs = [(key, new) for key in apart for new in carried.keys() - loaded]
+        for key, new in pairs:
+            if (new.scope, new.kind) == (key.scope, key.kind):
+                warnings.warn(
+                    f"The state that was loaded for cell `{cell}` has a {key.kind} with a setting"
+                    f" of {key.setting:g}. Found {new.setting:g} in the rule, so that this starts"
+                    " from zero: load the state into a rule with the time constants and `dt` with"
+                    " which it was saved, or ignore this if the change is meant.",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
 
     def snapshot(self) -> Snapshot:
         """Returns the state for :meth:`restore`, without copies: windows replace its tensors."""

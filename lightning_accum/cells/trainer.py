@@ -146,13 +146,10 @@ class CellTrainer(CheckedState):
         return ((name, (cell, self._state_of(name))) for name, cell in self.registry.bound)
 
     def _bound_cells(self) -> list[tuple[str, Cell]]:
-        """Returns the cells of which both modules exist, by name.
-
-        Raises:
-            RuntimeError: if this is a copy, which would train nothing silently.
-        """
+        """Returns the cells of which both modules exist, by name; raises if this is a copy."""
         found = self.registry.bound
         if len(found) < len(self.registry):
+            # a copy would train nothing, in silence
             if loose := [name for name, ref in self.registry.items() if ref.loose]:
                 raise RuntimeError(
                     f"This {type(self).__name__} is a copy, and its cells {loose} belong to the"

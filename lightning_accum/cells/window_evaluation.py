@@ -21,6 +21,7 @@ from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.products import check_sides
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.rule_inputs import (
+    BOTH_SIDES,
     Given,
     Prepared,
     Recorded,
@@ -59,12 +60,10 @@ class CellPlan:
     # It follows from the rule and the options of the cell and the kinds of its modules, so
     # registering the cell drops it. It does not hold the modules, which belong to the model.
 
-    def __init__(
-        self, name: str, state: CellState, signals: Sequence[str], connection: nn.Module
-    ) -> None:
+    def __init__(self, name: str, state: CellState, connection: nn.Module) -> None:
         self.name, self.state = name, state
         self._rule, self._options, self._reads = state.rule, state.options, state.rule.reads()
-        self._signals = tuple(signals)  # those to read
+        self._signals = *BOTH_SIDES, *self._rule.states()
         self._prepares = type(self._rule).prepare is not Rule.prepare
         self._unit_dim = unit_dim_of(connection)
         self._modulators = modulators_of(self._rule)
@@ -144,8 +143,10 @@ class CellPlan:
             found.append(Target(param, tensor, vjp, pending))
         return found
 
-    def recording(self, seen: CellWindow, inputs: Given, carry: bool | None) -> Recording:
-        """Returns everything that the rule reads of a window."""
+    def evaluated(
+        self, seen: CellWindow, inputs: Given, carry: bool | None
+    ) -> tuple[Recording, WindowChanges]:
+        """Returns all that the rule reads of a window, and its changes; none has been made yet."""
         state, options, signals = self.state, self._options, seen.signals
         carry = options.carry if carry is None else carry
         tensors = {}
@@ -158,16 +159,12 @@ class CellPlan:
             recording = with_levels(recording, self._modulators, state.carried, dtype)
         if self._prepares:
             recording = replace(recording, prepared=self._rule.prepare(recording))
-        return recording
-
-    def changes(self, recording: Recording, targets: list[Target]) -> WindowChanges:
-        """Returns the changes that the rule makes of a window; nothing has changed yet."""
-        found = WindowChanges(self._how, recording, targets, self.state.carried)
+        changes = WindowChanges(self._how, recording, seen.targets, state.carried)
         if not self._has_checked_terms:
-            for each in found.first.changes:
+            for each in changes.first.changes:
                 check_sides(type(self._rule).__name__, each.sides)
             self._has_checked_terms = True
-        return found
+        return recording, changes
 
 
 @dataclass(eq=False)
@@ -184,8 +181,7 @@ class CellWindow:
 
     def evaluate(self, inputs: Given, carry: bool | None) -> None:
         """Asks for the changes, which inputs may not fit; nothing has changed yet."""
-        self.recording = self.plan.recording(self, inputs, carry)
-        self.changes = self.plan.changes(self.recording, self.targets)
+        self.recording, self.changes = self.plan.evaluated(self, inputs, carry)
 
     def accumulate(self, events: Observer) -> None:
         """Accumulates the changes, and keeps what passes to the next window."""

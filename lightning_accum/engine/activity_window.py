@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.signal import NeedsData, Signal, SignalName
+from lightning_accum.engine.signal import Signal, SignalName
 from lightning_accum.engine.state_keys import Carried, StateKey
 from lightning_accum.engine.terms import Term
 
@@ -154,7 +154,4 @@ class Outline(Window):
         """Returns the name of an activity."""
         return SignalName(name, self.dt)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise NeedsData
+    __getattr__ = SignalName.__getattr__

@@ -72,9 +72,8 @@ class LearningSignal:
         weight = None if hook_count(feedback) else feedback.matrix()
         if weight is None:
             return None
-        dtype = torch.promote_types(self.error.dtype, weight.dtype)
-        device = self.error.device
-        return self.error.to(dtype).contiguous(), weight.to(device, dtype).contiguous()
+        error = self.error.to(torch.promote_types(self.error.dtype, weight.dtype))
+        return error.contiguous(), weight.to(error).contiguous()
 
     def of(self, steps: slice) -> Tensor:
         """Returns the signal of some steps, ``[T, B, ...]`` in float32 or wider."""
@@ -93,8 +92,12 @@ def learning_signal(
     if error.is_complex():
         raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
     error = error.to(post.device, torch.promote_types(error.dtype, torch.float32))
-    if feedback is not None:
-        _check_size(feedback, error[0, :1] if each else error[:1], post.shape[2:].numel(), rule)
+    neurons, sample = post.shape[2:].numel(), error[0, :1] if each else error[:1]
+    if feedback is not None and (found := feedback(sample)[0].numel()) != neurons:
+        raise ValueError(
+            f"Argument `feedback` of `{rule}` should give a signal to each of the {neurons}"
+            f" neurons. Found {found}: make it for this layer."
+        )
     return LearningSignal(error, feedback, post.shape, each)
 
 
@@ -128,13 +131,3 @@ def _error_in(recording: Recording, rule: str, feedback: Feedback | None) -> tup
             f" {found if isinstance(error, Tensor) else type(error).__name__}: {mend}"
         )
     return error, each
-
-
-def _check_size(feedback: Feedback, error: Tensor, neurons: int, rule: str) -> None:
-    """Raises a ``ValueError`` if feedback does not give a signal to each neuron."""
-    found = feedback(error)[0].numel()
-    if found != neurons:
-        raise ValueError(
-            f"Argument `feedback` of `{rule}` should give a signal to each of the {neurons}"
-            f" neurons. Found {found}: make it for this layer."
-        )

@@ -10,7 +10,9 @@ and everything that multiplies one raster of spikes adds up before the raster is
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from itertools import chain
+from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -44,23 +46,22 @@ def add_products(
 ) -> None:
     """Adds products, whose traces move away from a side; spikes are visited for a matrix only."""
     with Scratch() as scratch:
-        folded = _Folded(products, side, events, scratch, combine)
+        folded = _Folded(products, scale, side, events, scratch, combine)
         if parameter.is_matrix:
-            folded.into(sink, scale)
+            folded.into(sink)
         else:
-            folded.through(parameter, sink, scale)
+            folded.through(parameter, sink)
     if combine:
         sink.combined = True
 
 
 class _Group(NamedTuple):
-    """Factors of one raster and its weights."""
+    """Factors of one raster and its weights in one part of the change."""
 
     raster: Tensor
     weights: Tensor | None
     factor: Side | None  # has the raster's events, if they are visited
-    # rates and values by part; or a trace of these, if the kernel visits the raster's events
-    parts: dict[bool, Scaled]
+    scaled: Scaled  # rates and values; or a trace of these, if the kernel visits the events
 
     def events(self) -> tuple[Events, Tensor | None]:
         """Returns the events of the raster, and their weights as a matrix, or one each."""
@@ -77,6 +78,7 @@ class _Folded:
     def __init__(
         self,
         products: Sequence[Product],
+        scale: float,
         side: Unmoved,
         events: bool,
         scratch: Scratch,
@@ -85,14 +87,15 @@ class _Folded:
         self.side: Unmoved = side
         self.events, self.combine, self.scratch = events, combine, scratch
         self.dtype, self._device = widest(products), products[0].operands[0].source.device
-        self._groups: dict[tuple[int, int], _Group] = {}
+        # by whether the part is the depressing one, the raster and its weights
+        self._groups: dict[tuple[bool, int, int], _Group] = {}
         self._traces: dict[tuple[int, float, str], Tensor] = {}
         self._own: dict[int, Tensor] = {}  # tensors that nothing else reads
         self._shares: dict[tuple[int, float], Tensor] = {}
         for product in products:
             post, pre = product.operands
             own, other = (pre, post) if side == "pre" else (post, pre)
-            self._add(own, other, product.rate)
+            self._add(own, other, scale * product.rate)
 
     def _add(self, own: Side, other: Side, rate: float) -> None:
         """Adds a product, whose trace on the folded side moves to the other side if it can."""
@@ -138,12 +141,11 @@ class _Folded:
         """Returns ``[events]``, what each spike adds to the nearest trace: one, less the rest."""
         # The influence of a spike on a nearest trace ends at the next spike, which therefore counts
         # only for what it adds.
-        found = self._shares.get((id(source), decay))
-        if found is None:
+        if (key := (id(source), decay)) not in self._shares:
             initial = source.initial(decay, "nearest")
             left = trace_before_events(source.events(), source.shape, decay, initial, source.dtype)
-            found = self._shares[id(source), decay] = 1.0 - left
-        return found
+            self._shares[key] = 1.0 - left
+        return self._shares[key]
 
     def _group(
         self,
@@ -155,53 +157,44 @@ class _Folded:
     ) -> None:
         """Adds rows to those that multiply a raster."""
         negative = rate < 0 and not self.combine
-        key = id(raster), 0 if weights is None else id(weights)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = _Group(raster, weights, factor, {})
-        group.parts.setdefault(negative, []).append((-rate if negative else rate, values))
+        key = negative, id(raster), id(weights)
+        if key not in self._groups:
+            self._groups[key] = _Group(raster, weights, factor, [])
+        self._groups[key].scaled.append((-rate if negative else rate, values))
 
-    def into(self, sink: Pending, scale: float) -> None:
+    def into(self, sink: Pending) -> None:
         """Adds the sums of all groups as outer products."""
-        visits: dict[bool, list[tuple[_Group, Scaled]]] = {False: [], True: []}
+        visits: dict[bool, list[_Group]] = {False: [], True: []}
         products: dict[bool, list[OuterProduct]] = {False: [], True: []}
-        for group in self._groups.values():
-            by_events = self.events and group.raster.dtype == torch.bool
-            for negative, parts in group.parts.items():
-                if by_events:
-                    visits[negative].append((group, [(scale * rate, rows) for rate, rows in parts]))
-                    continue
-                rate, values = self._summed(parts)
-                sides = values.flatten(0, -2), group.raster.flatten(0, -2)
-                left, right = sides if self.side == "pre" else sides[::-1]
-                products[negative].append((left, right, scale * rate))
+        for (negative, *_), group in self._groups.items():
+            if self.events and group.raster.dtype == torch.bool:
+                visits[negative].append(group)
+                continue
+            rate, values = self._summed(group.scaled)
+            sides = values.flatten(0, -2), group.raster.flatten(0, -2)
+            left, right = sides if self.side == "pre" else sides[::-1]
+            products[negative].append((left, right, rate))
         for negative, visited in visits.items():
-            found = products[negative]
             if visited:
-                group, ((_, rows), *_) = visited[0]
-                sizes = rows.values.shape[-1], group.raster.shape[-1]
+                (raster, _, _, scaled), found = visited[0], products[negative]
+                sizes = scaled[0][1].values.shape[-1], raster.shape[-1]
                 shape = torch.Size(sizes if self.side == "pre" else sizes[::-1])
-                write, device = partial(self._write, visited, found), group.raster.device
-                sink.add_written(write, shape, self.dtype, device, negative=negative)
+                write = partial(self._write, visited, found)
+                sink.add_written(write, shape, self.dtype, raster.device, negative=negative)
                 products[negative] = []
         if any(products.values()):
             sink.add_products(products[False], products[True])
 
     def _write(
-        self,
-        visits: list[tuple[_Group, Scaled]],
-        products: list[OuterProduct],
-        total: Tensor,
-        *,
-        onto: bool,
+        self, visits: list[_Group], products: list[OuterProduct], total: Tensor, *, onto: bool
     ) -> None:
         """Writes one part of the sum to a tensor, or adds it there."""
-        for group, scaled in visits:
+        for group in visits:
             events, weights = group.events()
             by_event = self.side == "post"
             fits = total.dtype == self.dtype
-            if not (fits and outer_sum_into(total, onto, events, scaled, weights, by_event)):
-                found = [(rate, Rows(computed(rows, self.dtype))) for rate, rows in scaled]
+            if not (fits and outer_sum_into(total, onto, events, group.scaled, weights, by_event)):
+                found = [(rate, Rows(computed(rows, self.dtype))) for rate, rows in group.scaled]
                 rate, values = self._summed(found)
                 gathered = event_outer_sum(events, values.flatten(0, -2), weights).mul_(rate)
                 oriented = gathered if by_event else gathered.T
@@ -211,18 +204,16 @@ class _Folded:
             left, right = (as_numbers(side, total.dtype) for side in (left, right))
             total.addmm_(left.T, right, alpha=rate)
 
-    def through(self, parameter: WeightVJP, sink: Pending, scale: float) -> None:
+    def through(self, parameter: WeightVJP, sink: Pending) -> None:
         """Adds the sums of all groups through the parameter's vector-Jacobian product."""
         totals: dict[bool, Tensor] = {}
-        for group in self._groups.values():
-            for negative, parts in group.parts.items():
-                rate, values = self._summed(parts)
-                post, pre = values.flatten(0, 1), group.raster.flatten(0, 1)
-                if self.side == "post":
-                    post, pre = pre, post
-                found = parameter.sum(post, pre, self.dtype).mul_(rate * scale)
-                known = totals.get(negative)
-                totals[negative] = found if known is None else known.add_(found)
+        for (negative, *_), group in self._groups.items():
+            rate, values = self._summed(group.scaled)
+            post, pre = values.flatten(0, 1), group.raster.flatten(0, 1)
+            if self.side == "post":
+                post, pre = pre, post
+            found = parameter.sum(post, pre, self.dtype).mul_(rate)
+            totals[negative] = found if negative not in totals else totals[negative].add_(found)
         sink.add(totals.get(False), totals.get(True))
 
     def _summed(self, parts: Scaled) -> tuple[float, Tensor]:
@@ -253,12 +244,11 @@ class _Folded:
             values = as_bytes(activity)
         else:
             key = (id(activity), factor.decay, factor.mode)
-            known = self._traces.get(key)
-            if known is None:
+            if key not in self._traces:
                 room = self._empty(activity.shape)
-                values = factor.source.values(factor.decay, factor.mode, out=room)
-                known = self._traces[key] = values.to(self.dtype)
-            values = known
+                traced = factor.source.values(factor.decay, factor.mode, out=room)
+                self._traces[key] = traced.to(self.dtype)
+            values = self._traces[key]
         if factor.weights is None:
             return values.to(self.dtype)
         room = self._room(activity.shape)
@@ -299,23 +289,19 @@ def add_step(sink: Pending, products: Sequence[Product], scale: float) -> None:
     dtype = widest(products)
     found: tuple[list[OuterProduct], list[OuterProduct]] = [], []
     for product in products:
-        post, pre = (_plain(side, dtype) for side in product.operands)
+        post, pre = (as_numbers(side.values(), dtype).flatten(0, -2) for side in product.operands)
         found[product.rate < 0].append((post, pre, abs(product.rate) * scale))
     sink.add_products(*found)
 
 
 def add_per_sample(sink: Pending, products: Sequence[Product], batch: Reduction) -> None:
     """Adds each part of the reduced change of a matrix ``[out, in]``, in bounded memory."""
-    dtype = widest(products)
-    for negative in (False, True):
-        sides = []
-        for product in products:
-            if (product.rate < 0) == negative:
-                both = (side.values().to(dtype) for side in product.operands)
-                post, pre = (each.movedim(1, 0).flatten(1, -2) for each in both)  # [B, K, N]
-                sides.append((abs(product.rate) * post, pre))
-        if sides:
-            sink.add(**{"neg" if negative else "pos": _reduced(sides, batch)})
+    dtype, parts = widest(products), {"pos": list[tuple[Tensor, Tensor]](), "neg": []}
+    for product in products:
+        both = (side.values().to(dtype) for side in product.operands)
+        post, pre = (each.movedim(1, 0).flatten(1, -2) for each in both)  # [B, K, N]
+        parts["neg" if product.rate < 0 else "pos"].append((abs(product.rate) * post, pre))
+    sink.add(**{name: _reduced(sides, batch) for name, sides in parts.items() if sides})
 
 
 def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor:
@@ -330,15 +316,5 @@ def _reduced(sides: Sequence[tuple[Tensor, Tensor]], batch: Reduction) -> Tensor
 
 def widest(products: Sequence[Product]) -> torch.dtype:
     """Returns the dtype in which all products are computed, float32 or wider."""
-    dtype = torch.float32
-    for product in products:
-        for side in product.operands:
-            dtype = torch.promote_types(dtype, side.source.dtype)
-    return dtype
-
-
-def _plain(factor: Side, dtype: torch.dtype) -> Tensor:
-    """Returns rows in ``dtype``, or of spikes if the product converts them to it by itself."""
-    if factor.decay is None and factor.weights is None and dtype == torch.float32:
-        return factor.activity.flatten(0, -2)
-    return as_numbers(factor.values(), dtype).flatten(0, -2)
+    sides = chain.from_iterable(map(attrgetter("operands"), products))
+    return reduce(torch.promote_types, map(attrgetter("source.dtype"), sides), torch.float32)

@@ -153,10 +153,8 @@ class Activity:
         return self._age
 
     def edges_of_age(self) -> tuple[Tensor | None, Tensor]:
-        """Returns the steps since the latest spike before the window, and memory for those after.
-
-        Both are ``[B, ...]``, and infinite where there was no spike.
-        """
+        """Returns the steps since the last spike before the window, and memory for those after."""
+        # Both are `[B, ...]`, and infinite where there was no spike.
         if self._steps is None:
             self._steps = torch.empty_like(self.activity[0], dtype=self.dtype)
         return self._before(self._age_key, self.activity.shape[1:]), self._steps
@@ -296,7 +294,8 @@ class Product:
         self.transform: Callable[[Tensor], Tensor] | None = term.transform
         if term.room is not None:
             share = partial(term.room.bounded, window.param, upper=term.rate > 0)
-            self.transform = share if term.transform is None else _then(term.transform, share)
+            first = term.transform
+            self.transform = share if first is None else lambda product: share(first(product))
         # whether this can be summed together with others
         self.is_plain = self.transform is None and not self.operands[1].source.constant
 
@@ -348,32 +347,17 @@ class Changes(NamedTuple):
         return found
 
     @property
-    def every(self) -> list[Computed]:
-        """All of them."""
-        return [*self.products, *self.others]
-
-    @property
     def sides(self) -> list[tuple[Side, Side]]:
         """Both sides of all products."""
-        return [each.operands for each in self.every if isinstance(each, Product)]
-
-
-def _then(
-    first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]
-) -> Callable[[Tensor], Tensor]:
-    return lambda product: second(first(product))
+        every = (*self.products, *self.others)
+        return [each.operands for each in every if isinstance(each, Product)]
 
 
 def check_sides(
     rule: str, sides: Iterable[tuple[Any, Any]], matrix: Sequence[int] | None = None
 ) -> None:
-    """Checks that both sides of products have one time and batch, and are not exchanged.
-
-    Args:
-        rule: the name of the rule.
-        sides: signals or tensors ``[T, B, ...]``, the postsynaptic before the presynaptic one.
-        matrix: the shape of the weight, ``[out, in]``, which the products should have.
-    """
+    """Checks that sides have one time and batch, the matrix's shape if given, and their order."""
+    # They are signals or tensors `[T, B, ...]`, the postsynaptic before the presynaptic one.
     for post, pre in ([getattr(each, "source", each) for each in both] for both in sides):
         names = [getattr(each, "side", "").removesuffix(" ones") for each in (post, pre)]
         if names == ["pre", "post"]:

@@ -1,7 +1,5 @@
 """The base of learning rules: hyperparameters, and the terms that they make of a window."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import math
@@ -90,8 +88,7 @@ class Rule(ABC):
         """Checks the hyperparameters; ``check`` cannot read those that ``vmap`` maps over."""
         for each in fields_of(type(self)):
             _check_field(each, getattr(self, each.name))
-        tensors = [each for each in vars(self).values() if isinstance(each, Tensor)]
-        if any(values_under_vmap(each) is not None for each in tensors):
+        if any(values_under_vmap(each) is not None for each in vars(self).values()):
             return
         found: object = self.check()  # type: ignore[func-returns-value]
         if found is not None:
@@ -190,15 +187,11 @@ def _check_field(each: dataclasses.Field[Any], value: Any) -> None:
         check_type(fits, name, value, "a Neuromodulator that calls release, or None", how)
     if value is None and each.default is None:
         return
-    if _is(name, "tc"):
-        for number in _numbers(value):
-            fits = is_number(number) and 0 < number < math.inf
-            check_value(fits, name, number, "a positive, finite number of ms")
-    elif _is(name, "lr"):
-        for number in _numbers(value):
-            fits = is_number(number) and abs(number) < math.inf
-            check_value(fits, name, number, "a finite number")
-    elif name == "trace_mode":
+    kinds = ("tc", 0.0, "a positive, finite number of ms"), ("lr", -math.inf, "a finite number")
+    for kind, least, should in kinds:
+        for number in _numbers(value) if _is(name, kind) else ():
+            check_value(is_number(number) and least < number < math.inf, name, number, should)
+    if name == "trace_mode":
         check_choice(name, value, get_args(TraceMode))
 
 

@@ -7,9 +7,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from lightning_accum._checks import check_choice
 from lightning_accum.functional.traces import TraceMode, decay_factor
-
-_MODES = get_args(TraceMode)
 
 
 class NeedsData(BaseException):  # not an Exception, which a rule may catch
@@ -17,13 +16,7 @@ class NeedsData(BaseException):  # not an Exception, which a rule may catch
 
 
 class SignalName:
-    """Names the activity that a signal is of; the activity of a window is one that has data.
-
-    Args:
-        side: the name, such as ``"pre"``.
-        dt: step, in ms.
-        unit_dim: the dimension of ``[T, B, ...]`` that counts neurons.
-    """
+    """Names the activity that a signal is of, as ``"pre"``; that of a window is one with data."""
 
     def __init__(self, side: str, dt: float = 1.0, unit_dim: int = -1) -> None:
         self.side, self.dt, self.unit_dim = side, dt, unit_dim
@@ -110,8 +103,7 @@ class Signal:
                 "A trace should be one of recorded activity. Found one of a trace, or of weighted"
                 " activity: give the term a tensor, `functional.trace(signal.values(), decay)`."
             )
-        if mode not in _MODES:
-            raise ValueError(f"Argument `mode` should be one of {_MODES}. Found `mode = {mode!r}`.")
+        check_choice("mode", mode, get_args(TraceMode))
         return Signal(self.source, decay_factor(tc, self.source.dt), mode)
 
     def before(self) -> Signal:
@@ -172,24 +164,23 @@ class Signal:
     def values(self) -> Tensor:
         """Returns the signal's values, ``[T, B, ...]``, in the dtype of the computation."""
         values: Tensor = self.source.values(self.decay, self.mode, self.shifted)
-        if self.weights is None:
-            return values
-        return values * (
-            self.weights.values() if isinstance(self.weights, Signal) else self.weights
-        )
+        return values if self.weights is None else values * _numbers(self.weights)
 
     def __mul__(self, factor: Signal | Tensor | float) -> Signal:
         """Returns the signal with every value scaled; spikes stay spikes, with weights."""
         if isinstance(factor, Signal) and self.weights is None:
             return Signal(self.source, self.decay, self.mode, factor, self.shifted)
-        factor = factor.values() if isinstance(factor, Signal) else factor
+        factor = _numbers(factor)
         if isinstance(factor, Tensor) and factor.ndim and factor.shape != self.shape:
             _check_factor(factor.shape, self.shape)
-        own = self.weights.values() if isinstance(self.weights, Signal) else self.weights
-        weights = torch.as_tensor(
-            factor if own is None else own * factor, device=self.source.device
-        )
+        product = factor if self.weights is None else _numbers(self.weights) * factor
+        weights = torch.as_tensor(product, device=self.source.device)
         return Signal(self.source, self.decay, self.mode, weights, self.shifted)
+
+
+def _numbers(factor: Any) -> Any:
+    """Returns the values of a signal; anything else itself."""
+    return factor.values() if isinstance(factor, Signal) else factor
 
 
 def _check_factor(found: torch.Size, shape: torch.Size) -> None:

@@ -49,8 +49,11 @@ def _visited_side(products: Sequence[Product]) -> Unmoved | None:
     """Returns the side whose spikes are visited: the one with fewer neurons, if it pays."""
     post, pre = (side.source for side in products[0].operands)
     folded = any(side.source.folding is not None for each in products for side in each.operands)
-    fewest = max(_FEWEST_ROWS, post.shape[-1] * pre.shape[-1] // _WEIGHTS_PER_ROW)
-    if not folded and (post.shape[:-1].numel() < fewest or is_small(products)):
+    rows, (thin, wide) = post.shape[:-1].numel(), sorted((post.shape[-1], pre.shape[-1]))
+    fewest = max(_FEWEST_ROWS, thin * wide // _WEIGHTS_PER_ROW)
+    # dense products of little take less time than a choice between them and visits
+    small = rows * wide * (_ENTRY + len(products) * thin) < _SMALL
+    if not folded and (rows < fewest or small):
         return None  # a visit to spikes also computes what is folded
     first: list[Unmoved] = ["pre", "post"] if pre.shape[-1] <= post.shape[-1] else ["post", "pre"]
     for side in first:
@@ -58,13 +61,6 @@ def _visited_side(products: Sequence[Product]) -> Unmoved | None:
         if all(map(_is_raster, factors)) and len({id(each.source) for each in factors}) == 1:
             return side if _share(factors[0]) <= _MOST_SPIKES else None
     return None
-
-
-def is_small(products: Sequence[Product]) -> bool:
-    """Returns whether dense products take less time than a choice between them and visits."""
-    post, pre = (side.source for side in products[0].operands)
-    thin, wide = sorted((post.shape[-1], pre.shape[-1]))
-    return post.shape[:-1].numel() * wide * (_ENTRY + len(products) * thin) < _SMALL
 
 
 def _share(factor: Side) -> float:
@@ -80,15 +76,13 @@ def unmoved_side(products: Sequence[Product], combine: bool = False) -> Unmoved:
     values = pre.activity
     if values.dtype != torch.bool and not values.is_floating_point():
         return "pre"  # indices have no trace
-    by_post, by_pre = (_count_left(products, place, combine) for place in (0, 1))
+    by_post, by_pre = (  # how many dense products are left if traces move away from a side
+        len({(each.rate < 0 and not combine, _left(each.operands[place])) for each in products})
+        for place in (0, 1)
+    )
     if by_post != by_pre:
         return "pre" if by_pre < by_post else "post"
     return "pre" if pre.source.shape.numel() >= post.source.shape.numel() else "post"
-
-
-def _count_left(products: Sequence[Product], place: int, combine: bool) -> int:
-    """Returns how many dense products are left if traces move away from a side."""
-    return len({(each.rate < 0 and not combine, _left(each.operands[place])) for each in products})
 
 
 def _left(own: Side) -> tuple[int, float | None]:

@@ -130,13 +130,11 @@ class CustomChange(Change):
         return {}
 
 
-def listed(found: object, rule: str, numbers: bool = True) -> Sequence[Change]:
+def listed(found: Any, rule: str, numbers: bool = True) -> Sequence[Change]:
     """Returns the result of a rule's ``terms`` as a sequence; rates may have to be numbers."""
-    found = [found] if isinstance(found, Change) else found
-    every = list(found) if isinstance(found, Iterable) and not isinstance(found, Tensor) else None
-    others = [found] if every is None else [t for t in every if not isinstance(t, Change)]
-    if every is None or others:
-        other = others[0]
+    several = isinstance(found, Iterable) and not isinstance(found, (Change, Tensor))
+    every: list[Any] = [*found] if several else [found]
+    for other in [each for each in every if not isinstance(each, Change)]:
         kind = type(other).__name__
         what = f"a tensor of shape {tuple(other.shape)}" if isinstance(other, Tensor) else kind
         raise TypeError(

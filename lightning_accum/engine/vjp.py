@@ -178,8 +178,7 @@ class SparseOuter(WeightVJP):
         connection = self.module
         assert isinstance(connection, SparseLinear)
         if not self._is_plain and pre.shape[1] == connection.in_features:
-            sides = connection.by_output, connection.by_input
-            return sum_pairs(post, pre, *sides, dtype)
+            return sum_pairs(post, pre, connection.by_output, connection.by_input, dtype)
         return self.vjp(as_numbers(post, dtype), as_numbers(pre, dtype))
 
     def vjp(self, post: Tensor, pre: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
 """Accumulates the changes that a rule makes of what one cell recorded."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -38,10 +40,6 @@ class Evaluation(NamedTuple):
     batch: Reduction
     backend: Backend
     forms: dict[str, Known]  # by parameter; of terms that are named
-
-    def terms(self, window: Window) -> Sequence[Change]:
-        """Returns the terms of a window's parameter that the rule makes with its data."""
-        return listed(self.rule.terms(window), type(self.rule).__name__)
 
 
 class Piece(NamedTuple):
@@ -95,8 +93,10 @@ class WindowChanges:
                 levels=recording.levels,
                 prepared=recording.prepared,
             )
-            named = self._how.named[target.name]
-            changes = self._how.terms(window) if named is None else named
+            changes = self._how.named[target.name]
+            if changes is None:
+                rule = self._how.rule
+                changes = listed(rule.terms(window), type(rule).__name__)
             found.append(Changes.of(changes, window))
         return Piece(sources, found)
 
@@ -118,15 +118,14 @@ class WindowChanges:
 
     def _passed(self, piece: Piece, carried: Carried, ends: bool) -> dict[StateKey, Tensor]:
         """Returns what a piece passes to the next one, or the last one to the next window."""
-        recording, of_changes = self._recording, dict[StateKey, Tensor]()
+        recording = self._recording
+        passed = {key: left for key, left in carried.items() if key.scope == "neuron"}
         for target, changes in zip(self._targets, piece.changes, strict=True):
             for change in changes.others:
                 if recording.carries or (change.follows_pieces and not ends):
-                    of_changes.update(change.carry(target.vjp))
-        passed = {key: left for key, left in carried.items() if key.scope == "neuron"}
+                    passed.update(change.carry(target.vjp))
         for source in piece.sources.values():
             passed.update(source.carry(of_samples=recording.carries or not ends))
-        passed.update(of_changes)
         return {**passed, **recording.left} if ends and recording.carries else passed
 
     def _add(self, pending: Pending, changes: Changes, target: Target) -> None:
@@ -198,10 +197,7 @@ class WindowChanges:
 
 def dtype_of(targets: Sequence[Target]) -> torch.dtype:
     """Returns the dtype in which changes of parameters are computed, float32 or wider."""
-    dtype = torch.float32
-    for target in targets:
-        dtype = torch.promote_types(dtype, target.param.dtype)
-    return dtype
+    return reduce(torch.promote_types, map(attrgetter("param.dtype"), targets), torch.float32)
 
 
 def pieces_of(recording: Recording, how: Evaluation) -> list[slice]:

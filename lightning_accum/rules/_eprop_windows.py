@@ -55,7 +55,7 @@ class FoldedWindow(Prepared):
 
         def fold() -> Eligibility:
             out = empty(tuple(membrane.shape), dtype=dtype, device=membrane.device)
-            return fold_in_blocks(learning.of, of, out, *constants, unfiltered)
+            return fold_in_blocks(learning.of, of, out, constants, unfiltered)
 
         self.fold, self.learning, self.potential, self.numbers = fold, learning, of, numbers
         self.carries = recording.carries  # whether eligibility passes to the next window

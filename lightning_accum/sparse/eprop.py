@@ -13,7 +13,7 @@ from torch import Tensor
 from lightning_accum.functional.eprop import Eligibility, fold_eligibility
 from lightning_accum.functional.surrogate_gradients import Surrogate
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields
 
 _FORMS = ("triangular", "fast sigmoid", "arctan")
 _NEURONS = 2048  # neurons that a thread works on at a time
@@ -45,10 +45,7 @@ class Potential(NamedTuple):
 class FoldNumbers(ctypes.Structure):
     """The constants of the pseudo-derivative and of the fold, as the kernel reads them."""
 
-    _fields_ = (
-        ("form", Int),
-        *((name, Real) for name in ("a", "b", "limit", "kappa", "beta", "rho")),
-    )
+    _fields_ = (("form", Int), *fields(Real, "a b limit kappa beta rho"))
 
     @classmethod
     def of(cls, potential: Potential, constants: tuple[float, float, float]) -> FoldNumbers | None:
@@ -62,10 +59,9 @@ class FoldNumbers(ctypes.Structure):
 
 class _Fold(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("steps", "size")),
+        *fields(Int, "steps size"),
         ("constants", FoldNumbers),
-        *((name, At) for name in ("signal", "membrane", "limits", "unfiltered")),
-        *((name, At) for name in ("filtered", "adaptation", "out")),
+        *fields(At, "signal membrane limits unfiltered filtered adaptation out"),
     )
 
 
@@ -80,16 +76,11 @@ def fold_steps(
     """Folds the learning signals of some steps, if there is a kernel for them."""
     # The plain form is `fold_eligibility`.
     dtype, shape = out.dtype, out.shape
-    known = FoldNumbers.of(potential, constants)
-    if known is None or not shape or not out.numel():
-        return False
     membrane, limits = potential.membrane, potential.limits
     values = [(each, shape) for each in (out, signal, membrane, limits)]
     values += ((each, shape[1:]) for each in (*behind, unfiltered))
-    if not library.are_values(dtype, *values):
-        return False
-    kernel = library.kernel_for(dtype)
-    if kernel is None:
+    known, kernel = FoldNumbers.of(potential, constants), library.kernel_for(dtype, *values)
+    if known is None or kernel is None or not shape or not out.numel():
         return False
     size = shape[1:].numel()
     places = arguments(signal, membrane, limits, unfiltered, *behind, out)
@@ -108,14 +99,12 @@ def fold_in_blocks(
     learning_signal: Callable[[slice], Tensor],  # returns the learning signals of a span of steps
     potential: Potential,  # what the pseudo-derivatives are computed of, [T, ...]
     out: Tensor,  # [T, ...] receives the postsynaptic signal
-    kappa: float = 0.0,  # decay of the readout's filter per step
-    beta: float = 0.0,  # strength of the adaptation
-    rho: float = 0.0,  # decay of the adaptation per step
+    constants: tuple[float, float, float],  # kappa, beta, rho, as `fold_eligibility` has them
     unfiltered: Tensor | None = None,  # a learning signal of every step, which is not filtered
 ) -> Eligibility:
     """Folds learning signals that are computed block by block, and so are pseudo-derivatives."""
     # The plain form is `fold_eligibility` of all steps at once.
-    fold = partial(_fold_block, learning_signal, potential, (kappa, beta, rho), unfiltered)
+    fold = partial(_fold_block, learning_signal, potential, constants, unfiltered)
     folded = _at_rest(out[0])
     for span in _blocks(out[0], 0, len(out)):
         folded = fold(span, out[span], folded)
@@ -180,9 +169,8 @@ MOST_CLASSES = 32
 class _Folding(ctypes.Structure):
     _fields_ = (
         ("constants", FoldNumbers),
-        *((name, Int) for name in ("classes", "every_step")),
-        *((name, At) for name in ("errors", "feedback", "limits", "unfiltered")),
-        *((name, At) for name in ("filtered", "adaptation")),
+        *fields(Int, "classes every_step"),
+        *fields(At, "errors feedback limits unfiltered filtered adaptation"),
     )
 
 
@@ -199,14 +187,9 @@ class Folding(NamedTuple):
 
     def suits_kernel(self) -> bool:
         """Returns whether there is a kernel that computes it on the way."""
-        membrane, (classes, *rest) = self.potential.membrane, self.feedback.shape
-        shape, dtype = membrane.shape, membrane.dtype
-        if (
-            self.potential.surrogate.form() is None
-            or len(shape) != 3
-            or rest != [shape[-1]]
-            or classes > MOST_CLASSES
-        ):
+        membrane, classes = self.potential.membrane, len(self.feedback)
+        shape, known = membrane.shape, self.potential.surrogate.form() is not None
+        if not known or len(shape) != 3 or classes > MOST_CLASSES:
             return False
         lead = shape[:2] if self.errors.ndim == 3 else shape[1:2]
         values: list[tuple[Tensor | None, Sequence[int]]] = [
@@ -217,7 +200,7 @@ class Folding(NamedTuple):
             (self.unfiltered, shape[2:]),
             *((each, shape[1:]) for each in self.behind or ()),
         ]
-        return library.has_kernel(membrane.device, dtype) and library.are_values(dtype, *values)
+        return library.kernel_for(membrane.dtype, *values) is not None
 
     def for_kernel(self) -> ctypes.Structure:
         """Returns what the kernel reads; it is valid as long as this object."""

@@ -13,17 +13,15 @@ from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eprop import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments, fields
 
 
-def event_matmul(events: Tensor | Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
+def event_matmul(events: Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
     r"""Multiplies a raster by a matrix: :math:`Y_{kd} = \sum_e s_{ke} W_{ed} + b_d`."""
     # The plain form is `raster.to(table.dtype) @ table`; this adds one row for each event.
-    found = events if isinstance(events, Events) else Events(events)
-    starts = found.row_starts()
-    out = multiply_events(starts, found.columns, table.t(), bias)
+    out = multiply_events(events, table.t(), bias)
     if out is None:
-        out = F.embedding_bag(found.columns, table.contiguous(), starts, mode="sum")
+        out = F.embedding_bag(events.columns, table.contiguous(), events.row_starts(), mode="sum")
         out = out if bias is None else out + bias
     return out
 
@@ -51,16 +49,14 @@ class EventProduct(NamedTuple):
         fits = neurons.losers < 0 and not neurons.lateral and self.weight.shape[0] == neurons.size
         if not fits or self.events.shape != (neurons.steps * neurons.batch, self.weight.shape[1]):
             return False
-        index = self.events.row_starts(), self.events.columns
-        return multiply_events(*index, self.weight, self.bias, neurons) is not None
+        return multiply_events(self.events, self.weight, self.bias, neurons) is not None
 
 
-def event_outer_sum(events: Tensor | Events, rows: Tensor, values: Tensor | None = None) -> Tensor:
+def event_outer_sum(events: Events, rows: Tensor, values: Tensor | None = None) -> Tensor:
     r"""Sums outer products: :math:`D_{ed} = \sum_k s_{ke} v_{ke} Y_{kd}`."""
     # The plain form is `(raster * values).T @ rows`; this adds one row for each event.
-    found = events if isinstance(events, Events) else Events(events)
-    weights = None if values is None else found.weights(values).to(rows.dtype)
-    at, starts = found.ordered()
+    weights = None if values is None else events.weights(values).to(rows.dtype)
+    at, starts = events.ordered()
     return F.embedding_bag(at, rows.contiguous(), starts, mode="sum", per_sample_weights=weights)
 
 
@@ -101,20 +97,18 @@ def computed(rows: Rows, dtype: torch.dtype) -> Tensor:
 
 class _Source(ctypes.Structure):
     _fields_ = (
-        *((name, At) for name in ("values", "weights", "before", "last", "bits", "folded")),
-        ("decay", Real), ("rate", Real), ("mode", Int),
-    )  # fmt: skip
+        *fields(At, "values weights before last bits folded"),
+        *fields(Real, "decay rate"),
+        ("mode", Int),
+    )
 
 
 def multiply_events(
-    starts: Tensor,
-    columns: Tensor,
-    table: Tensor,
-    bias: Tensor | None,
-    neurons: ctypes.Structure | None = None,
+    events: Events, table: Tensor, bias: Tensor | None, neurons: ctypes.Structure | None = None
 ) -> Tensor | None:
     """Returns ``[K, D]``, the sums of those columns of ``table`` that a row's events select."""
     # If there are neurons, they take the sums as their currents, and none are returned.
+    starts, columns = events.row_starts(), events.columns
     tensors = (table,) if bias is None else (table, bias)
     grads = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     fits = bias is None or (bias.dtype == table.dtype and bias.shape == table.shape[:1])
@@ -153,10 +147,8 @@ def outer_sum_into(
     sizes = (shape[-1], len(starts)) if fits else ()
     if not fits or total.shape != (sizes[::-1] if by_event else sizes):
         return False
-    kernel = library.kernel_for(dtype)
-    if kernel is None or not library.are_values(dtype, (shares, rows.shape)):
-        return False
-    if not all(_fits(each, shape, dtype) for _, each in sources):
+    kernel = library.kernel_for(dtype, (shares, rows.shape))
+    if kernel is None or not all(_fits(each, shape, dtype) for _, each in sources):
         return False
     steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
     found = (_Source * len(sources))()
@@ -167,16 +159,13 @@ def outer_sum_into(
     with Scratch() as scratch:
         packed: dict[int, Tensor] = {}  # by the memory of spikes, which sources may share
         for at, (folding, (rate, each)) in enumerate(zip(foldings, sources, strict=True)):
-            place, bits = each.values.data_ptr(), None
-            if each.values.dtype == torch.bool:
-                if place not in packed:
-                    room = scratch.empty((pieces, steps * batch), torch.int32, total.device)
-                    packed[place] = room
-                bits = packed[place]
+            place = each.values.data_ptr()
+            if each.values.dtype == torch.bool and place not in packed:
+                packed[place] = scratch.empty((pieces, steps * batch), torch.int32, total.device)
+            bits = packed.get(place)
             tensors = arguments(each.values, each.weights, each.before, each.last, bits)
             folded = None if folding is None else ctypes.addressof(folding)
-            mode = _MODES.index(each.trace)
-            found[at] = _Source(*tensors, folded, each.decay, rate, mode)
+            found[at] = _Source(*tensors, folded, each.decay, rate, _MODES.index(each.trace))
         lines = (steps + 1) * batch
         if any(folding is not None for folding in foldings):
             lines += 2 * batch + MOST_CLASSES

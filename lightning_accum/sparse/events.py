@@ -12,7 +12,7 @@ from lightning_accum._checks import check_matrix
 from lightning_accum._compat.torch import is_traced
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import At, Int, arguments
+from lightning_accum.sparse.kernel_library import At, Int, arguments, fields
 
 AT_ONCE = 4  # events that the kernel writes at a time
 USUAL = 8  # entries for each event that there is room for at first
@@ -160,10 +160,7 @@ def count_spikes(activity: Tensor) -> int | None:
 
 
 class _Record(ctypes.Structure):
-    _fields_ = (
-        *((name, At) for name in ("raster", "rows", "columns", "starts")),
-        *((name, Int) for name in ("B", "E", "room", "count", "steps")),
-    )  # fmt: skip
+    _fields_ = (*fields(At, "raster rows columns starts"), *fields(Int, "B E room count steps"))
 
 
 class SpikeRows:

@@ -202,11 +202,13 @@ def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
     return not is_traced() and device.type == "cpu" and library(dtype) is not None
 
 
-def kernel_for(dtype: torch.dtype) -> Kernel | None:
-    """Returns the kernel for a dtype, unless torch traces a function or there is none."""
+def kernel_for(dtype: torch.dtype, *tensors: tuple[Tensor | None, Sequence[int]]) -> Kernel | None:
+    """Returns the kernel for a dtype, if torch traces nothing and C reads tensors as torch does."""
     # as `is_traced`, which would take a call more in each of a batch's products
     traced = torch.compiler.is_compiling() or transform_level() is not None
-    return None if traced else library(dtype)
+    if traced or (tensors and not are_values(dtype, *tensors)):
+        return None
+    return library(dtype)
 
 
 _TYPES, _STRIDED = frozenset((Tensor, torch.nn.Parameter)), torch.strided
@@ -253,6 +255,11 @@ def work_memory(size: int) -> ctypes.c_void_p:
         with torch.inference_mode(False):
             work = _memory.work = torch.empty(least, dtype=torch.uint8, device="cpu")
     return At(-(-work.data_ptr() // 64) * 64)
+
+
+def fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    """Returns fields of a structure that are of one type, by their names in a string."""
+    return [(name, kind) for name in names.split()]
 
 
 def arguments(*values: Any) -> list[Any]:

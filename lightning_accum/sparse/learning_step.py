@@ -3,8 +3,6 @@
 The plain form is the evaluation of the terms of one step, `engine.evaluate`.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.traces import TraceMode
-from lightning_accum.sparse.kernel_library import At, Int, Real, is_plain, kernel_for
+from lightning_accum.sparse.kernel_library import At, Int, Real, fields, is_plain, kernel_for
 
 _BYTES, _NUMBERS, _SCALED, _CUMULATIVE, _NEAREST = range(5)
 
@@ -37,11 +35,7 @@ class StepProduct(NamedTuple):
 class _Operation(ctypes.Structure):
     """One operation of the kernel, which writes values computed from others."""
 
-    _fields_ = (
-        *((name, Int) for name in ("kind", "size", "of")),
-        *((name, Real) for name in ("factor", "most")),
-        *((name, At) for name in ("source", "to")),
-    )
+    _fields_ = *fields(Int, "kind size of"), *fields(Real, "factor most"), *fields(At, "source to")
 
 
 class StepMemory:

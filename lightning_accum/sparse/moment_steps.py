@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._compat.torch import foreach
-from lightning_accum.sparse.kernel_library import At, Int, Real, kernel_for, threads_among
+from lightning_accum.sparse.kernel_library import At, Int, Real, fields, kernel_for, threads_among
 
 
 def dense(tensor: Tensor) -> bool:
@@ -54,8 +54,8 @@ _EXPORT = 5  # index of `dltensor_from_py_object_no_sync` among the pointers of 
 class _Search(ctypes.Structure):
     _fields_ = (
         ("export", At),
-        *((name, Int) for name in ("columns", "tensors")),
-        *((name, At) for name in ("objects", "starts", "bytes", "elements")),
+        *fields(Int, "columns tensors"),
+        *fields(At, "objects starts bytes elements"),
     )
 
 
@@ -114,9 +114,8 @@ class Places:
         for column in columns:
             for tensor, param in zip(column, params, strict=True):
                 like = tensor.layout is torch.strided and tensor.shape == param.shape
-                if not like or tensor.dtype != dtype or not tensor.is_cpu:
-                    return False
-                if not same_layout(tensor, param):
+                like = like and tensor.dtype == dtype and tensor.is_cpu
+                if not like or not same_layout(tensor, param):
                     return False
         if not all(map(dense, params)):
             return False
@@ -154,15 +153,13 @@ def _export() -> int | None:
 
 
 _PIECE = 4096  # elements of a piece
-_COLUMNS = ("param", "grad", "mean", "square", "most")
-_NUMBERS = ("sign", "decay", "penalty", "beta1", "beta2", "inner", "size", "root", "floor")
 
 
 class _Moments(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("tensors", "elements", "is_belief")),
-        *((name, Real) for name in _NUMBERS),
-        *((name, At) for name in ("bytes", *_COLUMNS)),
+        *fields(Int, "tensors elements is_belief"),
+        *fields(Real, "sign decay penalty beta1 beta2 inner size root floor"),
+        *fields(At, "bytes param grad mean square most"),
     )
 
 

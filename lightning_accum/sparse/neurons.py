@@ -1,7 +1,5 @@
 """The kernel's loops over the steps of neurons, whose plain form is each step of a neuron."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from typing import NamedTuple, TypeGuard
@@ -12,17 +10,16 @@ from torch import Tensor
 from lightning_accum._compat.torch import is_traced
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import EventProduct
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields
 
 _NEURONS = 1024  # neurons of which a thread keeps three values
 
 
 class _Neurons(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("steps", "batch", "size", "is_bytes", "period", "losers")),
-        *((name, Real) for name in ("decay", "drive", "threshold", "decay_theta", "rise")),
-        ("lateral", Real),
-        *((name, At) for name in ("current", "v", "hold", "theta", "out")),
+        *fields(Int, "steps batch size is_bytes period losers"),
+        *fields(Real, "decay drive threshold decay_theta rise lateral"),
+        *fields(At, "current v hold theta out"),
     )
 
 
@@ -70,26 +67,23 @@ def integrate_neurons(
 ) -> bool:
     """Integrates a sequence, if there is a kernel for it; returns whether."""
     dtype, state = current.dtype, current.shape[1:]
-    kernel = library.kernel_for(dtype)
-    if kernel is None or constants.losers is None:
-        return False
-    compete = constants.losers != -1 or constants.lateral != 0.0
-    product = current if isinstance(current, EventProduct) else None
     currents = current if isinstance(current, Tensor) else None
     values = (currents, current.shape), (v, state), (hold, state), (theta, state[1:])
+    kernel = library.kernel_for(dtype, *values)
     fits = out.dtype in (torch.bool, dtype) and out.shape == current.shape and out.ndim == 3
-    fits = fits and library.is_plain(out) and library.are_values(dtype, *values)
-    if not fits or not state.numel():
+    fits = fits and library.is_plain(out) and state.numel() > 0
+    if kernel is None or constants.losers is None or not fits:
         return False
+    compete = constants.losers != -1 or constants.lateral != 0.0
     sizes = (*current.shape, out.dtype == torch.bool, constants.period, constants.losers)
     columns = state[1] if compete or theta is not None else state.numel()
     together = max(_NEURONS, state[1] if compete else 0)
     threads = library.threads_among(-(-columns // together), out.numel())
     reals = *constants[:5], constants.lateral
     neurons = _Neurons(*sizes, *reals, *arguments(currents, v, hold, theta, out))
-    if product is not None:
+    if isinstance(current, EventProduct):
         moving = v, hold, theta
-        return product.run(neurons) or integrate_neurons(product.values(), out, *moving, constants)
+        return current.run(neurons) or integrate_neurons(current.values(), out, *moving, constants)
     memory = library.work_memory(threads * 3 * together * dtype.itemsize)
     kernel.integrate(ctypes.byref(neurons), memory, threads)
     return True
@@ -114,17 +108,16 @@ class NeuronSteps:
     ) -> None:
         """Prepares the steps after one, if there is a kernel for them."""
         self._settings, dtype, elements = None, v.dtype, v.numel()
-        kernel = library.kernel_for(dtype)
-        fits = v.ndim == 2 and library.are_values(dtype, (v, v.shape), (hold, v.shape))
-        fits = fits and spike_dtype in (torch.bool, dtype)
-        fits = fits and elements > 0 and constants.losers is not None
-        if kernel is None or not fits or library.threads_among(2, elements) > 1:
+        kernel = library.kernel_for(dtype, (v, v.shape), (hold, v.shape))
+        fits = v.ndim == 2 and elements > 0 and spike_dtype in (torch.bool, dtype)
+        fits = fits and constants.losers is not None and library.threads_among(2, elements) == 1
+        if kernel is None or not fits:
             return
         self._shape, self._dtype, self._spike_dtype = v.shape, dtype, spike_dtype
         self._settings, self._holds = settings, constants.holds
         sizes = (1, *v.shape, spike_dtype == torch.bool, constants.period, constants.losers)
         reals = *constants[:5], constants.lateral
-        self._neurons = _Neurons(*sizes, *reals, *arguments(*5 * [None]))
+        self._neurons = _Neurons(*sizes, *reals)  # and places that each step sets, or null
         with torch.inference_mode(False):
             room = 3 * max(_NEURONS, v.shape[1])
             self._memory = torch.empty(room, dtype=dtype, device="cpu")
@@ -165,10 +158,9 @@ _WEIGHTS = 1 << 22  # bytes of recurrent weights that stay in the cache, where s
 
 class _Surrogate(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("steps", "batch", "size", "is_bytes")),
-        *((name, Real) for name in ("decay", "threshold", "beta", "decay_adaptation")),
-        *((name, At) for name in ("current", "weights", "v", "adaptation", "spikes")),
-        *((name, At) for name in ("membrane", "limits", "raster")),
+        *fields(Int, "steps batch size is_bytes"),
+        *fields(Real, "decay threshold beta decay_adaptation"),
+        *fields(At, "current weights v adaptation spikes membrane limits raster"),
     )
 
 
@@ -185,16 +177,12 @@ def integrate_surrogate_neurons(
     dtype, shape = current.dtype, current.shape
     if len(shape) != 3 or not current.numel():
         return False
-    (steps, batch, size), one = shape, current[0].shape
+    steps, batch, size = shape
     values = (current, shape), (membrane, shape), (limits, shape), (weights, (size, size))
-    spikes = raster.dtype in (torch.bool, dtype) and library.is_plain(raster)
-    fits = spikes and raster.shape == (steps + 1, batch, size)
-    if not fits or not library.are_values(dtype, *values, *((each, one) for each in state)):
-        return False
-    if weights is not None and weights.nbytes > _WEIGHTS:
-        return False
-    kernel = library.kernel_for(dtype)
-    if kernel is None:
+    kernel = library.kernel_for(dtype, *values, *((each, shape[1:]) for each in state))
+    fits = raster.dtype in (torch.bool, dtype) and raster.shape == (steps + 1, batch, size)
+    fits = fits and library.is_plain(raster) and (weights is None or weights.nbytes <= _WEIGHTS)
+    if kernel is None or not fits:
         return False
     pieces = -(-batch * size // _TOGETHER) if weights is None else batch
     threads = library.threads_among(pieces, current.numel())

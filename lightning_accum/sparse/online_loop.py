@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_accum._checks import check_tensors, check_value
 from lightning_accum.functional.bounds import Room
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields
 from lightning_accum.sparse.neurons import SpikingNeurons
 
 # Postsynaptic spikes that may wait until the weights of an input are read.
@@ -92,7 +92,7 @@ def run_online(
     own["waits"] = own["powers"][-1]
     most = min(max(_ROOM, batch * size), steps * batch * size)
     sizes = steps, batch, inputs, size, most, len(pre), len(post)
-    task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS)))
+    task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS.split())))
     _set_constants(task, neurons, rule, limits)
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers != -1 else library.threads_among(-(-size // 16), work)
@@ -225,17 +225,11 @@ def _set_constants(
     task.direct = rule.tc_eligibility is None and rooms == (None, None) and (steady or not limits)
 
 
-_TENSORS = (
-    *("raster", "spikes", "weight", "bias", "v", "hold", "theta", "pre", "pre_end", "post"),
-    *("pos", "neg", "powers", "waits", "reward"),
-)
+_TENSORS = "raster spikes weight bias v hold theta pre pre_end post pos neg powers waits reward"
 
 
 class _Trace(ctypes.Structure):
-    _fields_ = (
-        *((name, Real) for name in ("decay", "up", "down")),
-        *((name, ctypes.c_int32) for name in ("begin", "end", "read", "nearest")),
-    )
+    _fields_ = *fields(Real, "decay up down"), *fields(ctypes.c_int32, "begin end read nearest")
 
 
 class _Term(ctypes.Structure):
@@ -252,14 +246,12 @@ class _Online(ctypes.Structure):
     """The arguments of the C function, in its order; its work memory is a thread's own."""
 
     _fields_ = (
-        *((n, Int) for n in ("steps", "batch", "inputs", "neurons", "most")),
-        *((n, Int) for n in ("pres", "posts")),
-        *((n, ctypes.POINTER(_Trace)) for n in ("of_pre", "of_post")),
+        *fields(Int, "steps batch inputs neurons most pres posts"),
+        *fields(ctypes.POINTER(_Trace), "of_pre of_post"),
         ("terms", ctypes.POINTER(_Term)),
-        *((n, At) for n in _TENSORS),
-        *((n, Real) for n in ("decay", "drive", "threshold", "period", "decay_theta")),
-        *((n, Real) for n in ("theta_plus", "low", "high")),
-        *((n, _Room) for n in ("rise", "fall")),
-        *((n, ctypes.c_int32) for n in ("bounded", "direct", "losers")),
+        *fields(At, _TENSORS),
+        *fields(Real, "decay drive threshold period decay_theta theta_plus low high"),
+        *fields(_Room, "rise fall"),
+        *fields(ctypes.c_int32, "bounded direct losers"),
         ("memory", At * 18),
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.sparse import kernel_library as library
-from lightning_accum.sparse.kernel_library import At, Int, Real, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields
 from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
 from lightning_accum.sparse.online_loop import LoopTerms, LoopTrace
 
@@ -72,11 +72,12 @@ class SparseWeights(NamedTuple):
 
     def suits(self, inputs: int, outputs: int, longest: int) -> bool:
         """Returns whether C reads this as torch does, with delays of up to ``longest`` steps."""
-        synapses, kernel = len(self.outputs), library.kernel_for(self.weight.dtype)
+        synapses = len(self.outputs)
         values = (self.weight, (synapses,)), (self.pre, (inputs,)), (self.post, (outputs,))
+        kernel = library.kernel_for(self.weight.dtype, *values)
         index = library.are_places(self.outputs) and library.is_plain(self.starts)
         index = index and self.starts.dtype == torch.int64 and 1 <= self.delay <= longest
-        if kernel is None or not index or not library.are_values(self.weight.dtype, *values):
+        if kernel is None or not index:
             return False
         found = arguments(self.starts, inputs, self.outputs, synapses, outputs)
         if len(self.starts) != inputs + 1 or not kernel.are_synapses(*found):
@@ -127,13 +128,12 @@ def can_run_recurrent(
     dtype, sizes = inputs.dtype, [group.state.v.shape[1] for group in groups]
     totals = [group.total for group in groups]
     inside = all(0 <= g.first <= g.total - n for g, n in zip(groups, sizes, strict=True))
-    if not library.kernel_for(dtype) or not len(inputs) or not sizes or not min(sizes):
-        return False
     values: list[tuple[Tensor, tuple[int, ...]]] = [(inputs, (len(inputs), sum(sizes)))]
     for group, n in zip(groups, sizes, strict=True):
         values += zip(group.state, ((1, n), (1, n), (n,)), strict=True)
     spikes = library.are_values(torch.bool, (past, (len(past), sum(totals))))
-    if not inside or not spikes or not library.are_values(dtype, *values):
+    some = bool(sizes) and all([len(inputs), *sizes])
+    if not (some and inside and spikes) or library.kernel_for(dtype, *values) is None:
         return False
     same = all(w.weight.dtype == dtype for w in each)
     return same and all(w.suits(totals[w.source], sizes[w.target], len(past)) for w in each)
@@ -160,13 +160,11 @@ def _connection(
     """Returns what C knows of a connection."""
     places = torch.empty(len(w.starts) - 1, parts + 1, dtype=torch.int64)
     kept.append(places)
-    made = _Connection(
-        w.source, w.target, w.delay, *arguments(w.starts, w.outputs, w.weight, places)
-    )
+    known = w.source, w.target, w.delay, *arguments(w.starts, w.outputs, w.weight, places)
     if w.rule is None or w.pre is None or w.post is None:
-        return made
+        return _Connection(*known)
     rule, size, like = w.rule, len(w.post), w.weight.detach()
-    block = steps_of_block(rule.decay_pre)
+    block, (low, high) = steps_of_block(rule.decay_pre), w.limits
     blocks = 2 + _FEWEST_STEPS // block
     powers = rule.decay_pre ** torch.arange(blocks * block + 1, dtype=torch.float64)
     tensors = {
@@ -177,16 +175,10 @@ def _connection(
         "change": like.new_zeros(size, 2),
         "powers": powers.where(powers > 1e-30, 0.0).to(like.dtype),
     }
-    made.kept = len(kept)
+    own = dict(zip((*tensors, "post"), arguments(*tensors.values(), w.post), strict=True))
+    numbers = {"block": block, "blocks": blocks, "low": low, "high": high, **rule._asdict()}
+    made = _Connection(*known, learns=1, kept=len(kept), **own, **numbers)
     kept += tensors.values()
-    values = {
-        **dict(zip((*tensors, "post"), arguments(*tensors.values(), w.post), strict=True)),
-        **{"learns": 1, "block": block, "blocks": blocks},
-        **rule._asdict(),
-        **dict(zip(("low", "high"), w.limits, strict=True)),
-    }
-    for name, value in values.items():
-        setattr(made, name, value)
     return made
 
 
@@ -199,31 +191,27 @@ def steps_of_block(decay: float) -> int:
 
 class _Population(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("size", "first", "sources", "of", "place")),
-        *((name, At) for name in ("v", "hold", "theta", "current")),
-        *((name, Real) for name in ("decay", "drive", "threshold", "period")),
-        *((name, Real) for name in ("decay_theta", "theta_plus")),
+        *fields(Int, "size first sources of place"),
+        *fields(At, "v hold theta current"),
+        *fields(Real, "decay drive threshold period decay_theta theta_plus"),
     )
 
 
 class _Connection(ctypes.Structure):
     _fields_ = (
-        *((name, Int) for name in ("source", "target", "delay")),
-        *((name, At) for name in ("starts", "outputs", "weight", "places")),
-        *((name, Int) for name in ("learns", "nearest_pre", "nearest_post", "block", "blocks")),
-        *((name, At) for name in ("pre", "last", "post", "sums", "history")),
-        *((name, At) for name in ("change", "powers")),
-        *((name, Real) for name in ("decay_pre", "decay_post", "rate_post", "rate_pre")),
-        *((name, Real) for name in ("low", "high")),
+        *fields(Int, "source target delay"),
+        *fields(At, "starts outputs weight places"),
+        *fields(Int, "learns nearest_pre nearest_post block blocks"),
+        *fields(At, "pre last post sums history change powers"),
+        *fields(Real, "decay_pre decay_post rate_post rate_pre low high"),
         ("kept", Int),  # where Python keeps its tensors
     )
 
 
 class _Network(ctypes.Structure):
     _fields_ = (
-        *((n, Int) for n in ("steps", "size", "parts", "populations", "connections", "longest")),
-        ("width", Int),
-        *((n, At) for n in ("input", "spikes")),
+        *fields(Int, "steps size parts populations connections longest width"),
+        *fields(At, "input spikes"),
         ("groups", ctypes.POINTER(_Population)),
         ("each", ctypes.POINTER(_Connection)),
     )

@@ -10,7 +10,7 @@ from typing_extensions import Self
 from lightning_accum.functional.kernels import Coefficients
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments
+from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments, fields
 
 
 class LatestSpikes(NamedTuple):
@@ -32,10 +32,7 @@ class Visit(NamedTuple):
 
 
 class _Change(ctypes.Structure):
-    _fields_ = (
-        ("a", Real * 2), ("l", Real * 2), ("c", Real), ("offset", Real),
-        ("table", At), ("length", Int),
-    )  # fmt: skip
+    _fields_ = *fields(Real * 2, "a l"), *fields(Real, "c offset"), ("table", At), ("length", Int)
 
     @classmethod
     def of(cls, change: Coefficients | Tensor, delayed: bool, dtype: torch.dtype) -> Self | None:
@@ -72,7 +69,7 @@ def pair_events(
     values += ((each, spikes.shape[1:]) for each in edges)
     fits = spikes.ndim > 1 and library.are_places(rows, starts)
     fits = fits and library.are_values(torch.bool, (spikes, spikes.shape))
-    kernel = library.kernel_for(dtype) if fits and library.are_values(dtype, *values) else None
+    kernel = library.kernel_for(dtype, *values) if fits else None
     made = _Change.of(visit.change, delay is not None, dtype)
     if kernel is None or made is None:
         return False

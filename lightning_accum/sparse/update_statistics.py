@@ -22,7 +22,7 @@ def _kernel_for(before: Tensor, *others: Tensor | None) -> ctypes.CDLL | None:
     if not library.is_plain(before):
         return None
     values = ((each, before.shape) for each in others)
-    return library.kernel_for(before.dtype) if library.are_values(before.dtype, *values) else None
+    return library.kernel_for(before.dtype, *values)
 
 
 def _arguments(

@@ -283,8 +283,8 @@ def test_sides_that_differ(connection, time_dim, show, words):
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile
 @turns("story", [
-    "register eval call train call eval call train call", "call eval register train call",
-    "call register call eval call train call delete call register call",
+    "register eval call train call eval call train call",
+    "call eval register train call eval call train call delete call register call",
 ])  # fmt: skip
 def test_compiled_modules_are_recorded_as_others_are(story):
     lengths = []

@@ -57,11 +57,6 @@ def test_the_spikes_of_fewer_neurons_are_visited(inputs, outputs, share, batch, 
         assert unmoved == (unmoved_side(terms) if expected == "dense" else expected)
 
 
-def test_a_short_window_writes_a_large_matrix_once():
-    pre, post = (Signal(Activity(torch.rand(20, 1, 1600) < 0.02)) for _ in range(2))
-    assert forms_of(pairs(pre, post))[0].choice == "dense"
-
-
 def test_only_the_kernel_visits_spikes(monkeypatch):
     pre, post = side(784, 0.02), side(400, 0.02)
     moved = (Signal(Activity(each.activity.to("meta"))) for each in (pre, post))

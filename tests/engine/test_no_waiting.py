@@ -15,8 +15,7 @@ def ones(*shape):
     return torch.ones(shape, device="meta")
 
 
-@turns("policy", ["skip", "ignore"])
-@turns("time_dim", [None, 0])
+@turns("time_dim, policy", [(None, "skip"), (0, "ignore")])
 @pytest.mark.parametrize("name", RULES)
 def test_from_activity_to_the_applied_update(name, time_dim, policy):
     case = RULES[name]

@@ -1,18 +1,18 @@
-"""Cells with the neurons of other libraries, called once per step or once per sequence."""
+"""Cells with the neurons of other libraries learn by STDP and by e-prop, as loops say."""
 
 from __future__ import annotations
 
 import importlib
+import math
 
 import pytest
 import torch
-from callback_helpers import Local, trainer
+from eprop_reference import eprop, low_pass
 from kernel_helpers import spikes
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_accum import STDP, Cell, CellSpec, RuleTrainer
-from lightning_accum.callbacks import CellTrainerCallback
+from lightning_accum import STDP, Cell, EProp, RuleTrainer, get_updater
+from lightning_accum.functional import FastSigmoid, Triangular
 from lightning_accum.nn import Competition
 
 INPUTS, OUTPUTS, STEPS, BATCH = 7, 5, 24, 3
@@ -139,36 +139,18 @@ def rule(net):
     return stdp
 
 
-def close(actual, expected):
+def test_learns_pairs_of_spikes(net):
+    stdp, before, seen = rule(net), net.connection.weight.detach().clone(), []
+    for pre in raster(4, batch=2 * BATCH + 1).split(BATCH, 1):  # and the last batch is of one
+        net.rest()
+        seen.append((pre, net(pre).detach()))
+        stdp(carry=False)
+        stdp.update()
+    assert torch.cat([post.flatten() for _, post in seen]).unique().tolist() == [0.0, 1.0]
+    expected = sum(pairs(pre, post) for pre, post in seen)
     assert expected.abs().max() > 1e-3  # the neurons spike, and neither side cancels the other
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
-
-
-class Learner(Local):
-    """Runs a net on every batch, and keeps what went in and came out."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net, self.seen = net, []
-
-    def training_step(self, batch, batch_idx):
-        pre = batch[0].transpose(0, 1)
-        self.net.rest()
-        self.seen.append((pre, self.net(pre).detach()))
-
-
-def test_learns_under_a_lightning_trainer(net):
-    learner = Learner(net)
-    before = net.connection.weight.detach().clone()
-    stdp = RuleTrainer(STDP(LR_POST, LR_PRE, TC_POST, TC_PRE), time_dim=net.time_dim)
-    spec = CellSpec("net.connection", "net.neuron")
-    run = trainer(None, CellTrainerCallback(stdp, cells={"cell": spec}), max_epochs=2)
-    samples = raster(4, batch=2 * BATCH + 1).transpose(0, 1)  # and the last batch is of one
-    run.fit(learner, DataLoader(TensorDataset(samples), batch_size=BATCH))
-    assert run.global_step == len(learner.seen) == 6
-    assert torch.cat([post.flatten() for _, post in learner.seen]).unique().tolist() == [0.0, 1.0]
-    expected = sum(pairs(pre, post) for pre, post in learner.seen)
-    close(net.connection.weight.detach() - before, expected)
+    found = net.connection.weight.detach() - before
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_graded_spikes_are_told_from_spikes():
@@ -198,3 +180,85 @@ def test_a_learner_of_snntorch_on_the_same_layer_sees_each_call_once():
                 own()  # the first call checks the connection
         changes.append(learner.step(on_grad=False))
     torch.testing.assert_close(*changes)
+
+
+# -------------------------------------------------------------------------------- e-prop
+DECAY = 0.9
+TC_MEM = -1 / math.log(DECAY)
+
+
+def second(out):
+    return out[1]
+
+
+def state_v(out):
+    return out[1].v
+
+
+def node(library):
+    return library.LIFNode(
+        tau=1 / (1 - DECAY), decay_input=False, v_reset=None, store_v_seq=True, step_mode="m"
+    )
+
+
+# A library's module, a net with its neuron, the largest weight, and where the potential is found.
+MEMBRANES = {
+    "snnTorch": ("snntorch", lambda library: Net(library.Leaky(beta=DECAY)), 0.4, second),
+    "Norse": ("norse.torch", lambda library: Stateless(library.LIFBoxCell()), 1.2, state_v),
+    "SpikingJelly": (f"{JELLY}.neuron", lambda library: jelly(node(library), "s"), 0.4, "v"),
+    "its sequences": (f"{JELLY}.neuron", lambda library: jelly(node(library)), 0.4, "v_seq"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*before the reset:UserWarning")  # Norse and SpikingJelly
+@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("surrogate", [None, FastSigmoid(3.0)], ids=str)
+@pytest.mark.parametrize("name", MEMBRANES)
+def test_it_is_the_loop_over_what_was_returned(name, surrogate, calls):
+    torch.manual_seed(0)
+    library, make, most, membrane = MEMBRANES[name]
+    net, seen = make(pytest.importorskip(library, reason=f"{library} cannot be imported")), []
+    fc, neuron = net.connection, net.neuron
+    nn.init.uniform_(fc.weight, -most / 4, most)
+    rule = RuleTrainer(EProp(
+        0.2, tc_mem=TC_MEM, tc_readout=12.0, surrogate=surrogate,
+        membrane=membrane, threshold=1.0), time_dim=net.time_dim)  # fmt: skip
+    rule.register_cell("cell", Cell(fc, neuron))
+
+    def see(_, given, out):
+        found = membrane(out) if callable(membrane) else getattr(neuron, membrane)
+        shape = STEPS // calls if net.time_dim == 0 else 1, BATCH, OUTPUTS
+        spikes = out[0] if isinstance(out, tuple) else out
+        seen.append([each.detach().reshape(shape) for each in (spikes, found)])
+
+    neuron.register_forward_hook(see)
+    pre, errors = raster(0), torch.randn(STEPS, BATCH, OUTPUTS).double()
+    for x, error in zip(pre.chunk(calls), errors.chunk(calls), strict=True):
+        net(x)
+        rule(error=error)
+    spikes, potential = map(torch.cat, zip(*seen, strict=True))
+    assert 0.02 < spikes.mean() < 0.98
+    psi = (surrogate or Triangular()).derivative(potential - 1.0)
+    constants = (math.exp(-1 / 12.0), 0.0, 0.0)
+    expected = -0.2 * eprop(errors, psi, low_pass(pre, TC_MEM), *constants)[0].mean(0)
+    assert expected.abs().max() > 1e-2
+    weight = get_updater(fc).weight
+    torch.testing.assert_close(weight.update(fc.weight), expected, rtol=0, atol=1e-10)
+
+
+def test_the_last_potential_of_a_sequence_is_not_that_of_every_step():
+    library = pytest.importorskip("norse.torch", reason="Norse is not installed")
+    fc, neuron = nn.Linear(INPUTS, OUTPUTS), library.LIF()
+    rule = RuleTrainer(EProp(0.2, tc_mem=TC_MEM, membrane=state_v, threshold=1.0), time_dim=0)
+    rule.register_cell("cell", Cell(fc, neuron))
+    neuron(fc(raster(0).float()))
+    with pytest.raises(ValueError, match=r"Signal `membrane` of cell `cell` should be recorded as"):
+        rule(error=torch.ones(BATCH, OUTPUTS))
+    assert get_updater(fc).weight.empty
+
+
+def test_snntorchs_beta_is_not_taken_for_an_adaptation():
+    library = pytest.importorskip("snntorch", reason="snnTorch is not installed")
+    rule = RuleTrainer(EProp(0.2, tc_mem=TC_MEM, membrane=second, threshold=1.0))
+    unit = rule.register_cell("cell", Cell(nn.Linear(INPUTS, OUTPUTS), library.Leaky(beta=DECAY)))
+    assert unit.state.rule.beta is None

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pages import blocks
+from subtests import turns
 from torch import nn
 from torch.nn import functional as F
 
@@ -198,17 +199,13 @@ def test_a_layer_of_several_connections_and_neurons(tmp_path):
     assert {*written(tmp_path, one).nodes} == {"input", "connections.a", "neurons.n", "output"}
 
 
-def test_a_graph_is_a_copy():
-    net = Serial(Linear(2, 3), LIF(3))
-    graph = to_nir(net)
-    net.connection.weight.detach().zero_()
-    assert graph.nodes["connection"].weight.any()
-
-
-def test_parametrized_weights_are_those_that_act():
-    net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), LIF(2))
-    weight = to_nir(net).nodes["0"].weight
-    assert np.array_equal(weight, net[0].weight.detach().numpy())
+@turns("of", [lambda module: module, nn.utils.parametrizations.weight_norm])
+def test_weights_are_copies_of_those_that_act(of):
+    net = nn.Sequential(of(nn.Linear(3, 2)), LIF(2))
+    weight, acting = to_nir(net).nodes["0"].weight, net[0].weight.detach().numpy().copy()
+    for parameter in net.parameters():
+        parameter.detach().zero_()
+    assert np.array_equal(weight, acting)
 
 
 # ---------------------------------------------------------------------------- others' simulators
@@ -263,38 +260,25 @@ def not_a_number():
     return fc
 
 
-REFUSED = {
-    "inhibition": (
-        lambda: LIF(2, inhibition=layers.LateralInhibition(1.0)),
-        ValueError,
-        r"no `inhibition`.*`inhibition = LateralInhibition\(strength=1.0\)` in `1`.*=None",
-    ),
-    "refractory": (lambda: LIF(2, refractory=2.0), ValueError, r"`refractory = 2.0` in `1`.*=0.0"),
-    "subtraction": (
-        lambda: layers.SurrogateLIF(2), TypeError, "`SurrogateLIF` as `1`, whose spikes sub"
-    ),
-    "an encoder": (lambda: layers.PoissonEncoder(3, 9.0), TypeError, "at random: export the mod"),
-    "a ReLU": (nn.ReLU, TypeError, "AdaptiveLIF, Conv1d, .* Found `ReLU` as `1`: pass"),
-    "a subclass": (lambda: Own(2, 2), TypeError, "Found `Own` as `1`"),
-    "NaN": (lambda: not_a_number(), ValueError, r"should have finite.*NaN or Inf in `1.weight`"),
-    "shapes": (lambda: LIF(4), ValueError, r"`1` should have shape \(4,\).*\(2,\) before it"),
-    "other steps": (
-        lambda: nn.Sequential(LIF(2, dt=0.5), LIF(2)), ValueError, r"Found \[0.5, 1.0\] ms"
-    ),
-    "a flattened batch": (lambda: nn.Flatten(0), ValueError, "should have `start_dim=1`"),
-    "groups": (lambda: nn.Conv1d(2, 2, 1, groups=2), ValueError, r"`groups=1`.* as `1`"),
-    "dimensions": (lambda: nn.Conv2d(2, 2, 1), ValueError, r"`1` should have 3 dim.*\(2,\)"),
-}  # fmt: skip
+REFUSED = [  # after a connection of two outputs
+    (LIF(2, inhibition=layers.LateralInhibition(1.0)), ValueError,
+     r"no `inhibition`.*`inhibition = LateralInhibition\(strength=1.0\)` in `1`.*=None"),
+    (LIF(2, refractory=2.0), ValueError, r"`refractory = 2.0` in `1`.*=0.0"),
+    (layers.SurrogateLIF(2), TypeError, "`SurrogateLIF` as `1`, whose spikes sub"),
+    (layers.PoissonEncoder(3, 9.0), TypeError, "at random: export the mod"),
+    (nn.ReLU(), TypeError, "AdaptiveLIF, Conv1d, .* Found `ReLU` as `1`: pass"),
+    (Own(2, 2), TypeError, "Found `Own` as `1`"),
+    (not_a_number(), ValueError, r"should have finite.*NaN or Inf in `1.weight`"),
+    (LIF(4), ValueError, r"`1` should have shape \(4,\).*\(2,\) before it"),
+    (nn.Sequential(LIF(2, dt=0.5), LIF(2)), ValueError, r"Found \[0.5, 1.0\] ms"),
+    (nn.Flatten(0), ValueError, "should have `start_dim=1`"),
+    (nn.Conv1d(2, 2, 1, groups=2), ValueError, r"`groups=1`.* as `1`"),
+    (nn.Conv2d(2, 2, 1), ValueError, r"`1` should have 3 dim.*\(2,\)"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_nir_cannot_express_is_refused_by_name(name):
-    make, error, text = REFUSED[name]
-    with pytest.raises(error, match=text):
-        to_nir(nn.Sequential(Linear(3, 2), make()))
-
-
-@pytest.mark.parametrize(("args", "options", "error", "words"), [
+@turns("args, options, error, words", [
+    *(((nn.Sequential(Linear(3, 2), module),), {}, *rest) for module, *rest in REFUSED),
     ((nn.Sequential(Conv1d(2, 4, 5), LIF((4, 6))),), {}, ValueError,
      r"`input_shape` should be.*Found None for `0`"),
     ((nn.Flatten(), torch.zeros(1, 2, 2)), {}, TypeError,
@@ -304,7 +288,7 @@ def test_what_nir_cannot_express_is_refused_by_name(name):
     (([LIF(2)],), {}, TypeError, r"`model` should be a torch\.nn\.Module"),
     ((Linear(3, 2), (2, 2)), {}, ValueError, r"shape \(3,\).*\(2, 2\) before it"),
 ])  # fmt: skip
-def test_arguments(args, options, error, words):
+def test_what_is_refused(args, options, error, words):
     with pytest.raises(error, match=words):
         to_nir(*args, **options)
 

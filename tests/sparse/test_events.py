@@ -28,29 +28,16 @@ def kernel(request):
 
 
 @quick
-@given(**sizes, weighted=st.booleans(), prepared=st.booleans(), seed=st.integers(0, 999))
-def test_equals_the_dense_product(k, e, d, p, weighted, prepared, seed):
+@given(**sizes, weighted=st.booleans(), seed=st.integers(0, 999))
+def test_equals_the_dense_product(k, e, d, p, weighted, seed):
     raster = spikes(k, e, density=p, seed=seed)
-    rows, values = numbers(k, d, seed=seed + 1), numbers(k, e, seed=seed + 2)
-    weights = raster * values if weighted else raster.double()
-    events = Events(raster) if prepared else raster
+    rows, values = numbers(2 * k, d, seed=seed + 1)[::2], numbers(k, e, seed=seed + 2)
+    weights, events = raster * values if weighted else raster.double(), Events(raster)
     found = event_outer_sum(events, rows, values if weighted else None)
     torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
     if weighted:
         found = event_outer_sum(events, rows, values[raster])  # of each event, in the same order
         torch.testing.assert_close(found, weights.T @ rows, rtol=1e-12, atol=1e-12)
-
-
-def test_chunks_views_and_entries_of_any_value():
-    some, many = spikes(20, 6, density=0.4), spikes(5000, 6, density=0.1)
-    values = torch.tensor([[2.0, 0.0], [-1.0, 0.5]])  # each that is not zero is one event
-    for raster, columns in (
-        *((some, columns) for columns in (399, 400, 401, 1000)), (many, 150), (some.T, 3),
-        (torch.zeros(3, 4, dtype=torch.bool), 2), (values, 1), (values.T, 1),
-    ):  # fmt: skip
-        rows = numbers(2 * len(raster), columns, seed=1)[::2]
-        expected = (raster != 0).double().T @ rows
-        torch.testing.assert_close(event_outer_sum(raster, rows), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("k", [1, 63, 64, 65, 127, 128, 1000])
@@ -72,22 +59,19 @@ def test_density_looks_at_few_rows_spread_over_all(k):
 @quick
 @given(
     **{**sizes, "e": st.sampled_from([1, 7, 35]), "d": st.sampled_from([1, 5, 16, 33, 70])},
-    dtype=st.sampled_from([torch.float32, torch.float64]),
-    prepared=st.booleans(),
-    seed=st.integers(0, 999),
-)
-def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(
-    k, e, d, p, dtype, prepared, seed
-):
+    dtype=st.sampled_from([torch.float32, torch.float64]), seed=st.integers(0, 999),
+)  # fmt: skip
+def test_a_product_by_events_equals_the_dense_one_and_so_does_its_gradient(k, e, d, p, dtype, seed):
     raster = spikes(k, e, density=p, seed=seed)
+    events = Events(raster)
     found, dense = (numbers(e, d, seed=seed + 1, dtype=dtype).requires_grad_() for _ in range(2))
     shift = numbers(d, seed=seed + 2, dtype=dtype)
     near = {"rtol": 1e-12, "atol": 1e-12 if dtype == torch.float64 else 2e-5}
-    out = event_matmul(Events(raster) if prepared else raster, found)
+    out = event_matmul(events, found)
     expected = raster.to(dtype) @ dense
     torch.testing.assert_close(out, expected, **near)
     with torch.no_grad():
-        torch.testing.assert_close(event_matmul(raster, found, shift), expected + shift, **near)
+        torch.testing.assert_close(event_matmul(events, found, shift), expected + shift, **near)
     direction = numbers(k, d, seed=seed + 2, dtype=dtype)
     out.backward(direction)
     expected.backward(direction)
@@ -101,25 +85,20 @@ def test_parts_are_the_events_of_parts(k, edges, seed):
     events = Events(raster)
     edges = sorted({0, k, *(edge for edge in edges if edge < k)})
     for start, stop in itertools.pairwise(edges):
-        part, alone = events.part(start, stop), Events(raster[start:stop])
+        both = part, alone = events.part(start, stop), Events(raster[start:stop])
         assert part.shape == alone.shape
         assert len(part) == len(alone) == raster[start:stop].sum()
-        for one, other in zip(
-            (part.rows, part.columns, part.row_starts(), *part.ordered(), part.order()),
-            (alone.rows, alone.columns, alone.row_starts(), *alone.ordered(), alone.order()),
-            strict=True,
-        ):
-            assert torch.equal(one, other)
+        found = ((e.rows, e.columns, e.row_starts(), *e.ordered(), e.order()) for e in both)
+        assert all(map(torch.equal, *found))
 
 
 @turns("columns", [1, 7, 8, 701, 70_000])
 @turns("p", [0.0, 0.001, 0.02, 0.14, 0.16, 0.9])
-@turns("size", [2**12, 2**19])
-def test_every_search_finds_the_same(columns, p, size):
-    raster = spikes(size // columns + 3, columns, density=p)
+def test_every_search_finds_the_same(columns, p):
+    raster = spikes(2**14 // columns + 3, columns, density=p)
     raster[-1, -1] = True  # also behind the last word
     expected = raster.nonzero()
-    views = (raster, raster.T.contiguous().T, raster.to(torch.uint8), raster.double())
+    views = (raster, raster.T.contiguous().T, raster.to(torch.uint8), -0.5 * raster.double())
     for events in map(Events, views):
         assert torch.equal(torch.stack([events.rows, events.columns], 1).long(), expected)
         assert events.rows.dtype == events.columns.dtype == torch.int32
@@ -161,7 +140,7 @@ def test_booleans_of_other_bytes_than_one():
 
 def test_under_transforms_of_functions():
     raster, table = spikes(40, 6), numbers(6, 3, seed=1).float()
-    found = torch.func.grad(lambda w: event_matmul(raster, w).square().sum())(table)
+    found = torch.func.grad(lambda w: event_matmul(Events(raster), w).square().sum())(table)
     expected = torch.func.grad(lambda w: (raster.float() @ w).square().sum())(table)
     torch.testing.assert_close(found, expected)
 
@@ -171,22 +150,16 @@ def plain(activity):
     return int(activity.sum()) if binary.all() else None
 
 
-@turns("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
-@turns("size", [0, 1, 7, (1 << 16) + 3])
-def test_counts_as_the_plain_form(dtype, size):
-    activity = spikes(size).to(dtype)
-    assert count_spikes(activity) == plain(activity.double())
-    assert count_spikes(activity.reshape(1, -1, 1)) == plain(activity.double())
-
-
 OTHERS = [[each] for each in (0.5, 2.0, -1.0, 1e-9, torch.inf, -torch.inf, torch.nan)]
 SUMS = [[2.0, 0.5, 0.5], [3.0, -1.0], [(1 + 7**0.5) / 2, (1 - 7**0.5) / 2]]  # as those of spikes
 
 
-@turns("values", OTHERS + SUMS)
-@turns("spikes_", [0, 1 << 16])
-@turns("first", [True, False])
-def test_finds_any_other_value(values, spikes_, first):
-    parts = torch.tensor(values).double(), torch.ones(spikes_).double()
-    activity = torch.cat(parts if first else parts[::-1])
-    assert count_spikes(activity) is plain(activity) is None
+@turns("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+@turns("size", [0, 1, 7, (1 << 16) + 3])
+@turns("values, first", [([], True), *itertools.product(OTHERS + SUMS, (True, False))])
+def test_counts_spikes_and_finds_any_other_value(dtype, size, values, first):
+    parts = torch.tensor(values, dtype=torch.float64), spikes(size)
+    activity = torch.cat(parts if first else parts[::-1]).to(dtype)
+    assert count_spikes(activity) == plain(activity.double())
+    assert count_spikes(activity.reshape(1, -1, 1)) == plain(activity.double())
+    assert plain(activity.double()) is not None or values

@@ -121,7 +121,8 @@ def test_a_fold_in_blocks_equals_that_of_the_whole_window(
     out = torch.full_like(signal, torch.nan)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lightning_accum.sparse.eprop._BLOCK", block)
-        found = fold_in_blocks(signal.__getitem__, potential, out, kappa, beta, rho, unfiltered)
+        constants = kappa, beta, rho
+        found = fold_in_blocks(signal.__getitem__, potential, out, constants, unfiltered)
     assert found.post is out
     close(tuple(found), tuple(expected), dtype)
 

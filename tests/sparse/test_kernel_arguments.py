@@ -29,6 +29,11 @@ def empty(*shape, dtype=torch.float64):
     return torch.full(shape, 7.0, dtype=dtype)
 
 
+def multiply(starts, columns, table, bias):
+    events = SimpleNamespace(row_starts=lambda: starts, columns=columns)
+    return multiply_events(events, table, bias)
+
+
 def outer(total, starts, rows, values, before, last, weights):
     source = Rows(values, "cumulative", 0.9, before, last, weights)
     events = SimpleNamespace(ordered=lambda: (rows, starts))
@@ -79,7 +84,7 @@ PAIRS = {
 # A function, tensors that it reads or writes, and what else it does not take in their place.
 CALLS = {
     "multiply_events": (
-        multiply_events,
+        multiply,
         {"starts": EVENTS.row_starts(), "columns": EVENTS.columns, "table": numbers(N, E),
          "bias": numbers(N)},
         {"table": [numbers(N, E).requires_grad_(), numbers(N, E).to_sparse()]},

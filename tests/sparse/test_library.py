@@ -1,4 +1,4 @@
-"""The compiled kernel is loaded as it was built, or its absence says why; nothing is started."""
+"""The compiled kernel is loaded as it was built, or its absence says why; its memory is lent."""
 
 import json
 import os
@@ -15,8 +15,9 @@ import lightning_accum as la
 from lightning_accum import nn
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import event_matmul
+from lightning_accum.sparse.events import Events
 
-ROOT = Path(__file__).parents[2]
+ROOT, CPU = Path(__file__).parents[2], torch.device("cpu")
 KERNEL = Path(library.__file__).with_name("kernel")
 BUILT = library.library(torch.float32)
 
@@ -43,7 +44,7 @@ def folder(fresh, tmp_path, monkeypatch):
 def found():
     """What a sum over spikes, which plain torch can compute, says of the kernel."""
     raster, table = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 1)
-    assert event_matmul(raster, table).tolist() == [[2], [2]]
+    assert event_matmul(Events(raster), table).tolist() == [[2], [2]]
     assert library.library(torch.float16) is None
     return library.why_not()
 
@@ -169,12 +170,12 @@ def test_without_a_compiler_it_is_not_built(
 
 
 @needs_kernel
-@pytest.mark.slow
 def test_built_by_hand(fresh, tmp_path, monkeypatch):
-    kernel = tmp_path / "lightning_accum/sparse/kernel"
-    done = build(tmp_path, CFLAGS="-O0")
-    if "no C compiler" in done.stderr:
-        pytest.skip(done.stderr)
+    kernel, compiler = tmp_path / "lightning_accum/sparse/kernel", tmp_path / "compiler"
+    link = f'case "$*" in *-O0*-shared*.o*kernel.so) cp {KERNEL / "kernel.so"} kernel.so;; esac'
+    compiler.write_text(f"#!/bin/sh\ntouch one.o\n{link}\n")  # which takes no time
+    compiler.chmod(0o755)
+    done = build(tmp_path, CC=str(compiler), CFLAGS="-O0")
     assert (done.returncode, done.stderr) == (0, "")
     assert {"sources", "library"} == set(json.loads((kernel / "kernel.json").read_text()))
     monkeypatch.setattr(library, "_FOLDER", kernel)
@@ -197,3 +198,55 @@ def test_without_a_compiler_the_wheel_is_pure(tmp_path):
     assert "Without the compiled kernel: no C compiler `no-such-compiler`" in done.stderr
     (wheel,) = (root / "dist").iterdir()
     assert wheel.name.endswith("-py3-none-any.whl")
+
+
+# -------------------------------------------------------------------------------- its memory
+@pytest.fixture
+def memory(monkeypatch):
+    """The memory of a thread that has borrowed none."""
+    monkeypatch.setattr(library, "_memory", library._Memory())
+    return library._memory
+
+
+def test_tensors_of_one_block_are_apart_and_memory_is_used_again(memory):
+    with library.Scratch() as scratch:
+        one = scratch.empty((3, 4), torch.float64, CPU).fill_(1.0)
+        two = scratch.empty((2,), torch.float32, CPU).fill_(2.0)
+        assert (one == 1.0).all()
+        places = {one.data_ptr(), two.data_ptr()}
+    assert len(places) == 2
+    with library.Scratch() as scratch:
+        again = scratch.empty((5, 2), torch.float32, CPU)
+        assert again.data_ptr() == one.data_ptr()
+        assert again.shape == (5, 2)
+        with library.Scratch() as inner:
+            assert inner.empty((1,), torch.float32, CPU).data_ptr() == two.data_ptr()
+
+
+def test_what_is_kept_is_bounded(memory, monkeypatch):
+    monkeypatch.setattr(library, "_KEPT", 100)
+    with library.Scratch() as scratch:
+        for size in (60, 200, 30, 50):
+            scratch.empty((size,), torch.uint8, CPU)
+    assert [len(block) for block in memory.blocks] == [60, 30]
+
+
+def test_work_memory_begins_with_a_cache_line_and_stays_unless_it_is_much(memory, monkeypatch):
+    monkeypatch.setattr(library, "_KEPT", 1 << 17)
+    small = library.work_memory(1).value
+    assert small % 64 == 0
+    assert library.work_memory(1000).value == small
+    for size in (1 << 16, 1 << 18):
+        place = library.work_memory(size).value
+        work = memory.work
+        assert place % 64 == 0
+        assert work.data_ptr() <= place
+        assert place + size <= work.data_ptr() + len(work)
+    library.work_memory(1)
+    assert len(memory.work) < 1 << 17
+
+
+def test_other_devices_see_to_themselves(memory):
+    with library.Scratch() as scratch:
+        assert scratch.empty((3,), torch.float32, torch.device("meta")).is_meta
+    assert memory.blocks == []

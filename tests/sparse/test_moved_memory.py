@@ -14,10 +14,6 @@ pytestmark = needs_kernel
 STEPS, BATCH, INPUTS, NEURONS = 24, 2, 40, 30
 
 
-def share(tensor):
-    tensor.share_memory_()
-
-
 def resize(tensor):
     """Moves the memory of a tensor, and leaves its values."""
     values = tensor.clone()
@@ -25,16 +21,12 @@ def resize(tensor):
     tensor.resize_(values.shape).copy_(values)
 
 
-def set_data(tensor):
-    tensor.data = tensor.clone()
-
-
-def widen(tensor):
-    tensor.data = tensor.double()
-
-
-def transpose(tensor):
-    tensor.data = tensor.t().contiguous().t()
+MOVES = {
+    "share": torch.Tensor.share_memory_, "resize": resize,
+    "set data": lambda state: setattr(state, "data", state.clone()),
+    "widen": lambda state: setattr(state, "data", state.double()),
+    "transpose": lambda state: setattr(state, "data", state.t().contiguous().t()),
+}  # fmt: skip
 
 
 def junk():
@@ -42,7 +34,7 @@ def junk():
     return [torch.full((BATCH, NEURONS), 7.0) for _ in range(50)]
 
 
-@pytest.mark.parametrize("move", [share, resize, set_data, widen, transpose])
+@pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("refractory", [0.0, 2.0])
 def test_single_steps_of_neurons(move, refractory):
     current = torch.rand(STEPS, BATCH, NEURONS, generator=torch.Generator().manual_seed(0)) * 0.4
@@ -51,7 +43,7 @@ def test_single_steps_of_neurons(move, refractory):
         neurons(step)
     twin = copy.deepcopy(neurons)
     for step in current[4:]:
-        neurons._apply(lambda state: move(state) or state)
+        neurons._apply(lambda state: (MOVES[move](state), state)[1])
         left = junk()
         assert torch.equal(neurons(step), twin(step))
         assert all(bool((each == 7).all()) for each in left)

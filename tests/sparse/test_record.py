@@ -17,14 +17,10 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def same_events(found, raster):
     """Whether events are found, and are those that a search of the raster finds."""
     wanted = Events(raster.flatten(0, -2))
-    return (
-        found is not None
-        and all(
-            torch.equal(getattr(found, name), getattr(wanted, name)) for name in ("rows", "columns")
-        )
-        and torch.equal(found.row_starts(), wanted.row_starts())
-        and found.shape == wanted.shape
-    )
+    if found is None or found.shape != wanted.shape:
+        return False
+    sides = ((each.rows, each.columns, each.row_starts()) for each in (found, wanted))
+    return all(map(torch.equal, *sides))
 
 
 @needs_kernel
