@@ -92,12 +92,14 @@ def learning_signal(
     if error.is_complex():
         raise TypeError(f"Argument `error` of `{rule}` should be real. Found {error.dtype}.")
     error = error.to(post.device, torch.promote_types(error.dtype, torch.float32))
-    neurons, sample = post.shape[2:].numel(), error[0, :1] if each else error[:1]
-    if feedback is not None and (found := feedback(sample)[0].numel()) != neurons:
-        raise ValueError(
-            f"Argument `feedback` of `{rule}` should give a signal to each of the {neurons}"
-            f" neurons. Found {found}: make it for this layer."
-        )
+    if feedback is not None:
+        neurons = post.shape[2:].numel()
+        found = feedback(error[0, :1] if each else error[:1])[0].numel()
+        if found != neurons:
+            raise ValueError(
+                f"Argument `feedback` of `{rule}` should give a signal to each of the {neurons}"
+                f" neurons. Found {found}: make it for this layer."
+            )
     return LearningSignal(error, feedback, post.shape, each)
 
 
