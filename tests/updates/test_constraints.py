@@ -1,15 +1,20 @@
 """Constraints and bounds: what holds after an update, and which limits are refused."""
 
 import copy
+import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from round_trips import by_pickle
 from subtests import turns
 from torch import nn
+from torch.nn.utils import prune
 from torch.utils.hooks import RemovableHandle
 
 import lightning_accum as la
+from lightning_accum.nn import SparseLinear
 
 
 def made(*names):
@@ -286,3 +291,98 @@ def test_an_upper_limit_that_is_not_above_the_lower_one(first, top):
     assert acc.limits == (0.0, 1.0)
     acc.fullbound("power", -1.0, -2.0)  # replaces it, so that there is nothing to compare
     acc.upperbound("power", -3.0)
+
+
+# ---------------------------------------------------------------------------- norms and limits
+@settings(deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    order=st.sampled_from([1, 2, 3, 1.5, math.inf]),
+    norm=st.floats(0.1, 100),
+    seed=st.integers(0, 2**16),
+)
+def test_every_output_gets_the_norm_and_keeps_its_direction(shape, order, norm, seed):
+    w = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    before = w.clone()
+    la.Normalize(norm, order)(w)
+    for row, old in zip(w.flatten(1).tolist(), before.flatten(1).tolist(), strict=True):
+        size = [abs(x) for x in old]
+        p_norm = max(size) if order == math.inf else sum(x**order for x in size) ** (1 / order)
+        assert row == pytest.approx([x / p_norm * norm for x in old], rel=1e-10)
+
+
+@turns("make, x, unit", [
+    (lambda: nn.Linear(3, 4), torch.rand(1, 3), -1),
+    (lambda: SparseLinear(6, 4, density=0.5), torch.rand(1, 6), -1),
+    (lambda: nn.Conv1d(4, 6, 2, groups=2), torch.rand(1, 4, 3), 1),
+    (lambda: nn.ConvTranspose1d(3, 4, 2), torch.rand(1, 3, 3), 1),
+    (lambda: nn.ConvTranspose2d(4, 6, 2, groups=2), torch.rand(1, 4, 3, 3), 1),
+    (lambda: nn.ConvTranspose3d(2, 3, 2, bias=False), torch.rand(1, 2, 2, 2, 2), 1),
+    (lambda: nn.Embedding(6, 4), torch.arange(6), -1),
+    (lambda: nn.EmbeddingBag(6, 4, mode="sum"), torch.arange(6)[None], -1),
+])  # fmt: skip
+def test_the_weights_that_lead_to_an_output_have_the_norm(make, x, unit):
+    pruned = prune.identity(make(), "weight")
+    for connection, name in (make(), "weight"), (pruned, "weight_orig"):
+        if name == "weight_orig" and isinstance(connection, SparseLinear):
+            continue
+        updater, weight = la.attach_updater(connection, name), getattr(connection, name)
+        updater.register_constraint(la.Normalize(2.0, order=2), name)
+        setattr(updater, name, torch.rand_like(weight))
+        updater()
+        for output in connection(x).unbind(unit):
+            (by_weight,) = torch.autograd.grad(output.sum(), weight, retain_graph=True)
+            torch.testing.assert_close(weight[by_weight != 0].norm(), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("order", [1, 2, math.inf])
+def test_rows_without_a_norm_stay_finite(order):
+    for norm in (1.0, 1e3, 1e30):
+        w = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
+        la.Normalize(norm, order)(w)
+        assert w[0].tolist() == [0.0, 0.0], norm
+        assert w[1].isfinite().all(), norm
+    for tiny in (1e-25, 1e-38, 1e-44):
+        # The squares of 1e-25 are zero in float32, and 1e3 / 4e-38 is infinite.
+        w = torch.full((1, 4), tiny)
+        la.Normalize(1e3, order)(w)
+        assert w.max() <= 1e3, tiny
+    assert w.max() < 1e-40  # too small to be scaled
+
+
+def test_weights_are_written_in_place_without_a_graph_and_rounded_once():
+    p = nn.Parameter(torch.tensor([[2.0, -6.0]]))
+    alias = p.data
+    la.Normalize()(p), la.Clamp(min=-0.5)(p)
+    assert alias.tolist() == [[0.25, -0.5]]
+    assert p.is_leaf
+    assert p.requires_grad
+    w = torch.rand(8, 100, generator=torch.Generator().manual_seed(0)).bfloat16()
+    wide = w.float()
+    la.Normalize(78.4)(w), la.Normalize(78.4)(wide)
+    assert torch.equal(w, wide.bfloat16())
+    assert w.dtype == torch.bfloat16
+
+
+NUMBERS = (0.0, -1.0, math.nan)
+INFINITE = (math.nan, math.inf, -math.inf)
+REFUSED = [
+    *((la.Normalize, {"norm": each}, "`norm`") for each in (*NUMBERS, math.inf)),
+    *((la.Normalize, {"order": each}, "`order`") for each in NUMBERS),
+    (la.Clamp, {}, "both be None"),
+    (la.Clamp, {"min": 1.0, "max": 0.0}, "`min` should be at most"),
+    *((la.Clamp, {n: v}, f"`{n}` should be finite") for v in INFINITE for n in ("min", "max")),
+    (la.Normalize(), {"param": torch.ones(2, 2, dtype=torch.long)}, "floating-point"),
+    (la.Normalize(), {"param": torch.ones(3)}, "should have incoming dimensions"),
+    *(
+        (la.Normalize(), {"param": each}, "`param` should be a tensor")
+        for each in ([1.0], 1.0, None)
+    ),
+    (la.Clamp(0.0), {"param": [1.0]}, "`param` should be a tensor"),
+]
+
+
+@turns("call, options, words", REFUSED)
+def test_what_makes_no_sense_is_rejected(call, options, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        call(**options)

@@ -1,21 +1,15 @@
 import copy
 import gc
-import math
 import pickle
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from subtests import turns
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations
 
-from lightning_accum import Accumulator, Clamp, Normalize, Updater
+from lightning_accum import Accumulator, Clamp, Updater
 from lightning_accum._training_events import SILENT, Observer
-from lightning_accum.nn import SparseLinear
 from lightning_accum.optim import updates_as_gradients
-from lightning_accum.updates.updatable import attach_updater
 from lightning_accum.updates.updater import claim, release
 
 
@@ -192,95 +186,3 @@ def test_subclasses_have_attributes_of_their_own_and_names_those_of_accumulators
     assert [p.item() for p in module.parameters()] == [1.0, 0.0, -1.0, 0.0]
     updater.note, accumulator.times = "yours", 1
     assert (updater.note, accumulator.times) == ("yours", 1)
-
-
-# ---------------------------------------------------------------------------- constraints
-@settings(deadline=None)
-@given(
-    shape=st.lists(st.integers(1, 4), min_size=2, max_size=4),
-    order=st.sampled_from([1, 2, 3, 1.5, math.inf]),
-    norm=st.floats(0.1, 100),
-    seed=st.integers(0, 2**16),
-)
-def test_every_output_gets_the_norm_and_keeps_its_direction(shape, order, norm, seed):
-    w = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    before = w.clone()
-    Normalize(norm, order)(w)
-    for row, old in zip(w.flatten(1).tolist(), before.flatten(1).tolist(), strict=True):
-        size = [abs(x) for x in old]
-        p_norm = max(size) if order == math.inf else sum(x**order for x in size) ** (1 / order)
-        assert row == pytest.approx([x / p_norm * norm for x in old], rel=1e-10)
-
-
-@turns("make, x, unit", [
-    (lambda: nn.Linear(3, 4), torch.rand(1, 3), -1),
-    (lambda: SparseLinear(6, 4, density=0.5), torch.rand(1, 6), -1),
-    (lambda: nn.Conv1d(4, 6, 2, groups=2), torch.rand(1, 4, 3), 1),
-    (lambda: nn.ConvTranspose1d(3, 4, 2), torch.rand(1, 3, 3), 1),
-    (lambda: nn.ConvTranspose2d(4, 6, 2, groups=2), torch.rand(1, 4, 3, 3), 1),
-    (lambda: nn.ConvTranspose3d(2, 3, 2, bias=False), torch.rand(1, 2, 2, 2, 2), 1),
-    (lambda: nn.Embedding(6, 4), torch.arange(6), -1),
-    (lambda: nn.EmbeddingBag(6, 4, mode="sum"), torch.arange(6)[None], -1),
-])  # fmt: skip
-def test_the_weights_that_lead_to_an_output_have_the_norm(make, x, unit):
-    pruned = prune.identity(make(), "weight")
-    for connection, name in (make(), "weight"), (pruned, "weight_orig"):
-        if name == "weight_orig" and isinstance(connection, SparseLinear):
-            continue
-        updater, weight = attach_updater(connection, name), getattr(connection, name)
-        updater.register_constraint(Normalize(2.0, order=2), name)
-        setattr(updater, name, torch.rand_like(weight))
-        updater()
-        for output in connection(x).unbind(unit):
-            (by_weight,) = torch.autograd.grad(output.sum(), weight, retain_graph=True)
-            torch.testing.assert_close(weight[by_weight != 0].norm(), torch.tensor(2.0))
-
-
-@pytest.mark.parametrize("order", [1, 2, math.inf])
-def test_rows_without_a_norm_stay_finite(order):
-    for norm in (1.0, 1e3, 1e30):
-        w = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
-        Normalize(norm, order)(w)
-        assert w[0].tolist() == [0.0, 0.0], norm
-        assert w[1].isfinite().all(), norm
-    for tiny in (1e-25, 1e-38, 1e-44):
-        # The squares of 1e-25 are zero in float32, and 1e3 / 4e-38 is infinite.
-        w = torch.full((1, 4), tiny)
-        Normalize(1e3, order)(w)
-        assert w.max() <= 1e3, tiny
-    assert w.max() < 1e-40  # too small to be scaled
-
-
-def test_weights_are_written_in_place_without_a_graph_and_rounded_once():
-    p = nn.Parameter(torch.tensor([[2.0, -6.0]]))
-    alias = p.data
-    Normalize()(p), Clamp(min=-0.5)(p)
-    assert alias.tolist() == [[0.25, -0.5]]
-    assert p.is_leaf
-    assert p.requires_grad
-    w = torch.rand(8, 100, generator=torch.Generator().manual_seed(0)).bfloat16()
-    wide = w.float()
-    Normalize(78.4)(w), Normalize(78.4)(wide)
-    assert torch.equal(w, wide.bfloat16())
-    assert w.dtype == torch.bfloat16
-
-
-NUMBERS = (0.0, -1.0, math.nan)
-INFINITE = (math.nan, math.inf, -math.inf)
-REFUSED = [
-    *((Normalize, {"norm": each}, "`norm`") for each in (*NUMBERS, math.inf)),
-    *((Normalize, {"order": each}, "`order`") for each in NUMBERS),
-    (Clamp, {}, "both be None"),
-    (Clamp, {"min": 1.0, "max": 0.0}, "`min` should be at most"),
-    *((Clamp, {n: v}, f"`{n}` should be finite") for v in INFINITE for n in ("min", "max")),
-    (Normalize(), {"param": torch.ones(2, 2, dtype=torch.long)}, "floating-point"),
-    (Normalize(), {"param": torch.ones(3)}, "should have incoming dimensions"),
-    *((Normalize(), {"param": each}, "`param` should be a tensor") for each in ([1.0], 1.0, None)),
-    (Clamp(0.0), {"param": [1.0]}, "`param` should be a tensor"),
-]
-
-
-@turns("call, options, words", REFUSED)
-def test_what_makes_no_sense_is_rejected(call, options, words):
-    with pytest.raises((TypeError, ValueError), match=words):
-        call(**options)
