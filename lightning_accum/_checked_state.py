@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_type
-from lightning_accum._compat.torch import is_traced
-from lightning_accum._state_vector import EXTRA, Packed, unpack
+from lightning_accum._compat.torch_internals import is_traced
+from lightning_accum._extra_state import EXTRA, Packed, unpack
 
 
 class Kind(NamedTuple):

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from lightning_accum._checked_state import TENSOR, Kind, check_state
-from lightning_accum._compat.lightning import in_new_fit
-from lightning_accum._compat.torch import attempt
-from lightning_accum._compat.torchmetrics import default_states, forget_computed
-from lightning_accum._state_vector import EXTRA, Packed, unpack
+from lightning_accum._compat.lightning_internals import in_new_fit
+from lightning_accum._compat.torch_internals import attempt
+from lightning_accum._compat.torchmetrics_internals import default_states, forget_computed
+from lightning_accum._extra_state import EXTRA, Packed, unpack
 
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER, PAGE = ROOT / "benchmarks", ROOT / "docs" / "measurements.md"
 FIRST = (
     "competitors",
-    "every_step",
+    "every_step_competitors",
     "simulators",
     "bindsnet_workloads",
     "bound",

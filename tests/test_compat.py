@@ -18,9 +18,9 @@ from torch.optim import optimizer as of_optimizers
 from torch.utils.checkpoint import checkpoint
 from torchmetrics import MeanMetric, SumMetric
 
-from lightning_accum._compat import lightning as of_lightning
-from lightning_accum._compat import torch as of_torch
-from lightning_accum._compat import torchmetrics as of_torchmetrics
+from lightning_accum._compat import lightning_internals as of_lightning
+from lightning_accum._compat import torch_internals as of_torch
+from lightning_accum._compat import torchmetrics_internals as of_torchmetrics
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

@@ -15,7 +15,7 @@ import lightning_accum
 ROOT = Path(lightning_accum.__file__).parent
 # From the bottom up. Packages on one line do not import each other.
 LAYERS = (
-    {"_compat", "_checks", "_training_events", "_state_vector"}, {"_checked_state"},
+    {"_compat", "_checks", "_training_events", "_extra_state"}, {"_checked_state"},
     {"_persistent_metric"}, {"functional", "plot"},
     {"sparse", "distributed"}, {"_show_versions"}, {"updates", "observe", "accumulators"},
     {"optim"}, {"nn"}, {"engine"}, {"cells"}, {"rules", "nir"}, {"metrics", "health"},

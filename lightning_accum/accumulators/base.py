@@ -17,7 +17,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_accum._checked_state import ANYTHING, COUNT, Kind
 from lightning_accum._checks import check_strings, check_type
-from lightning_accum._compat.torchmetrics import is_synchronised
+from lightning_accum._compat.torchmetrics_internals import is_synchronised
 from lightning_accum._persistent_metric import PersistentMetric, representable
 from lightning_accum.distributed.world import CAPACITY, from_bytes, gather_bytes, to_bytes
 

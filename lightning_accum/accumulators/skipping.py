@@ -10,7 +10,11 @@ from torchmetrics import Metric
 
 from lightning_accum._checked_state import COUNT, Kind
 from lightning_accum._checks import check_type, check_value
-from lightning_accum._compat.torchmetrics import is_synchronised, known_keywords, local_result
+from lightning_accum._compat.torchmetrics_internals import (
+    is_synchronised,
+    known_keywords,
+    local_result,
+)
 from lightning_accum.accumulators.base import State, StreamAccumulator
 
 

@@ -14,8 +14,8 @@ from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from lightning_accum._compat.lightning import batches_that_stepped, log_again, logs_now
-from lightning_accum._compat.torch import attempt
+from lightning_accum._compat.lightning_internals import batches_that_stepped, log_again, logs_now
+from lightning_accum._compat.torch_internals import attempt
 from lightning_accum._training_events import SILENT, Observer, Values
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import confirm, params_of, updaters_of

@@ -12,7 +12,11 @@ import torch
 from lightning.pytorch.plugins.precision import Precision
 from torch.optim import Optimizer
 
-from lightning_accum._compat.lightning import count_steps, replace_methods, restore_methods
+from lightning_accum._compat.lightning_internals import (
+    count_steps,
+    replace_methods,
+    restore_methods,
+)
 from lightning_accum._training_events import By
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.cells.trainer import CellTrainer

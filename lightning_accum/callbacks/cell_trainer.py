@@ -11,8 +11,8 @@ from typing_extensions import Unpack
 
 from lightning_accum._checked_state import MAPPING, StateModule
 from lightning_accum._checks import check_type, knows_arguments, names_in
-from lightning_accum._compat.lightning import compared_by_key, skips_backward
-from lightning_accum._compat.torch import attempt, step_is_watched
+from lightning_accum._compat.lightning_internals import compared_by_key, skips_backward
+from lightning_accum._compat.torch_internals import attempt, step_is_watched
 from lightning_accum._training_events import SILENT, Observer
 from lightning_accum.callbacks import _update_optimizers as appliers
 from lightning_accum.callbacks._cell_host import CellHost

@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
 from lightning_accum._checks import names_in, nearest
-from lightning_accum._compat.torch import ignore_in_ddp
+from lightning_accum._compat.torch_internals import ignore_in_ddp
 from lightning_accum.callbacks._processes import compare
 from lightning_accum.callbacks._update_optimizers import optimizes_nothing
 from lightning_accum.callbacks.cell_trainer import CellTrainerCallback

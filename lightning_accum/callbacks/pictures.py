@@ -14,7 +14,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from lightning_accum._checks import check_counts, check_mapping, check_value
-from lightning_accum._compat.lightning import batches_that_stepped, logs_hyperparameters
+from lightning_accum._compat.lightning_internals import batches_that_stepped, logs_hyperparameters
 from lightning_accum._training_events import Observer, Values
 from lightning_accum.callbacks._cell_host import CellHost
 from lightning_accum.callbacks._logging import LoggingCallback

@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
 from lightning_accum._checks import check_choice, check_value, quoted
-from lightning_accum._compat.lightning import batches_that_stepped
-from lightning_accum._compat.torch import version
+from lightning_accum._compat.lightning_internals import batches_that_stepped
+from lightning_accum._compat.torch_internals import version
 from lightning_accum.callbacks import _logging as logs
 from lightning_accum.functional.update_statistics import (
     MeasuredChange,

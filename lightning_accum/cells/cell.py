@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from lightning_accum import _checks as checks
-from lightning_accum._compat.torch import compiled_from
+from lightning_accum._compat.torch_internals import compiled_from
 from lightning_accum.updates import Updater, attach_updater, get_updater
 from lightning_accum.updates.updater import set_updater
 

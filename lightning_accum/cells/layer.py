@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
-from lightning_accum._compat.torch import forward_methods, hooks_around, is_traced
+from lightning_accum._compat.torch_internals import forward_methods, hooks_around, is_traced
 from lightning_accum.cells.cell import Cell
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons

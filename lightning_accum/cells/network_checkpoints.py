@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum import _checks as checks
-from lightning_accum._state_vector import EXTRA, pack, unpack
+from lightning_accum._extra_state import EXTRA, pack, unpack
 from lightning_accum.cells.populations import Ends, Populations, name_of
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.distributed.world import of_all, processes, rank

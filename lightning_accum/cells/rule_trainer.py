@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from lightning_accum._checks import check_mapping, check_type, knows_arguments, nearest
-from lightning_accum._compat.torch import compiled_from, is_traced
+from lightning_accum._compat.torch_internals import compiled_from, is_traced
 from lightning_accum._training_events import Observer
 from lightning_accum.cells.cell import Cell, CellSpec
 from lightning_accum.cells.recorded_signals import check_modules, follows_gradient, recorded_signals

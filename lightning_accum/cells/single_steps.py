@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import hook_count
+from lightning_accum._compat.torch_internals import hook_count
 from lightning_accum._training_events import Observer
 from lightning_accum.cells.cell import Cell
 from lightning_accum.cells.state import CellState

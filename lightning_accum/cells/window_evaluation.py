@@ -18,7 +18,6 @@ from lightning_accum.cells.single_steps import StepPlanner
 from lightning_accum.cells.state import CellState
 from lightning_accum.engine.activity_window import Outline
 from lightning_accum.engine.neuromodulator import modulators_of
-from lightning_accum.engine.products import check_sides
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.rule_inputs import (
     BOTH_SIDES,
@@ -30,6 +29,7 @@ from lightning_accum.engine.rule_inputs import (
     with_levels,
 )
 from lightning_accum.engine.signal import NeedsData
+from lightning_accum.engine.term_operands import check_sides
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.engine.vjp import PerSynapse, WeightVJP, kind_of_vjp, unit_dim_of
 from lightning_accum.engine.window_changes import Evaluation, WindowChanges, dtype_of

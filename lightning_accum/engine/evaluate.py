@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_accum.engine.products import Computed
+from lightning_accum.engine.term_operands import Computed
 from lightning_accum.engine.terms import Parts, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.reductions import Reduction

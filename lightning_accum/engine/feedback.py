@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_shape, check_tensors
-from lightning_accum._compat.torch import hook_count
+from lightning_accum._compat.torch_internals import hook_count
 from lightning_accum.engine.rule_inputs import Recording
 
 

@@ -18,7 +18,13 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum.engine.products import Activity, Product, Side, has_short_traces, short_trace
+from lightning_accum.engine.term_operands import (
+    Activity,
+    Product,
+    Side,
+    has_short_traces,
+    short_trace,
+)
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.dtypes import as_bytes, as_numbers
 from lightning_accum.functional.reductions import Reduction

@@ -17,7 +17,7 @@ from lightning_accum._checks import (
     is_number,
     knows_arguments,
 )
-from lightning_accum._compat.torch import in_dispatch_mode, is_traced, values_under_vmap
+from lightning_accum._compat.torch_internals import in_dispatch_mode, is_traced, values_under_vmap
 from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.neuromodulator import Neuromodulator
 from lightning_accum.engine.terms import Change

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lightning_accum.engine.neuromodulator import Neuromodulator
-from lightning_accum.engine.products import Activity
 from lightning_accum.engine.state_keys import Carried
+from lightning_accum.engine.term_operands import Activity
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.sparse.events import Events

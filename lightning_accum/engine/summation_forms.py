@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 
 from lightning_accum.engine.product_sums import Unmoved
-from lightning_accum.engine.products import Product, Side
+from lightning_accum.engine.term_operands import Product, Side
 from lightning_accum.sparse.events import density
 from lightning_accum.sparse.kernel_library import has_kernel
 

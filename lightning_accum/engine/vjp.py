@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import grad
 
-from lightning_accum._compat.torch import forward_methods
+from lightning_accum._compat.torch_internals import forward_methods
 from lightning_accum.distributed.shards import WithoutHooks, is_fsdp
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn.sparse_linear import SparseLinear

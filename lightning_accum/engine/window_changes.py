@@ -11,11 +11,11 @@ from torch import Tensor
 from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.evaluate import evaluate
 from lightning_accum.engine.product_sums import add_per_sample, add_products, add_step
-from lightning_accum.engine.products import Activity, Changes, Computed, Product
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.rule_inputs import BOTH_SIDES, Prepared, Recording, Target
 from lightning_accum.engine.state_keys import Carried, StateKey
 from lightning_accum.engine.summation_forms import Form, forms_of, unmoved_side
+from lightning_accum.engine.term_operands import Activity, Changes, Computed, Product
 from lightning_accum.engine.terms import Change, listed
 from lightning_accum.functional.dtypes import in_full_precision
 from lightning_accum.functional.reductions import Reduction

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checked_state import StateModule
-from lightning_accum._compat.torch import version
+from lightning_accum._compat.torch_internals import version
 from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import CellTrainer
 from lightning_accum.nn import Competition

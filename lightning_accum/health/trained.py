@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat.torch import version
+from lightning_accum._compat.torch_internals import version
 from lightning_accum.cells.trainer import CellTrainer, feedbacks_of
 from lightning_accum.health.facts import CellFacts, Weights
 from lightning_accum.health.rule_facts import follows_error

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_type, check_value, quoted
-from lightning_accum._compat.torch import in_dispatch_mode, is_traced
+from lightning_accum._compat.torch_internals import in_dispatch_mode, is_traced
 from lightning_accum._training_events import SILENT, By, End, Observer, Values
 from lightning_accum.cells.trainer import CellTrainer, params_of
 from lightning_accum.distributed.world import is_first

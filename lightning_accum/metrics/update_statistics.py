@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_shape
-from lightning_accum._compat.torchmetrics import default_states, mark_updated
+from lightning_accum._compat.torchmetrics_internals import default_states, mark_updated
 from lightning_accum._persistent_metric import PersistentMetric
 from lightning_accum.distributed.world import of_all
 from lightning_accum.functional.update_statistics import (

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import is_compiler_failure
+from lightning_accum._compat.torch_internals import is_compiler_failure
 from lightning_accum.nn.competition import Inhibition
 from lightning_accum.sparse.kernel_library import has_kernel
 from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons

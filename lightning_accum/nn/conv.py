@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_tensors
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.updates import Updatable
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_accum._checked_state import StateModule
 from lightning_accum._checks import check_finite, check_type, check_value, warn_below_step
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn import _arguments as arguments
 from lightning_accum.nn._fast import integrate

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from lightning_accum._checked_state import StateModule
 from lightning_accum._checks import check_finite, check_range, check_value
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.traces import decay_factor
 from lightning_accum.nn._arguments import check_times, layer_shape, steps_of

@@ -23,7 +23,7 @@ from lightning_accum._checks import (
     check_type,
     check_value,
 )
-from lightning_accum._compat.torch import is_traced, version
+from lightning_accum._compat.torch_internals import is_traced, version
 from lightning_accum.nn._arguments import check_sizes
 from lightning_accum.nn._synapse_draws import draw_distinct, drawn_synapses, uniform
 from lightning_accum.sparse.events import Events

@@ -15,7 +15,7 @@ from lightning_accum._checks import (
     check_value,
     warn_below_step,
 )
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.functional.surrogate_gradients import Surrogate, Triangular
 from lightning_accum.functional.traces import decay_factor

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from torch import nn
 
-from lightning_accum._compat.torch import hooks_around, in_backward
+from lightning_accum._compat.torch_internals import hooks_around, in_backward
 
 
 @final

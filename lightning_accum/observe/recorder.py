@@ -7,7 +7,7 @@ from torch import Tensor, is_inference_mode_enabled
 
 from lightning_accum._checked_state import check_that
 from lightning_accum._checks import check_tensors, check_time_dim
-from lightning_accum._compat.torch import version
+from lightning_accum._compat.torch_internals import version
 from lightning_accum.observe.reducer import Reducer, allocate
 from lightning_accum.sparse.events import Events, SpikeRows, count_spikes
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import foreach, fused_adam
+from lightning_accum._compat.torch_internals import foreach, fused_adam
 from lightning_accum.optim.weight_decay import Number
 from lightning_accum.sparse import moment_steps as lists
 

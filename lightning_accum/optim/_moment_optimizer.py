@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from lightning_accum._checks import check_mapping, check_taken, check_value
-from lightning_accum._compat.torch import foreach
+from lightning_accum._compat.torch_internals import foreach
 from lightning_accum.functional.dtypes import at_least_float32
 from lightning_accum.optim import _kernels as kernels
 from lightning_accum.optim._options import (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_factor, check_mapping, check_type, is_number
-from lightning_accum._compat.torch import version
+from lightning_accum._compat.torch_internals import version
 from lightning_accum.distributed.shards import is_sharded
 from lightning_accum.optim._states import checked_parts
 from lightning_accum.updates import Updater

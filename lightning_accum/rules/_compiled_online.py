@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import quoted
-from lightning_accum._compat.torch import hook_count, is_traced
+from lightning_accum._compat.torch_internals import hook_count, is_traced
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.populations import Ends, Populations, all_agree
 from lightning_accum.cells.rule_trainer import RuleTrainer

@@ -12,10 +12,10 @@ from torch import Tensor
 from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.evaluate import per_sample
 from lightning_accum.engine.feedback import LearningSignal
-from lightning_accum.engine.products import Activity, Product
 from lightning_accum.engine.rule_inputs import Prepared, Recording
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.state_keys import StateKey
+from lightning_accum.engine.term_operands import Activity, Product
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term, added
 from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.eprop import Eligibility, Remaining, fold_remaining

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from lightning_accum._checks import check_choice, check_shape, check_tensors, check_type, quoted
-from lightning_accum._compat.torch import values_under_vmap
+from lightning_accum._compat.torch_internals import values_under_vmap
 from lightning_accum.engine.activity_window import Outline, Window
 from lightning_accum.engine.neuromodulator import modulators_of
-from lightning_accum.engine.products import check_sides
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.rule_inputs import Given, Recorded, Recording, given_value
 from lightning_accum.engine.signal import NeedsData, Signal
+from lightning_accum.engine.term_operands import check_sides
 from lightning_accum.engine.terms import Change, Term, listed
 from lightning_accum.functional.traces import TraceMode, decay_factor
 from lightning_accum.rules.reward_modulation import Modulated, reward_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_accum._checks import check_matrix
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.functional.traces import TraceMode, decays_to_the_end
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, arguments, fields

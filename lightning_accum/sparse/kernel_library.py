@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import is_traced, parallel_region, transform_level
+from lightning_accum._compat.torch_internals import is_traced, parallel_region, transform_level
 
 SWITCH = "LIGHTNING_ACCUM_KERNEL"
 """The environment variable that is 0 to do without the kernel, or the level to take."""

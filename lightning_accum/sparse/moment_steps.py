@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import foreach
+from lightning_accum._compat.torch_internals import foreach
 from lightning_accum.sparse.kernel_library import At, Int, Real, fields, kernel_for, threads_among
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeGuard
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.event_sums import EventProduct
 from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields

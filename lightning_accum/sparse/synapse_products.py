@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.events import Events, density

@@ -14,7 +14,7 @@ from lightning_accum import _checked_state as states
 from lightning_accum._checks import check_taken, check_tensors, name_of
 from lightning_accum.functional.bounds import FullBounding, HalfBounding, Kind
 from lightning_accum.functional.reductions import ReductionFn
-from lightning_accum.updates.bounds import Side, saved_bounds
+from lightning_accum.updates.parameter_bounds import Side, saved_bounds
 from lightning_accum.updates.part import check_part
 from lightning_accum.updates.pending import Pending, check_apart, checked_reduction
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from lightning_accum._checks import check_choice, check_numbers, check_taken
-from lightning_accum._compat.torch import foreach, own_tensor
+from lightning_accum._compat.torch_internals import foreach, own_tensor
 from lightning_accum._training_events import SILENT, Observer
 from lightning_accum.distributed.shards import (
     any_process,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_accum.functional.reductions import Reduction, ReductionFn, reduction
-from lightning_accum.updates.bounds import Bounds
+from lightning_accum.updates.parameter_bounds import Bounds
 from lightning_accum.updates.part import (
     Part,
     Product,

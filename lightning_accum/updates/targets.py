@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
-from lightning_accum._compat.torch import own_tensor
+from lightning_accum._compat.torch_internals import own_tensor
 from lightning_accum.updates.pending import Pending
 
 _TRANSPOSED = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d  # [in, out, ...]

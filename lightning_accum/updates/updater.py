@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lightning_accum._checked_state import REAL, CheckedState, Kind, check_that, named
 from lightning_accum._checks import check_module, check_taken, check_type, names_in
-from lightning_accum._compat.torch import compiled_from
+from lightning_accum._compat.torch_internals import compiled_from
 from lightning_accum.functional.reductions import ReductionFn
 from lightning_accum.updates.accumulator import Accumulator
 from lightning_accum.updates.atomic_changes import AtomicChanges, NonFinite, check_policy

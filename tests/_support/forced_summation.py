@@ -7,8 +7,8 @@ import pytest
 
 from lightning_accum.engine import summation_forms as forms
 from lightning_accum.engine import window_changes as accumulate
-from lightning_accum.engine.products import Product
 from lightning_accum.engine.summation_forms import Form, unmoved_side
+from lightning_accum.engine.term_operands import Product
 from lightning_accum.sparse import event_sums, kernel_library
 
 FORMS = ("auto", "plain", "dense", "pre", "post")

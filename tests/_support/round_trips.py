@@ -7,7 +7,7 @@ import warnings
 from torch import Tensor, equal, load, save
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from lightning_accum._state_vector import EXTRA, unpack
+from lightning_accum._extra_state import EXTRA, unpack
 
 
 def differences(one, other):

@@ -13,7 +13,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import Running
 
-from lightning_accum._state_vector import unpack
+from lightning_accum._extra_state import unpack
 from lightning_accum.accumulators import EMA, Except, Max, Mean, Scalar, Sum, Window
 
 names = pytest.mark.parametrize("name", CASES)

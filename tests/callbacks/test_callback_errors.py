@@ -10,7 +10,7 @@ import callback_helpers as cb
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelPruning
-from test_callback_survival import TwoCells
+from test_callback_isolation import TwoCells
 from test_optimization_modes import AutomaticHead, OwnOptimizer
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import lightning_accum as la
-from lightning_accum._state_vector import unpack
+from lightning_accum._extra_state import unpack
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.nn import LeakyIntegrator, SurrogateLIF
 from lightning_accum.rules import LearnedFeedback, RandomFeedback, SymmetricFeedback

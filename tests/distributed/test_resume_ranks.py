@@ -10,7 +10,7 @@ from run_ranks import resuming, share, trainer
 from torch import nn
 
 import lightning_accum as la
-from lightning_accum._state_vector import unpack
+from lightning_accum._extra_state import unpack
 from lightning_accum.callbacks import CellTrainerCallback
 from lightning_accum.metrics import MaxRateClassifier
 from lightning_accum.nn import LIF, AdaptiveLIF, PoissonEncoder

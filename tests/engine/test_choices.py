@@ -6,8 +6,8 @@ from forced_summation import products
 from kernel_helpers import needs_kernel, spikes
 
 from lightning_accum.engine import summation_forms as forms
-from lightning_accum.engine.products import Activity, has_short_traces, short_trace
 from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.term_operands import Activity, has_short_traces, short_trace
 from lightning_accum.engine.terms import Term
 from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library

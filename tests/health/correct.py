@@ -2,7 +2,7 @@
 
 from functools import partial
 
-import programs as p
+import harness as p
 import pytest
 import torch
 from torch import nn

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 
-import programs as p
+import harness as p
 import torch
 from torch import nn
 

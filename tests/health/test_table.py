@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from correct import CORRECT
+from harness import run
 from mistakes import MISTAKES
-from programs import run
 from round_trips import differences
 
 from lightning_accum.health import LocalLearningWarning

@@ -6,7 +6,7 @@ import dataclasses
 import lightning.pytorch as pl
 import pytest
 import torch
-from programs import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, fit, learner, run, whole
+from harness import BATCH, CALLBACK, FABRIC, HAND, Lit, Program, fit, learner, run, whole
 from torch.nn.utils.parametrizations import weight_norm
 
 import lightning_accum as la

@@ -11,8 +11,8 @@ from kernel_helpers import needs_kernel, spikes
 from torch import nn
 
 from lightning_accum import Cell, RuleTrainer, get_updater
-from lightning_accum.engine.products import Activity
 from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.term_operands import Activity
 from lightning_accum.engine.vjp import PerSynapse
 from lightning_accum.functional import ExponentialKernel, GaussianKernel
 from lightning_accum.rules import DelayAdjustedKernelSTDP, DelayAdjustedSTDP, KernelSTDP, kernel

@@ -12,9 +12,9 @@ from kernel_helpers import needs_kernel, numbers, spikes, threads
 from test_folding import B, T, folding
 
 from lightning_accum import nn
-from lightning_accum._compat.torch import parallel_region
-from lightning_accum.engine.products import Activity
+from lightning_accum._compat.torch_internals import parallel_region
 from lightning_accum.engine.signal import Signal
+from lightning_accum.engine.term_operands import Activity
 from lightning_accum.engine.vjp import PerSynapse
 from lightning_accum.functional import ExponentialKernel, Triangular
 from lightning_accum.rules.kernel import SpikePairs

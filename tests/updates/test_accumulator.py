@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_accum import Accumulator, NonFiniteUpdateError, Updater
-from lightning_accum._state_vector import unpack
+from lightning_accum._extra_state import unpack
 from lightning_accum.functional.reductions import reduction
 from lightning_accum.updates.part import Part, StackedProducts
 

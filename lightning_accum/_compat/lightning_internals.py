@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lightning_accum._compat.torch import lacking
+from lightning_accum._compat.torch_internals import lacking
 
 
 def batches_that_stepped(trainer: Any) -> int:

@@ -3,7 +3,7 @@
 784 inputs at 2 %. All libraries run in one process and take turns, after a check of each against
 the definition for its own spikes. A step is simulation and learning together.
 
-    python benchmarks/every_step.py [--smoke] [--seconds 5] [--threads 2]
+    python benchmarks/every_step_competitors.py [--smoke] [--seconds 5] [--threads 2]
 """
 
 from __future__ import annotations

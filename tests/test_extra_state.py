@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 
 import lightning_accum as la
-from lightning_accum._state_vector import EXTRA, pack, unpack
+from lightning_accum._extra_state import EXTRA, pack, unpack
 from lightning_accum.nn import LIF
 
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from lightning_accum._compat.torch import is_traced
+from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.engine.activity_window import Window
 from lightning_accum.engine.signal import Signal, SignalName
 from lightning_accum.engine.state_keys import StateKey, trace_key
