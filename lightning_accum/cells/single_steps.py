@@ -18,7 +18,7 @@ from lightning_accum.engine.terms import Change, Term
 from lightning_accum.engine.window_changes import dtype_of
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.observe import Monitor, Reducer
-from lightning_accum.sparse.learning_step import StepMemory, StepProduct, StepTrace
+from lightning_accum.sparse.step_operands import StepMemory, StepProduct, StepTrace
 from lightning_accum.updates import Updater, get_updater
 from lightning_accum.updates.part import StackedProducts
 

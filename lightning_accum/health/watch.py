@@ -28,8 +28,8 @@ from lightning_accum.health.facts import ENOUGH, CellFacts, Context, ParamFacts,
 from lightning_accum.health.probes import LastingState, Probe, Wiring
 from lightning_accum.health.rule_facts import rule_of
 from lightning_accum.health.setup import layout, setup, twin, unit
-from lightning_accum.health.summary import Summary
 from lightning_accum.health.trained import Untrained, twice_trained
+from lightning_accum.health.update_summary import Summary
 from lightning_accum.optim.update_optimizer import times_stale
 from lightning_accum.sparse.kernel_library import why_not
 

@@ -14,7 +14,7 @@ from test_pictures import Deep
 from lightning_accum import STDP, CellSpec, Clamp, Clopath, attach_updater
 from lightning_accum.callbacks._logging import Before
 from lightning_accum.functional.update_statistics import update_statistics
-from lightning_accum.health.summary import Summary
+from lightning_accum.health.update_summary import Summary
 from lightning_accum.nn import SurrogateLIF
 from lightning_accum.optim import UpdateOptimizer
 from lightning_accum.sparse import kernel_library as library
