@@ -88,7 +88,8 @@ class Rule(ABC):
         """Checks the hyperparameters; ``check`` cannot read those that ``vmap`` maps over."""
         for each in fields_of(type(self)):
             _check_field(each, getattr(self, each.name))
-        if any(values_under_vmap(each) is not None for each in vars(self).values()):
+        tensors = [each for each in vars(self).values() if isinstance(each, Tensor)]
+        if any(values_under_vmap(each) is not None for each in tensors):
             return
         found: object = self.check()  # type: ignore[func-returns-value]
         if found is not None:

@@ -164,6 +164,11 @@ def filled(kind, items=10):
     return flow
 
 
+def unended(told):
+    """The warnings of pipes, not those of other tests' objects that are collected now."""
+    return [text for each in told if "and no end" in (text := str(each.message))]
+
+
 @pytest.mark.parametrize(
     ("kind", "items"), [("pipe", 10), ("source", 10), ("split", 11), ("two means", 11)]
 )
@@ -177,8 +182,8 @@ def test_a_pipe_that_is_never_ended_says_so_when_it_goes(kind, items):
         gc.collect()
         del copied
         gc.collect()
-    (warning,) = told
-    assert re.search(rf"Found {items} items in .*`Mean`, and no end", str(warning.message))
+    (warning,) = unended(told)
+    assert re.search(rf"Found {items} items in .*`Mean`", warning)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "source", "split"])
@@ -196,7 +201,7 @@ def test_a_pipe_without_anything_to_lose_goes_in_silence(kind, capsys):
         assert mean.compute() == 4.5
         del ended, few, reset, passing, read
         gc.collect()
-    assert not [str(each.message) for each in told]
+    assert not unended(told)
 
 
 # ---------------------------------------------------------------------------- sinks

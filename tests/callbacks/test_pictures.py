@@ -30,13 +30,13 @@ def fit(net, path, *callbacks, batches=8, **options):
     return cb.events_of(run)
 
 
-def gray(picture):
-    """A picture as it was before it was written, from 0 to 1."""
-    return torch.from_numpy(np.array(picture.convert("L"))).double() / 255
+def pixels(encoded):
+    """An image as it was before it was written, from 0 to 1."""
+    return torch.from_numpy(np.array(Image.open(io.BytesIO(encoded)).convert("L"))).double() / 255
 
 
 def image(event):
-    return gray(Image.open(io.BytesIO(event.encoded_image_string)))
+    return pixels(event.encoded_image_string)
 
 
 def scaled(values):
