@@ -15,6 +15,7 @@ import torch
 
 import lightning_accum
 from lightning_accum.sparse.event_sums import event_matmul
+from lightning_accum.sparse.events import Events
 from lightning_accum.sparse.kernel_library import library, why_not
 
 LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
@@ -31,7 +32,7 @@ assert version == lightning_accum.__version__, f"{version} != {lightning_accum._
 
 lightning_accum.show_versions()
 spikes, table = torch.ones(2, 3, dtype=torch.bool), torch.ones(3, 1)
-assert event_matmul(spikes, table).tolist() == [[3], [3]]
+assert event_matmul(Events(spikes), table).tolist() == [[3], [3]]
 has_kernel = library(torch.float32) is not None
 assert has_kernel == (sys.argv[1] == "kernel"), f"Expected {sys.argv[1]}. Found: {why_not()}"
 

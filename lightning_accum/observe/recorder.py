@@ -148,7 +148,7 @@ class SpikeCheck:
 
     def look(self, activity: Tensor) -> None:
         """Raises an error if activity is complex or, on the CPU, not 0 or 1."""
-        if not self.checks or activity.dtype is torch.bool:
+        if not self.checks:
             return
         if activity.is_complex():
             raise TypeError(
@@ -266,7 +266,8 @@ class WindowRecorder(Reducer):
         if step.ndim == self.sample_dims:
             step = step.unsqueeze(0)
         self._check_shape(step, step.shape)
-        check.look(step)
+        if step.dtype is not torch.bool:
+            check.look(step)
         buffer.prepare(step, step.shape, self.spikes)
         row = buffer.append(step)
         if not step.is_cpu:
@@ -278,7 +279,8 @@ class WindowRecorder(Reducer):
         """Records a sequence of steps."""
         buffer, check, values = self._buffer, self._check, sequence.detach()
         self._check_shape(sequence, sequence.shape[1:])
-        check.look(values)
+        if values.dtype is not torch.bool:
+            check.look(values)
         if buffer.held is not None:
             self.window()  # raises if it has changed
         first = buffer.length == 0
