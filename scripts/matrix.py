@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / ".matrix"
+FOLDER, VENV = ROOT / ".matrix", ROOT / ".venv"
 SHOWN = ("torch", "lightning", "torchmetrics", "tensorboard", "numpy")
 
 
@@ -34,15 +34,11 @@ def floors(*names: str) -> tuple[str, ...]:
 
 
 class Row(NamedTuple):
-    """One environment: ``python`` is the one that runs this script where it is empty.
-
-    ``torch`` is None where scripts/install_environment.py is to choose it: a CPU build where there
-    is no GPU.
-    """
+    """One environment; without a ``python``, that of ``.venv``, and all of it but the pins."""
 
     name: str
     python: str
-    torch: str | None
+    torch: str
     pins: tuple[str, ...] = ()
 
 
@@ -57,7 +53,7 @@ ROWS = (
     Row("py312", "3.12", "torch"),
     Row("py313", "3.13", "torch"),
     Row("lightning-2.5", "3.11", "torch==2.8.*", ("lightning==2.5.*",)),
-    Row("ci-floors", "", None, OLD),
+    Row("ci-floors", "", "", OLD),
 )
 
 
@@ -68,24 +64,28 @@ class NotTried(Exception):
 def interpreter(version: str) -> str:
     """Returns the path of a Python of this version; raises `NotTried` where none runs."""
     # A version manager's stand-in may be found where the version itself is not to be had.
-    found = shutil.which(f"python{version}") if version else sys.executable
+    found = shutil.which(f"python{version}" if version else str(VENV / "bin/python"))
     ask = [found or "", "-c", "import sys; print(sys.executable)"]
     asked = subprocess.run(ask, capture_output=True, text=True, check=False) if found else None
     if asked is None or asked.returncode != 0:
-        raise NotTried(f"no python{version} that runs")
+        raise NotTried(f"no {f'python{version}' if version else '.venv'} that runs")
     return asked.stdout.strip()
 
 
 def install(row: Row, base: str, home: Path, log: Path) -> str:
     """Makes the environment, and returns the path of its Python; raises `NotTried`."""
     python = str(home / "bin" / "python")
-    torch = [[python, "-m", "pip", "install", "--quiet", row.torch]] if row.torch else []
+    pip = [python, "-m", "pip", "install", "--quiet"]
     rest = [python, "scripts/install_environment.py", *row.pins, "--editable", ".[test]"]
+    steps = [[*pip, row.torch], rest] if row.torch else [[*pip, "--no-deps", *row.pins]]
     with log.open("w", encoding="utf-8") as out:
-        for command in [[base, "-m", "venv", "--clear", str(home)], *torch, rest]:
+        for command in [[base, "-m", "venv", "--clear", str(home)], *steps]:
             done = subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, check=False)
             if done.returncode != 0:
                 raise NotTried(f"`{' '.join(command[1:])}` failed, see {log.relative_to(ROOT)}")
+    if not row.torch:  # what is not pinned is found behind what is
+        (own,), (others,) = (each.glob("lib/python*/site-packages") for each in (home, VENV))
+        (own / "others.pth").write_text(f"import site; site.addsitedir({str(others)!r})\n")
     return python
 
 
