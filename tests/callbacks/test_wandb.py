@@ -68,6 +68,7 @@ class Kept(Net):
 def test_statistics_and_pictures_arrive(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_CONSOLE", "off")  # it would go on to redirect what is printed
     net = Kept()
     board = WandbLogger(save_dir=tmp_path, project="learning")
     run = trainer(tmp_path, callback(), UpdatePictures(2), logger=board)
