@@ -354,7 +354,7 @@ def test_a_connection_that_is_deleted_in_the_middle_of_a_batch(tmp_path):
     fits_again(tmp_path, Net(), use)
 
 
-def test_twenty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
+def test_thirty_fits_in_one_process_hold_no_more_memory_than_nine(tmp_path):
     """Of one model and one callback, of new models, and of new callbacks too."""
 
     def held():
@@ -372,12 +372,12 @@ def test_twenty_fits_in_one_process_hold_no_more_memory_than_ten(tmp_path):
     net, use = Net(), callback()
     tracemalloc.start()
     try:
-        for i in range(7):
+        for i in range(11):
             for model, learner in ((net, use), (Net(), use), (Net(), callback())):
                 fit(trainer(tmp_path, learner), model)
             if i == 2:
                 before, size = held(), allocated()
         assert held() == before
-        assert allocated() <= size + 10_000  # less than an object and its dictionary for each fit
+        assert allocated() <= size + 20_000  # less than an object and its dictionary for each fit
     finally:
         tracemalloc.stop()
