@@ -16,9 +16,10 @@ class NeedsData(BaseException):  # not an Exception, which a rule may catch
 
 
 class SignalName:
-    """Names the activity that a signal is of, as ``"pre"``; that of a window is one with data."""
+    """Names the activity that a signal is of, such as ``"pre"``, without its data."""
 
     def __init__(self, side: str, dt: float = 1.0, unit_dim: int = -1) -> None:
+        # the step in ms, and the dimension of `[T, B, ...]` that counts neurons
         self.side, self.dt, self.unit_dim = side, dt, unit_dim
 
     def ones(self) -> SignalName:
@@ -164,21 +165,21 @@ class Signal:
     def values(self) -> Tensor:
         """Returns the signal's values, ``[T, B, ...]``, in the dtype of the computation."""
         values: Tensor = self.source.values(self.decay, self.mode, self.shifted)
-        return values if self.weights is None else values * _numbers(self.weights)
+        return values if self.weights is None else values * values_of(self.weights)
 
     def __mul__(self, factor: Signal | Tensor | float) -> Signal:
         """Returns the signal with every value scaled; spikes stay spikes, with weights."""
         if isinstance(factor, Signal) and self.weights is None:
             return Signal(self.source, self.decay, self.mode, factor, self.shifted)
-        factor = _numbers(factor)
+        factor = values_of(factor)
         if isinstance(factor, Tensor) and factor.ndim and factor.shape != self.shape:
             _check_factor(factor.shape, self.shape)
-        product = factor if self.weights is None else _numbers(self.weights) * factor
+        product = factor if self.weights is None else values_of(self.weights) * factor
         weights = torch.as_tensor(product, device=self.source.device)
         return Signal(self.source, self.decay, self.mode, weights, self.shifted)
 
 
-def _numbers(factor: Any) -> Any:
+def values_of(factor: Any) -> Any:
     """Returns the values of a signal; anything else itself."""
     return factor.values() if isinstance(factor, Signal) else factor
 

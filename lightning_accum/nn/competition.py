@@ -213,7 +213,8 @@ class Competition(WideTheta):
         check_times(0.0, dt, time_dim)
         check_finite(theta_plus=theta_plus)
         self.size = layer_shape(size)
-        self._sizes = (None, neurons := math.prod(self.size))
+        neurons = math.prod(self.size)
+        self._sizes = (None, neurons)
         should = f"between 1 and the {neurons} neurons"
         check_value(1 <= winners <= neurons, "winners", winners, should)
         how = "pass 0 for neurons that do not tire"

@@ -265,9 +265,7 @@ class WindowRecorder(Reducer):
         step = observation.detach() if observation.requires_grad else observation
         if step.ndim == self.sample_dims:
             step = step.unsqueeze(0)
-        self._check_shape(step, step.shape)
-        if step.dtype is not torch.bool:
-            check.look(step)
+        self._look(step, step.shape)
         buffer.prepare(step, step.shape, self.spikes)
         row = buffer.append(step)
         if not step.is_cpu:
@@ -278,9 +276,7 @@ class WindowRecorder(Reducer):
     def _record_sequence(self, sequence: Tensor) -> None:
         """Records a sequence of steps."""
         buffer, check, values = self._buffer, self._check, sequence.detach()
-        self._check_shape(sequence, sequence.shape[1:])
-        if values.dtype is not torch.bool:
-            check.look(values)
+        self._look(values, values.shape[1:])
         if buffer.held is not None:
             self.window()  # raises if it has changed
         first = buffer.length == 0
@@ -294,8 +290,8 @@ class WindowRecorder(Reducer):
         if first and again and check.checks and sequence.dtype is not torch.bool:
             buffer.expect_spikes(sequence.dtype, whole=True)
 
-    def _check_shape(self, observation: Tensor, shape: torch.Size) -> None:
-        """Raises a ``ValueError`` if the batch is missing, or the shape changes in the window."""
+    def _look(self, observation: Tensor, shape: torch.Size) -> None:
+        """Raises an error if a shape or values cannot be recorded; boolean values always can."""
         buffer = self._buffer
         if buffer.length and shape != buffer.shape:
             raise ValueError(
@@ -308,6 +304,8 @@ class WindowRecorder(Reducer):
                 "Activity should be `[B, ...]`, or `[T, B, ...]` with `time_dim=0`. Found shape"
                 f" {tuple(observation.shape)}, `time_dim = {self.time_dim}`."
             )
+        if observation.dtype is not torch.bool:
+            self._check.look(observation)
 
     # ------------------------------------------------------------------ what was recorded
     def window(self) -> Tensor | None:

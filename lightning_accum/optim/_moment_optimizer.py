@@ -226,9 +226,7 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         return list(found.values())
 
     def _backend(self, group: Group, param: Tensor) -> kernels.Backend:
-        # whether no other step, weight decay or operations would have to be called
-        plain = self._steps_by_formula and type(self.weight_decay) is WeightDecay
-        plain = plain and type(param) in _PLAIN and param.is_floating_point()
+        plain = self._is_plain(param)
         # The kernel reads a rate on the device, but no rate or ε from a count on the device.
         computed = group["capturable"] and (self._is_scheduled or group.get("optimized_update"))
         here = param.device.type in ("cpu", "cuda")
@@ -247,6 +245,11 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if fusable and group.get("fused") is not False and group["foreach"] is None:
             return "fused"
         return "single" if group["capturable"] or is_remote(group["lr"]) else "listed"
+
+    def _is_plain(self, param: Tensor) -> bool:
+        """Returns whether no other step, weight decay or operations would have to be called."""
+        by_formula = self._steps_by_formula and type(self.weight_decay) is WeightDecay
+        return by_formula and type(param) in _PLAIN and param.is_floating_point()
 
     def _step_batch(self, group: Group, batch: Batch, grads: list[Tensor]) -> None:
         for members in batch.step_groups:

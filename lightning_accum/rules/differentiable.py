@@ -16,7 +16,7 @@ from lightning_accum.engine.activity_window import Outline, Window
 from lightning_accum.engine.neuromodulator import modulators_of
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.rule_inputs import Given, Recorded, Recording, given_value
-from lightning_accum.engine.signal import NeedsData, Signal
+from lightning_accum.engine.signal import NeedsData, Signal, values_of
 from lightning_accum.engine.term_operands import check_sides
 from lightning_accum.engine.terms import Change, Term, listed
 from lightning_accum.functional.traces import TraceMode, decay_factor
@@ -269,7 +269,7 @@ def _factors(parts: Sequence[Change]) -> Tensor:
     one = all((t.transform or t.room) is None and not getattr(t.rate, "ndim", 0) for t in terms)
     if not (terms and one and len(terms) == len(parts)):  # one rate for all synapses
         raise NeedsData
-    every = [(t.rate * _values(t.post)[0], _values(t.pre)[0]) for t in terms]
+    every = [(t.rate * values_of(t.post)[0], values_of(t.pre)[0]) for t in terms]
     return torch.stack([torch.cat(sides, -1) for sides in every], 1)
 
 
@@ -310,7 +310,7 @@ def _shared(term: Term, window: Window, factor: Tensor | None) -> tuple[Tensor, 
         if every is None:
             continue
         others = (factor, trace.activity, trace.weights, sides["pre" if name == "post" else "post"])
-        if any(values_under_vmap(_values(each)) is not None for each in others):
+        if any(values_under_vmap(values_of(each)) is not None for each in others):
             continue
         few, shares = _few(trace.decay, every, len(window.post.activity), trace.dtype)
         if not 0 < 2 * len(few) < every.numel():
@@ -350,14 +350,9 @@ def _few(decay: Tensor, every: Tensor, steps: int, dtype: torch.dtype) -> tuple[
     return many[chosen], shares.squeeze(0)
 
 
-def _values(side: Any) -> Any:
-    """Returns the values of a signal; anything else itself."""
-    return side.values() if isinstance(side, Signal) else side
-
-
 def _product(term: Term, window: Window, factor: Tensor | None = None) -> Tensor:
     """Returns the product of a term without its rate."""
-    post, pre = _values(term.post), _values(term.pre)
+    post, pre = values_of(term.post), values_of(term.pre)
     dtype = torch.promote_types(window.post.dtype, torch.promote_types(post.dtype, pre.dtype))
     post = post if factor is None else post * factor.unsqueeze(-1)
     summed, transform = window.vjp.summed, term.transform

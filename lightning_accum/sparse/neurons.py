@@ -117,7 +117,7 @@ class NeuronSteps:
         self._settings, self._holds = settings, constants.holds
         sizes = (1, *v.shape, spike_dtype == torch.bool, constants.period, constants.losers)
         reals = *constants[:5], constants.lateral
-        self._neurons = _Neurons(*sizes, *reals)  # and places that each step sets, or null
+        self._neurons = _Neurons(*sizes, *reals)  # each step sets where its tensors begin
         with torch.inference_mode(False):
             room = 3 * max(_NEURONS, v.shape[1])
             self._memory = torch.empty(room, dtype=dtype, device="cpu")
