@@ -34,7 +34,7 @@ def floors(*names: str) -> tuple[str, ...]:
 
 
 class Row(NamedTuple):
-    """One environment; without a ``python``, that of ``.venv``, and all of it but the pins."""
+    """One environment; one without a ``python`` is ``.venv`` with only the pins installed anew."""
 
     name: str
     python: str
