@@ -21,6 +21,9 @@ from lightning_accum.sparse.neurons import SpikingNeurons
 
 # Postsynaptic spikes that may wait until the weights of an input are read.
 _ROOM = 1 << 16
+# Those of one sample are totalled in blocks of steps: a trace keeps a share in a block, so that the
+# difference of two totals is exact enough, and as many totals are kept as stay in the cache.
+_TOTALS, _BLOCK, _SHARE = 1 << 18, 64, 0.25
 _NUMBERS: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
 
 
@@ -88,20 +91,21 @@ def run_online(
     in_c = pre, post, _ = _in_c(rule)
     own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool, device="cpu")
     own["pre_end"] = torch.empty_like(own["pre"])
-    own["powers"] = _powers(rule, steps, dtype)
+    own["powers"], own["blocks"] = _powers(rule, steps, dtype)
     own["waits"] = own["powers"][-1]
     most = min(max(_ROOM, batch * size), steps * batch * size)
     sizes = steps, batch, inputs, size, most, len(pre), len(post)
     task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS.split())))
     _set_constants(task, neurons, rule, limits)
+    task.kept = min(steps, max(_BLOCK, _TOTALS // size)) if task.direct and batch == 1 else 0
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers != -1 else library.threads_among(-(-size // 16), work)
     width = -(-size // 16 // threads) * 16  # neurons of a thread
     copied = 1 if rule.tc_eligibility is None else 1 + 2 * batch
     values = own["pre"].numel() + 2 * (len(pre) * most + len(post) * batch)
-    values += (5 + copied * inputs) * width
+    values += (5 + copied * inputs + len(pre) * task.kept) * width
     places = 3 * most + (3 + batch) * inputs + steps + 1
-    room = values * dtype.itemsize + 4 * places + 21 * 64
+    room = values * dtype.itemsize + 4 * places + 22 * 64
     memory = library.work_memory(threads * room)
     kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     after = state._replace(
@@ -114,11 +118,13 @@ def run_online(
 
 
 @lru_cache(64)
-def _powers(rule: LoopTerms, steps: int, dtype: torch.dtype) -> Tensor:
+def _powers(rule: LoopTerms, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Returns ``[pres + 1, T + 1]``, the powers of the presynaptic decays and the eligibility's."""
+    # Also returns how many steps a block of each has.
     pre, _, _ = _in_c(rule)
     decays = torch.tensor([*(trace.decay for trace in pre), rule.eligibility], **_NUMBERS)
-    return (decays.unsqueeze(1) ** torch.arange(steps + 1, **_NUMBERS)).to(dtype)
+    powers = decays.unsqueeze(1) ** torch.arange(steps + 1, **_NUMBERS)
+    return powers.to(dtype), (powers[:, :_BLOCK] >= _SHARE).sum(1, dtype=torch.int32)
 
 
 @lru_cache(64)
@@ -225,7 +231,9 @@ def _set_constants(
     task.direct = rule.tc_eligibility is None and rooms == (None, None) and (steady or not limits)
 
 
-_TENSORS = "raster spikes weight bias v hold theta pre pre_end post pos neg powers waits reward"
+_TENSORS = (
+    "raster spikes weight bias v hold theta pre pre_end post pos neg powers waits blocks reward"
+)
 
 
 class _Trace(ctypes.Structure):
@@ -252,6 +260,6 @@ class _Online(ctypes.Structure):
         *fields(At, _TENSORS),
         *fields(Real, "decay drive threshold period decay_theta theta_plus low high"),
         *fields(_Room, "rise fall"),
-        *fields(ctypes.c_int32, "bounded direct losers"),
-        ("memory", At * 18),
+        *fields(ctypes.c_int32, "bounded direct losers kept"),
+        ("memory", At * 19),
     )

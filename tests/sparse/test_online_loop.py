@@ -119,9 +119,24 @@ def tensors(found):
 shapes = st.tuples(*(st.integers(1, most) for most in (14, 3, 9, 20)))
 
 
-@settings(max_examples=150, derandomize=True)
-@given(rule=rules(), shape=shapes, density=st.sampled_from([0.05, 0.4, 1.0]), bounded=st.booleans())
-def test_the_loop_equals_a_plain_one_and_two_pieces_of_it(rule, shape, density, bounded):
+@settings(max_examples=250, derandomize=True)
+@given(
+    rule=rules(),
+    shape=shapes,
+    density=st.sampled_from([0.05, 0.4, 1.0]),
+    bounded=st.booleans(),
+    block=st.sampled_from([64, 3]),
+)
+def test_the_loop_equals_a_plain_one_and_two_pieces_of_it(rule, shape, density, bounded, block):
+    online_loop._powers.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(online_loop, "_BLOCK", block)
+        patch.setattr(online_loop, "_TOTALS", 5 * shape[3])  # of five steps
+        compare(rule, shape, density, bounded)
+    online_loop._powers.cache_clear()
+
+
+def compare(rule, shape, density, bounded):
     *task, reward = task_of(rule, *shape, density)
     limits = (0.0137, 0.6731) if bounded else None
     if bounded:
@@ -142,9 +157,9 @@ def test_the_loop_equals_a_plain_one_and_two_pieces_of_it(rule, shape, density, 
 
 
 @settings(max_examples=30, derandomize=True)
-@given(rule=rules(), dtype=st.sampled_from([torch.float32, torch.float64]))
-def test_no_result_depends_on_the_number_of_threads(rule, dtype):
-    *task, reward = task_of(rule, 12, 2, 9, 70, 0.3, dtype)
+@given(rule=rules(), dtype=st.sampled_from([torch.float32, torch.float64]), batch=st.integers(1, 2))
+def test_no_result_depends_on_the_number_of_threads(rule, dtype, batch):
+    *task, reward = task_of(rule, 12, batch, 9, 70, 0.3, dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_SHARE", 1)
         found = []

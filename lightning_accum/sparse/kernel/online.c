@@ -8,8 +8,9 @@
 
    A postsynaptic spike changes a weight of every input. These changes wait in a list until the
    input's weights are read, so that a row of weights stays in the cache while its changes are made:
-   few inputs spike in a step. Threads divide the neurons among them, and no result depends on their
-   number. */
+   few inputs spike in a step. Where one sample changes the weights at once, the spikes of a neuron
+   that wait are one number: totals over a block of steps, of which those of an interval are a
+   difference. Threads divide the neurons among them, and no result depends on their number. */
 
 #include <stdint.h>
 #include <string.h>
@@ -53,15 +54,18 @@ typedef struct {
     REAL *pos, *neg;       /* [B, N, E], the eligibility, or null; of a thread [E, B, width] */
     const REAL *powers;    /* [pres, T + 1], of the presynaptic decays */
     const REAL *waits;     /* [T + 1], of the eligibility's decay */
+    const int32_t *blocks; /* [pres], steps in which a presynaptic trace keeps most of its value */
     const REAL *reward;    /* [T, B], or null */
     double decay, drive, threshold, period, decay_theta, theta_plus, low, high;
     room rise, fall;
     int32_t bounded, direct; /* direct: changes are added to the weights at once */
     int32_t losers;          /* steps for which they are held; -1: none */
+    int32_t kept;            /* steps that have totals; 0: there are none */
     /* work memory of a thread, and the number of its neurons */
     int64_t width;
     REAL *current, *up, *down, *limit, *fired; /* [width] */
     REAL *raised, *lowered;             /* [pres, most] what waiting postsynaptic spikes multiply */
+    REAL *totals;                       /* [pres, kept, width], `raised` since a block began */
     REAL *upward, *downward;            /* [posts, B] what a presynaptic spike multiplies */
     int32_t *samples, *columns, *times; /* [most] where these are */
     int32_t *starts;                    /* [T + 1] the first of them in each step */
@@ -164,6 +168,42 @@ static void add_posts(const online *x, int64_t e, int64_t t, int64_t begin, int6
     }
 }
 
+/* Adds the spikes of a step to what those of the block's earlier steps total. */
+static void total_spikes(const online *x, int64_t t, int64_t begin, int64_t end)
+{
+    for (int64_t j = 0; j < x->pres; j++) {
+        const int64_t at = t % x->kept, place = at % x->blocks[j];
+        const REAL power = x->powers[j * (x->steps + 1) + place];
+        REAL *total = x->totals + (j * x->kept + at) * x->width;
+        if (!x->of_pre[j].read) continue;
+        if (place) memcpy(total, total - x->width, (size_t)x->width * sizeof(REAL));
+        else memset(total, 0, (size_t)x->width * sizeof(REAL));
+        for (int64_t k = begin; k < end; k++)
+            total[x->columns[k]] += power * x->raised[j * x->most + k];
+    }
+}
+
+/* Adds what waits for an input up to a step, block by block of the totals. */
+static void add_totals(const online *x, int64_t e, int64_t until)
+{
+    const int64_t last = x->last[e], width = x->width;
+    REAL *restrict w = x->weight + e * width;
+    for (int64_t j = 0; j < x->pres; j++) {
+        const REAL *powers = x->powers + j * (x->steps + 1), trace = x->pre[j * x->inputs + e];
+        for (int64_t t = last + 1, end; x->of_pre[j].read && trace && t <= until; t = end + 1) {
+            const int64_t place = t % x->kept % x->blocks[j], rest = x->blocks[j] - 1 - place;
+            end = rest < until - t ? t + rest : until;
+            if (x->starts[t] == x->starts[end + 1]) continue;
+            const REAL *restrict now = x->totals + (j * x->kept + end % x->kept) * width;
+            const REAL *restrict before = now - (end - t + 1) * width; /* in the step `last` */
+            const REAL factor = place ? trace / powers[place - 1] : trace * powers[t - last];
+            if (place)
+                for (int64_t n = 0; n < width; n++) w[n] += factor * (now[n] - before[n]);
+            else add_row(w, factor, now, width);
+        }
+    }
+}
+
 static void decay_row(const online *x, int64_t e, REAL factor)
 {
     const sums s = sums_of(x, e);
@@ -212,7 +252,8 @@ static void settle(const online *x, int64_t e, int64_t t, int64_t until)
     if (last == t) return;
     if (x->pos) settle_eligible(x, e, until);
     else if (x->direct && k < waiting) {
-        add_posts(x, e, t, k, waiting);
+        if (x->kept) add_totals(x, e, until);
+        else add_posts(x, e, t, k, waiting);
         if (x->bounded) clamp(x->weight + e * x->width, x->width, (REAL)x->low, (REAL)x->high);
     } else
         while (k < waiting) {
@@ -318,7 +359,7 @@ static void run_steps(const online *x)
     for (int64_t e = 0; e < E; e++) x->last[e] = -1;
     for (int64_t t = 0; t < x->steps; t++) {
         int64_t rows = 0;
-        if (waiting + B * width > x->most) { /* then all is settled, and the list begins anew */
+        if (waiting + B * width > x->most || (x->kept && t % x->kept == 0)) { /* then all is settled, and the list begins anew */
             for (int64_t e = 0; e < E; e++) settle(x, e, t - 1, t - 1);
             waiting = 0;
         }
@@ -335,6 +376,7 @@ static void run_steps(const online *x)
             take_step_of_sample(&own, now, state, width, x->current, limit, 0, fired);
             waiting = note_spikes(x, t, b, waiting);
         }
+        if (x->kept) total_spikes(x, t, first, waiting);
         for (int64_t n = 0; n < width; n++) x->theta[n] *= decay_theta;
         for (int64_t k = first; k < waiting; k++) x->theta[x->columns[k]] += rise;
         for (int64_t k = 0; k < rows; k++) learn(x, x->rows[k], t, waiting);
@@ -385,6 +427,7 @@ static void run_columns(const void *task, int64_t begin, int64_t end, void *memo
         *values[i] = memset(lend(&free, x.width, sizeof(REAL)), 0, (size_t)x.width * sizeof(REAL));
     REAL **waiting[] = {&x.raised, &x.lowered}, **of_one[] = {&x.upward, &x.downward};
     for (int i = 0; i < 2; i++) *waiting[i] = lend(&free, x.pres * x.most, sizeof(REAL));
+    x.totals = lend(&free, x.pres * x.kept * x.width, sizeof(REAL));
     for (int i = 0; i < 2; i++) *of_one[i] = lend(&free, x.posts * x.batch, sizeof(REAL));
     int32_t **places[] = {&x.samples, &x.columns, &x.times};
     for (int i = 0; i < 3; i++) *places[i] = lend(&free, x.most, sizeof(int32_t));
