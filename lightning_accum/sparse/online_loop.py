@@ -6,6 +6,7 @@ Its plain form is :func:`lightning_accum.rules.learn_online`, step by step.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,9 +22,9 @@ from lightning_accum.sparse.neurons import SpikingNeurons
 
 # Postsynaptic spikes that may wait until the weights of an input are read.
 _ROOM = 1 << 16
-# Those of one sample are totalled in blocks of steps: a trace keeps a share in a block, so that the
-# difference of two totals is exact enough, and as many totals are kept as stay in the cache.
-_TOTALS, _BLOCK, _SHARE = 1 << 18, 64, 0.25
+_TOTALS = 1 << 18  # numbers that stay in the cache: totals of one sample's spikes
+_LONGEST_BLOCK = 64  # steps
+_LOSS = 16.0  # factor by which rounding may grow within a block
 _NUMBERS: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
 
 
@@ -91,13 +92,14 @@ def run_online(
     in_c = pre, post, _ = _in_c(rule)
     own["spikes"] = torch.empty(steps, batch, size, dtype=torch.bool, device="cpu")
     own["pre_end"] = torch.empty_like(own["pre"])
-    own["powers"], own["blocks"] = _powers(rule, steps, dtype)
+    own["powers"] = _powers(rule, steps, dtype)
     own["waits"] = own["powers"][-1]
     most = min(max(_ROOM, batch * size), steps * batch * size)
     sizes = steps, batch, inputs, size, most, len(pre), len(post)
     task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS.split())))
     _set_constants(task, neurons, rule, limits)
-    task.kept = min(steps, max(_BLOCK, _TOTALS // size)) if task.direct and batch == 1 else 0
+    if task.direct and batch == 1:
+        task.kept = min(steps, max(_LONGEST_BLOCK, _TOTALS // size))
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers != -1 else library.threads_among(-(-size // 16), work)
     width = -(-size // 16 // threads) * 16  # neurons of a thread
@@ -118,13 +120,11 @@ def run_online(
 
 
 @lru_cache(64)
-def _powers(rule: LoopTerms, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _powers(rule: LoopTerms, steps: int, dtype: torch.dtype) -> Tensor:
     """Returns ``[pres + 1, T + 1]``, the powers of the presynaptic decays and the eligibility's."""
-    # Also returns how many steps a block of each has.
     pre, _, _ = _in_c(rule)
     decays = torch.tensor([*(trace.decay for trace in pre), rule.eligibility], **_NUMBERS)
-    powers = decays.unsqueeze(1) ** torch.arange(steps + 1, **_NUMBERS)
-    return powers.to(dtype), (powers[:, :_BLOCK] >= _SHARE).sum(1, dtype=torch.int32)
+    return (decays.unsqueeze(1) ** torch.arange(steps + 1, **_NUMBERS)).to(dtype)
 
 
 @lru_cache(64)
@@ -156,7 +156,15 @@ def _trace(
     up, down = (sum(max(sign * rate, 0.0) for rate in rates) for sign in (1, -1))
     # what is always one does not decay, and spikes set it to one
     decay, nearest = (1.0, True) if trace.one else trace[:2]
-    return _Trace(decay, up, down, begin, len(terms), bool(own), nearest)
+    block = steps_of_block(decay)
+    return _Trace(decay, up, down, begin, len(terms), bool(own), nearest, block)
+
+
+def steps_of_block(decay: float) -> int:
+    """Returns for how many steps sums of powers of a decay have one anchor."""
+    if decay * _LOSS ** (1 / _LONGEST_BLOCK) >= 1:
+        return _LONGEST_BLOCK
+    return max(1, int(math.log(_LOSS) / -math.log(decay))) if decay > 0 else 1
 
 
 def _copies(
@@ -231,13 +239,14 @@ def _set_constants(
     task.direct = rule.tc_eligibility is None and rooms == (None, None) and (steady or not limits)
 
 
-_TENSORS = (
-    "raster spikes weight bias v hold theta pre pre_end post pos neg powers waits blocks reward"
-)
+_TENSORS = "raster spikes weight bias v hold theta pre pre_end post pos neg powers waits reward"
 
 
 class _Trace(ctypes.Structure):
-    _fields_ = *fields(Real, "decay up down"), *fields(ctypes.c_int32, "begin end read nearest")
+    _fields_ = (
+        *fields(Real, "decay up down"),
+        *fields(ctypes.c_int32, "begin end read nearest block"),
+    )
 
 
 class _Term(ctypes.Structure):

@@ -16,11 +16,9 @@ from torch import Tensor
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields
 from lightning_accum.sparse.neurons import NeuronState, SpikingNeurons
-from lightning_accum.sparse.online_loop import LoopTerms, LoopTrace
+from lightning_accum.sparse.online_loop import LoopTerms, LoopTrace, steps_of_block
 
 _FEWEST_STEPS = 192  # for which a row of weights may wait for a spike
-_LONGEST_BLOCK = 64  # steps
-_LOSS = 16.0  # factor by which rounding may grow within a block
 _MOST_PLACES = 2**31 - 1  # of spikes that are exchanged, as int32
 
 
@@ -180,13 +178,6 @@ def _connection(
     made = _Connection(*known, learns=1, kept=len(kept), **own, **numbers)
     kept += tensors.values()
     return made
-
-
-def steps_of_block(decay: float) -> int:
-    """Returns for how many steps sums of powers of a decay have one anchor."""
-    if decay * _LOSS ** (1 / _LONGEST_BLOCK) >= 1:
-        return _LONGEST_BLOCK
-    return max(1, int(math.log(_LOSS) / -math.log(decay))) if decay > 0 else 1
 
 
 class _Population(ctypes.Structure):

@@ -128,12 +128,12 @@ shapes = st.tuples(*(st.integers(1, most) for most in (14, 3, 9, 20)))
     block=st.sampled_from([64, 3]),
 )
 def test_the_loop_equals_a_plain_one_and_two_pieces_of_it(rule, shape, density, bounded, block):
-    online_loop._powers.cache_clear()
+    online_loop._in_c.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(online_loop, "_BLOCK", block)
+        patch.setattr(online_loop, "_LONGEST_BLOCK", block)
         patch.setattr(online_loop, "_TOTALS", 5 * shape[3])  # of five steps
         compare(rule, shape, density, bounded)
-    online_loop._powers.cache_clear()
+    online_loop._in_c.cache_clear()
 
 
 def compare(rule, shape, density, bounded):

@@ -30,6 +30,7 @@ typedef struct {
     int32_t begin, end; /* to which these terms are added */
     int32_t read;       /* whether there is anything */
     int32_t nearest;    /* a spike of its side sets it to one, instead of adding one */
+    int32_t block;      /* steps over which what waits for it is totalled */
 } trace_kind;
 
 typedef struct {
@@ -54,7 +55,6 @@ typedef struct {
     REAL *pos, *neg;       /* [B, N, E], the eligibility, or null; of a thread [E, B, width] */
     const REAL *powers;    /* [pres, T + 1], of the presynaptic decays */
     const REAL *waits;     /* [T + 1], of the eligibility's decay */
-    const int32_t *blocks; /* [pres], steps in which a presynaptic trace keeps most of its value */
     const REAL *reward;    /* [T, B], or null */
     double decay, drive, threshold, period, decay_theta, theta_plus, low, high;
     room rise, fall;
@@ -172,7 +172,7 @@ static void add_posts(const online *x, int64_t e, int64_t t, int64_t begin, int6
 static void total_spikes(const online *x, int64_t t, int64_t begin, int64_t end)
 {
     for (int64_t j = 0; j < x->pres; j++) {
-        const int64_t at = t % x->kept, place = at % x->blocks[j];
+        const int64_t at = t % x->kept, place = at % x->of_pre[j].block;
         const REAL power = x->powers[j * (x->steps + 1) + place];
         REAL *total = x->totals + (j * x->kept + at) * x->width;
         if (!x->of_pre[j].read) continue;
@@ -191,8 +191,8 @@ static void add_totals(const online *x, int64_t e, int64_t until)
     for (int64_t j = 0; j < x->pres; j++) {
         const REAL *powers = x->powers + j * (x->steps + 1), trace = x->pre[j * x->inputs + e];
         for (int64_t t = last + 1, end; x->of_pre[j].read && trace && t <= until; t = end + 1) {
-            const int64_t place = t % x->kept % x->blocks[j], rest = x->blocks[j] - 1 - place;
-            end = rest < until - t ? t + rest : until;
+            const int64_t block = x->of_pre[j].block, place = t % x->kept % block;
+            end = block - 1 - place < until - t ? t + block - 1 - place : until;
             if (x->starts[t] == x->starts[end + 1]) continue;
             const REAL *restrict now = x->totals + (j * x->kept + end % x->kept) * width;
             const REAL *restrict before = now - (end - t + 1) * width; /* in the step `last` */
