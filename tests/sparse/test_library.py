@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -167,6 +168,18 @@ def test_without_a_compiler_it_is_not_built(
     monkeypatch.setattr(library, "_FOLDER", kernel)
     assert found() == f"it was not built with the package ({reason})"
     assert not caplog.text
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are those of x86-64")
+@pytest.mark.parametrize("flags", ["", "-mavx2 -mfma", "-mavx2 -mfma -mavx512f -mavx512dq"])
+def test_no_operation_of_vectors_is_carried_out_lane_by_lane(tmp_path, flags):
+    compiler = shutil.which("gcc") or pytest.skip("only GCC tells of such operations")
+    done = subprocess.run(
+        [compiler, "-std=gnu11", "-DREAL=float", "-S", "-Wvector-operation-performance",
+         *flags.split(), *KERNEL.glob("*.c")],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @needs_kernel

@@ -8,17 +8,35 @@
 
 #include "nonzero.h"
 
-#define LANES (64 / (int)sizeof(REAL)) /* of a vector */
-#define COLUMNS (2 * LANES)            /* of a piece */
-#define TILE 16                        /* rows that are transposed together */
-#define SQUARE 8                       /* rows, and columns, that are transposed in registers */
+/* Bytes of a vector: of larger ones than a register, GCC compares lane by lane. */
+#if defined(__AVX512F__)
+#define VECTOR 64
+#elif defined(__AVX2__)
+#define VECTOR 32
+#else
+#define VECTOR 16
+#endif
+/* Rows, and columns, that are transposed in registers; and how the halves of two interleave. */
+#if VECTOR == 16
+#define SQUARE 4
+#define FIRST_HALVES 0, 4, 1, 5
+#define LAST_HALVES 2, 6, 3, 7
+#else
+#define SQUARE 8
+#define FIRST_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+#define LAST_HALVES 4, 12, 5, 13, 6, 14, 7, 15
+#endif
+#define LANES (VECTOR / (int)sizeof(REAL)) /* of a vector */
+#define COLUMNS (128 / (int)sizeof(REAL))  /* of a piece */
+#define PARTS (COLUMNS / LANES)            /* vectors of a piece */
+#define TILE 16                            /* rows that are transposed together */
 
 typedef REAL square_row __attribute__((vector_size(SQUARE * sizeof(REAL))));
-typedef REAL vec __attribute__((vector_size(64)));
-typedef REAL loose __attribute__((vector_size(64), aligned(sizeof(REAL))));
+typedef REAL vec __attribute__((vector_size(VECTOR)));
+typedef REAL loose __attribute__((vector_size(VECTOR), aligned(sizeof(REAL))));
 typedef __typeof__((vec){0} == (vec){0}) whole; /* integers of the size of REAL */
 typedef struct {
-    vec half[2];
+    vec part[PARTS];
 } line; /* the columns of a piece in one row */
 
 /* Bags of places: the bag k has the places from `starts[k]` to before the next bag's. */
@@ -64,12 +82,12 @@ static inline void pack_row(const uint8_t *row, int64_t k, int64_t rows, int64_t
     }
 }
 
-/* Tells which lanes of one half of a piece have a spike: all bits are set, or none. */
-static inline whole lanes_of(uint32_t bits, int half)
+/* Tells which lanes of one part of a piece have a spike: all bits are set, or none. */
+static inline whole lanes_of(uint32_t bits, int part)
 {
     whole lane;
     for (int i = 0; i < LANES; i++) lane[i] = 1 << i;
-    return (((int)bits >> half * LANES) & lane) != 0;
+    return (((int)bits >> part * LANES) & lane) != 0;
 }
 
 #if defined(__clang__) /* GCC has this name from version 12 only */
@@ -80,16 +98,16 @@ typedef place places __attribute__((vector_size(SQUARE * sizeof(REAL))));
 #define SHUFFLE(x, y, ...) __builtin_shuffle(x, y, (places){__VA_ARGS__})
 #endif
 
-/* Writes the columns of a square as rows: each of three times, both halves of its rows interleave. */
+/* Writes the columns of a square as rows: each time, both halves of its rows interleave. */
 static inline void transpose_square(const REAL *from, int64_t row, REAL *to, int64_t next)
 {
     square_row a[SQUARE], b[SQUARE];
     for (int i = 0; i < SQUARE; i++) memcpy(a + i, from + i * row, sizeof *a);
-    for (int stage = 0; stage < 3; stage++) {
+    for (int size = SQUARE; size > 1; size /= 2) {
         for (int i = 0; i < SQUARE / 2; i++) {
             const square_row x = a[i], y = a[i + SQUARE / 2];
-            b[2 * i] = SHUFFLE(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
-            b[2 * i + 1] = SHUFFLE(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+            b[2 * i] = SHUFFLE(x, y, FIRST_HALVES);
+            b[2 * i + 1] = SHUFFLE(x, y, LAST_HALVES);
         }
         memcpy(a, b, sizeof a);
     }

@@ -359,7 +359,8 @@ static void run_steps(const online *x)
     for (int64_t e = 0; e < E; e++) x->last[e] = -1;
     for (int64_t t = 0; t < x->steps; t++) {
         int64_t rows = 0;
-        if (waiting + B * width > x->most || (x->kept && t % x->kept == 0)) { /* then all is settled, and the list begins anew */
+        const int full = waiting + B * width > x->most || (x->kept && t % x->kept == 0);
+        if (full) { /* then all is settled, and the list begins anew */
             for (int64_t e = 0; e < E; e++) settle(x, e, t - 1, t - 1);
             waiting = 0;
         }

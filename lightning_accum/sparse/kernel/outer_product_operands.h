@@ -79,7 +79,7 @@ static void add_folded(const source *s, int64_t T, int64_t B, int64_t D, int64_t
     for (int64_t k = T * B - 1; k >= 0; k--) {
         const int64_t b = k % B, before = k >= B ? k - B : k, at = k * D + first;
         const REAL *error = f->errors + (f->every_step ? k : b) * classes;
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < PARTS; h++) {
             __builtin_prefetch((const REAL *)s->values + before * D + first + h * LANES);
             if (moves) __builtin_prefetch(f->limits + before * D + first + h * LANES);
         }
@@ -87,12 +87,12 @@ static void add_folded(const source *s, int64_t T, int64_t B, int64_t D, int64_t
         if (moves) load(&limit, f->limits + at, width);
         memset(&signal, 0, sizeof(line));
         for (int64_t c = 0; c < classes; c++)
-            for (int h = 0; h < 2; h++) signal.half[h] += error[c] * feedback[c].half[h];
+            for (int h = 0; h < PARTS; h++) signal.part[h] += error[c] * feedback[c].part[h];
         fold_line(&f->constants, (REAL *)&signal, (REAL *)&membrane, (REAL *)&limit,
                   (REAL *)&more, (REAL *)(filtered + b), (REAL *)(mu + b), (REAL *)&q);
-        for (int h = 0; h < 2; h++) {
-            trace[b].half[h] = q.half[h] + decay * trace[b].half[h];
-            rows[k].half[h] += rate * trace[b].half[h];
+        for (int h = 0; h < PARTS; h++) {
+            trace[b].part[h] = q.part[h] + decay * trace[b].part[h];
+            rows[k].part[h] += rate * trace[b].part[h];
         }
     }
     for (int64_t b = 0; s->last && b < B; b++)

@@ -82,24 +82,24 @@ static void pack_spikes(const void *task, int64_t begin, int64_t end, void *memo
 static void rows_of(const pairs *p, int64_t first, int64_t width, line *rows, line *steps)
 {
     for (int64_t b = 0; b < p->B; b++) {
-        for (int h = 0; h < 2; h++) steps[b].half[h] = (vec){0} + (REAL)INFINITY;
+        for (int h = 0; h < PARTS; h++) steps[b].part[h] = (vec){0} + (REAL)INFINITY;
         if (p->before) memcpy(steps + b, p->before + b * p->D + first, (size_t)width * sizeof(REAL));
     }
     const uint32_t *bits = p->bits + first / COLUMNS * p->T * p->B;
     for (int64_t k = 0, b = 0; k < p->T * p->B; k++, b = b + 1 < p->B ? b + 1 : 0)
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < PARTS; h++) {
             const whole spike = lanes_of(bits[k], h);
-            vec now = (vec)(~spike & (whole)(steps[b].half[h] + 1));
-            steps[b].half[h] = now;
+            vec now = (vec)(~spike & (whole)(steps[b].part[h] + 1));
+            steps[b].part[h] = now;
             if (p->change->table) {
-                rows[k].half[h] = from_table(p->change, now);
+                rows[k].part[h] = from_table(p->change, now);
                 continue;
             }
             const whole pair = (now >= (REAL)p->least) & (now < (REAL)INFINITY);
             vec delta = now * (REAL)p->dt;
             if (!p->delays) delta = (vec)(pair & (whole)change_of(p->change, delta));
             else delta = select_of(pair, delta, (vec){0} + (REAL)INFINITY);
-            rows[k].half[h] = delta;
+            rows[k].part[h] = delta;
         }
     for (int64_t b = 0; b < p->B; b++)
         memcpy(p->last + b * p->D + first, steps + b, (size_t)width * sizeof(REAL));
@@ -114,15 +114,15 @@ static inline __attribute__((always_inline)) void sums_of(const pairs *p, int64_
     const int64_t end = bag + 1 < x->bags ? x->starts[bag + 1] : x->n;
     line ups = {{{0}}}, downs = {{{0}}};
     for (int64_t i = x->starts[bag]; i < end; i++)
-        for (int h = 0; h < 2; h++) {
-            vec value = rows[x->places[i]].half[h];
+        for (int h = 0; h < PARTS; h++) {
+            vec value = rows[x->places[i]].part[h];
             if (delay) {
                 const whole pair = value < (REAL)INFINITY;
-                value = (vec)(pair & (whole)change_of(p->change, value - delay->half[h]));
+                value = (vec)(pair & (whole)change_of(p->change, value - delay->part[h]));
             }
             const whole positive = value > 0;
-            ups.half[h] += (vec)(positive & (whole)value);
-            downs.half[h] -= (vec)(~positive & (whole)value);
+            ups.part[h] += (vec)(positive & (whole)value);
+            downs.part[h] -= (vec)(~positive & (whole)value);
         }
     *up = ups;
     *down = downs;

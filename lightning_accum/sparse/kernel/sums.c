@@ -9,7 +9,7 @@
 #include "outer_product_operands.h"
 #include "threads.h"
 
-/* Sums one or two vectors of the rows of a table that a bag has; `each` is a constant. */
+/* Sums the rows of a table that a bag has, of `each` vectors, a constant. */
 static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int64_t bag,
                                                          const vec *table, int each, vec *sum)
 {
@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void multiply_some(const product *p
 {
     const int64_t rows = p->x.rows, most = each * LANES;
     const int64_t width = p->D - first < most ? p->D - first : most;
-    vec bias[2] = {{0}}, sum[2], limit[2], spiked[2] = {{0}}, spikes[2];
+    vec bias[PARTS] = {{0}}, sum[PARTS], limit[PARTS], spiked[PARTS] = {{0}}, spikes[PARTS];
     const neurons *n = p->neurons;
     if (n) set_limits(n, first, width, (REAL *)limit);
     if (p->bias) memcpy(bias, p->bias + first, (size_t)width * sizeof(REAL));
@@ -66,9 +66,9 @@ static inline __attribute__((always_inline)) void multiply_some(const product *p
 static void multiply_columns(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const product *p = task;
-    for (int64_t at = begin; at < end; at += 2)
-        if (end - at > 1) multiply_some(p, at * LANES, 2, memory);
-        else multiply_some(p, at * LANES, 1, memory);
+    for (int64_t at = begin; at < end; at += 2) /* halves of pieces */
+        if (end - at > 1) multiply_some(p, at * COLUMNS / 2, PARTS, memory);
+        else multiply_some(p, at * COLUMNS / 2, PARTS / 2, memory);
 }
 
 /* out[k, d] = bias[d] + the sum of table[d, e] over the events (k, e); or neurons take that as their
@@ -79,8 +79,8 @@ int multiply_events(const int32_t *starts, const int32_t *columns, int64_t n, in
 {
     product p = {{starts, columns, 0, K, n, E}, D, table, bias, out, neurons};
     if (!is_inside(&p.x)) return OUTSIDE;
-    divide(multiply_columns, &p, (D + LANES - 1) / LANES, memory, E * (int64_t)sizeof(line),
-           threads);
+    divide(multiply_columns, &p, (2 * D + COLUMNS - 1) / COLUMNS, memory,
+           E * (int64_t)sizeof(line), threads);
     return DONE;
 }
 
@@ -110,8 +110,8 @@ static inline line values_at(const source *s, int64_t row, int64_t rows, int64_t
     line x = {{{0}}};
     if (s->bits) {
         const uint32_t bits = s->bits[first / COLUMNS * rows + row];
-        for (int h = 0; h < 2; h++)
-            x.half[h] = (vec)(lanes_of(bits, h) & (whole)((vec){0} + 1));
+        for (int h = 0; h < PARTS; h++)
+            x.part[h] = (vec)(lanes_of(bits, h) & (whole)((vec){0} + 1));
         return x;
     }
     const REAL *from = (const REAL *)s->values + row * D + first;
@@ -134,18 +134,18 @@ static inline __attribute__((always_inline)) void add_source(
         int64_t k = (mode == REVERSE ? T - 1 - i : i) * B;
         int64_t next = i + 1 < T ? (mode == REVERSE ? k - B : k + B) : k;
         for (int64_t b = 0; b < B; b++) {
-            for (int h = 0; h < 2 && !s->bits; h++) /* rows are too far apart to be expected */
+            for (int h = 0; h < PARTS && !s->bits; h++) /* rows are too far apart to be expected */
                 __builtin_prefetch((const REAL *)s->values + (next + b) * D + first + h * LANES);
             line x = values_at(s, k + b, T * B, D, first, width);
             const REAL weight = s->weights ? s->weights[k + b] : 1;
-            for (int h = 0; h < 2; h++) {
-                vec now = mode == REVERSE ? weight * x.half[h] : x.half[h];
-                if (mode == CUMULATIVE || mode == REVERSE) now += decay * state[b].half[h];
+            for (int h = 0; h < PARTS; h++) {
+                vec now = mode == REVERSE ? weight * x.part[h] : x.part[h];
+                if (mode == CUMULATIVE || mode == REVERSE) now += decay * state[b].part[h];
                 if (mode == NEAREST)
-                    now += decay * state[b].half[h] * __builtin_convertvector(-(now == 0), vec);
-                if (mode != PLAIN) state[b].half[h] = now;
+                    now += (vec)((now == 0) & (whole)(decay * state[b].part[h]));
+                if (mode != PLAIN) state[b].part[h] = now;
                 now *= mode == REVERSE ? rate : rate * weight;
-                rows[k + b].half[h] = onto ? rows[k + b].half[h] + now : now;
+                rows[k + b].part[h] = onto ? rows[k + b].part[h] + now : now;
             }
         }
     }
@@ -173,7 +173,7 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
         for (int64_t e = 0; e < E; e += TILE) {
             int64_t height = E - e < TILE ? E - e : TILE;
             for (int64_t i = 0; i < height; i++)
-                sum_of(&o->x, e + i, (const vec *)rows, 2, tile[i].half);
+                sum_of(&o->x, e + i, (const vec *)rows, PARTS, tile[i].part);
             if (o->by_event)
                 for (int64_t i = 0; i < height; i++)
                     copy_some((REAL *)(tile + i), 1, o->out + (e + i) * D + first, 1, width,
