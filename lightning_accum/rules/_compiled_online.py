@@ -28,7 +28,7 @@ from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
 from lightning_accum.observe.hooks import watching
-from lightning_accum.rules.loop_terms import loop_terms
+from lightning_accum.rules.loop_terms import loop_terms, terms_in
 from lightning_accum.rules.reward_modulation import eligibility_key
 from lightning_accum.sparse import online_loop as online
 from lightning_accum.sparse import recurrent
@@ -145,10 +145,12 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     why = "the loop knows no reduction but the sum and the mean over the batch, and"
     why += f" `batch_reduction = {h.batch_reduction!r}`"
     _need(state.reduction.adds, why)
+    _need(h.backend != "plain", "the loop is compiled, and `backend = 'plain'`")
+    _need(h.params == ("weight",), "the loop changes the weight only")
     pairs = _terms_of(state, cell.connection, batch)
     if pairs is None:
-        raise Unsuited(f"the loop knows no `{rule.title}`{_option(state, cell.connection, batch)}")
-    _need(h.params == ("weight",), "the loop changes the weight only")
+        why = _option(state, cell.connection, batch) or _term(state, cell.connection)
+        raise Unsuited(f"the loop knows no `{rule.title}`{why}")
     pending = updater.changes.pending["weight"]
     constraints = updater.changes.constraints.of("weight")
     clamps = [fn for fn in constraints if type(fn) is Clamp]
@@ -185,9 +187,8 @@ def _are_within(weight: Tensor, low: float = -math.inf, high: float = math.inf) 
 def _terms_of(state: CellState, connection: nn.Module, batch: int) -> online.LoopTerms | None:
     """Returns the terms of the weight of a cell for a loop, ``None`` if no loop knows them."""
     named = named_terms_of(connection, state).get("weight")
-    prepares = modulators_of(state.rule) or state.options.backend == "plain"
     share = reduction(state.options.batch_reduction).share(batch)
-    return None if prepares else loop_terms(named, share, state.options.dt)
+    return None if modulators_of(state.rule) else loop_terms(named, share, state.options.dt)
 
 
 def _option(state: CellState, connection: nn.Module, batch: int) -> str:
@@ -204,6 +205,21 @@ def _option(state: CellState, connection: nn.Module, batch: int) -> str:
     rates = [name for name in values if name.startswith("lr_")]
     zero = bool(rates) and not any(values[name] for name in rates)
     return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
+
+
+def _term(state: CellState, connection: nn.Module) -> str:
+    """Returns the first term of a rule without modulators that no loop knows, if there is one."""
+    if modulators_of(state.rule):
+        return ""
+    named = named_terms_of(connection, state).get("weight")
+    if named is None:
+        return ", whose terms read numbers"
+    for at, term in enumerate(terms_in(named), 1):
+        if term.rate and loop_terms([term], 1.0, state.options.dt) is None:
+            what = "a spike times a trace of the other side, after the spikes of the step"
+            has = getattr(term, "transform", None) is not None
+            return f", whose term {at} {'has a `transform`' if has else f'is not {what}'}"
+    return ""
 
 
 def _check_watched(rule: RuleTrainer, modules: Sequence[nn.Module], same: bool = True) -> None:

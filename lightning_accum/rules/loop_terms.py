@@ -36,6 +36,12 @@ def loop_terms(
     return LoopTerms(tuple(traces["pre"]), tuple(traces["post"]), found, rise, fall, **rewards)
 
 
+def terms_in(changes: Sequence[Change]) -> Sequence[Change]:
+    """Returns the terms of changes, which a reward may multiply."""
+    modulated = len(changes) == 1 and isinstance(changes[0], Modulated)
+    return changes[0].terms if modulated else changes  # type: ignore[attr-defined]
+
+
 def _scaled(
     changes: Sequence[Change], share: float, dt: float
 ) -> tuple[list[tuple[float, Any]], dict[str, float]]:

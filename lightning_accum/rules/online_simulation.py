@@ -160,7 +160,7 @@ def why_step_by_step(
         >>> layer, trainer = Serial(Linear(2, 1, bias=False), LIF(1)), RuleTrainer(Oja(0.1))
         >>> unit = trainer.register_cell("enc", layer.cell)
         >>> why_step_by_step(trainer, layer, torch.ones(3, 1, 2))
-        'the loop knows no `Oja`'
+        'the loop knows no `Oja`, whose terms read numbers'
     """
     if update_every != 1:
         return f"the loop updates after every step, and `update_every = {update_every}`"

@@ -339,13 +339,27 @@ def test_a_rule_of_a_callback_is_rejected():
     host.release()
 
 
+class Own(la.Rule):
+    """Its second term is one that no loop knows."""
+
+    scaled: bool = False
+
+    def terms(self, window):
+        trace = window.pre.trace(20.0)
+        second = {"pre": trace, "transform": torch.neg} if self.scaled else {"pre": trace.before()}
+        return [la.Term(0.1, window.post, trace), la.Term(-0.1, window.post, **second)]
+
+
 PAIRS = la.STDP(0.1, -0.1)
 
 
 @turns("rule, connection, options, words", [
     (replace(PAIRS, pairing="reduced", trace_mode="nearest"), Linear(2, 1), {},
      "`pairing = 'reduced'`"),
-    (la.Oja(0.1), Linear(2, 1), {}, "no `Oja`"),
+    (la.Oja(0.1), Linear(2, 1), {}, "no `Oja`, whose terms read numbers"),
+    (Own(), Linear(2, 1), {}, "no `Own`, whose term 2 is not a spike times a trace"),
+    (Own(scaled=True), Linear(2, 1), {}, "no `Own`, whose term 2 has a `transform`"),
+    (PAIRS, Linear(2, 1), {"backend": "plain"}, "`backend = 'plain'`"),
     (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
     (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "`reward = Neuromod"),
     (PAIRS, Linear(2, 1), {"batch_reduction": "amax"}, "`batch_reduction = 'amax'`"),
