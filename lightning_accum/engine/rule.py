@@ -209,4 +209,6 @@ def _hint(rule: type[Rule], name: str) -> str | None:
     """Returns how to mend an unknown argument, if more is known than a similar name."""
     if name in OPTIONS:
         return f", an option of running: give it to the trainer, `RuleTrainer(rule, {name}=...)`."
+    if name not in rule._of_others and is_number(getattr(rule, name, None)):
+        return f", which belongs to the class: annotate it there, `{name}: float = ...`."
     return rule._of_others.get(name)

@@ -70,6 +70,7 @@ def test_a_rule_is_a_value():
 @turns("kind, args, options, words", [
     (First, (), {}, r"missing 1 required positional argument: 'lr'"),
     (First, (0.1, None, None, None, 1.0), {}, r"takes from 2 to 5 positional arguments but 6"),
+    (Second, (0.1,), {"gain": 1.0}, r"Found `gain`, which belongs to the class: annotate it"),
     (Second, (0.1,), {"dt": 1.0}, r"Found `dt`, an option .* `RuleTrainer\(rule, dt=...\)`"),
 ])  # fmt: skip
 def test_arguments_that_do_not_fit(kind, args, options, words):
