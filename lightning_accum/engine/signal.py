@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import torch
 from torch import Tensor
+from typing_extensions import Never
 
 from lightning_accum._checks import check_choice
 from lightning_accum.functional.traces import TraceMode, decay_factor
@@ -178,15 +179,32 @@ class Signal:
         weights = torch.as_tensor(product, device=self.source.device)
         return Signal(self.source, self.decay, self.mode, weights, self.shifted)
 
+    __rmul__ = __mul__
+
+    def __add__(self, other: Never) -> NoReturn:
+        """Raises a ``TypeError`` that says how sums are written."""
+        raise TypeError(
+            "A sum with a signal should be several Terms, as `Term(rate, window.post, trace)` and"
+            " `Term(-rate * 0.5, window.post, window.one)` for a trace minus 0.5. Found `+` or"
+            " `-`: return a Term for each part, or add tensors, `signal.values()`."
+        )
+
+    __radd__ = __sub__ = __rsub__ = __add__
+
 
 def values_of(factor: Any) -> Any:
     """Returns the values of a signal; anything else itself."""
     return factor.values() if isinstance(factor, Signal) else factor
 
 
+def fits(found: torch.Size, shape: torch.Size) -> bool:
+    """Returns whether a factor has the dimensions of a signal, or 1."""
+    return len(found) == len(shape) and all(n in (1, m) for n, m in zip(found, shape, strict=True))
+
+
 def _check_factor(found: torch.Size, shape: torch.Size) -> None:
     """Raises a ``ValueError`` if a factor does not have the dimensions of a signal, or 1."""
-    if len(found) == len(shape) and all(n in (1, m) for n, m in zip(found, shape, strict=True)):
+    if fits(found, shape):
         return
     samples = len(found) == 1 and found[0] == shape[1]
     one = ", ".join(["1, -1", *["1"] * (len(shape) - 2)])

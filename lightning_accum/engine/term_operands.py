@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_accum._compat.torch_internals import is_traced
 from lightning_accum.engine.activity_window import Window
-from lightning_accum.engine.signal import Signal, SignalName
+from lightning_accum.engine.signal import Signal, SignalName, fits
 from lightning_accum.engine.state_keys import StateKey, trace_key
 from lightning_accum.engine.terms import Change, CustomChange, Parts, Term
 from lightning_accum.engine.vjp import WeightVJP
@@ -358,7 +358,16 @@ def check_sides(
 ) -> None:
     """Checks that sides have one time and batch, the matrix's shape if given, and their order."""
     # They are signals or tensors `[T, B, ...]`, the postsynaptic before the presynaptic one.
-    for post, pre in ([getattr(each, "source", each) for each in both] for both in sides):
+    for both in sides:
+        for side in both:
+            factor = getattr(side, "weights", None)
+            if factor is not None and factor.shape and not fits(factor.shape, side.source.shape):
+                raise ValueError(
+                    f"A signal in a Term of `{rule}` should be multiplied by one of its own side."
+                    f" Found {list(side.source.shape)} times {list(factor.shape)}: a Term"
+                    " multiplies the two sides, `Term(rate, window.post, window.pre)`."
+                )
+        post, pre = (getattr(each, "source", each) for each in both)
         names = [getattr(each, "side", "").removesuffix(" ones") for each in (post, pre)]
         if names == ["pre", "post"]:
             raise ValueError(

@@ -448,6 +448,8 @@ TERMS = [
     (lambda w: Term([1.0], w.post, w.pre), r"Argument `rate` should be a number\. Found `list`"),
     (lambda w: Term(1.0, w.pre, w.post), "`window.pre` and `window.post` exchanged"),
     (lambda w: Term(1.0, w.pre.trace(20.0), w.post), "`window.pre` and `window.post` exchanged"),
+    (lambda w: Term(1.0, w.post, w.pre.trace(20.0) - 0.5), "A sum with a signal .* several Terms"),
+    (lambda w: Term(1.0, w.post, 1.0 - w.pre), "A sum with a signal should be several Terms"),
     (lambda w: Term(1.0, w.post.values().mean(0), w.pre), r"\(2, 4\) for `post` and \(6, 2, 4\)"),
     (lambda w: Term(1.0, w.post, w.pre.trace(20.0, "added")), "`mode` should be .* = 'added'"),
     (lambda w: Term(w.inputs["new"], w.post, w.pre), r"with `new`.* Found \[\]: call `trainer\(n"),
@@ -472,6 +474,8 @@ def test_terms():
             learn(make)
     with pytest.raises(ValueError, match="exchanged"):
         learn(lambda w: Term(1.0, w.pre, w.post), outputs=3)
+    with pytest.raises(ValueError, match=r"its own side\. Found \[6, 2, 3\] times \[6, 2, 4\]"):
+        learn(lambda w: Term(1.0, w.post * w.pre.trace(20.0), w.pre), outputs=3)
 
 
 def test_terms_that_fit():
@@ -491,8 +495,9 @@ def test_terms_that_fit():
     assert learn(lambda w: Term(1.0, w.post, w.post.values())).any()
     whole = learn(lambda w: Term(1.0, w.post * torch.full((6, 2, 4), 3.0), w.pre.trace(20.0)))
     for factor in (3.0, torch.tensor(3.0), torch.full((1, 2, 1), 3.0), torch.full((6, 1, 4), 3.0)):
-        part = learn(lambda w, f=factor: Term(1.0, w.post * f, w.pre.trace(20.0)))
-        torch.testing.assert_close(part, whole)
+        for scaled in (lambda w, f=factor: w.post * f, lambda w, f=factor: f * w.post):
+            part = learn(lambda w, s=scaled: Term(1.0, s(w), w.pre.trace(20.0)))
+            torch.testing.assert_close(part, whole)
 
 
 # ------------------------------------------------------------------------- who is told what
