@@ -40,7 +40,8 @@ class FabricCellTrainer:
         **options: likewise.
 
     Raises:
-        TypeError: if ``cell_trainer`` is not a CellTrainer, or ``cells`` does not hold CellSpecs.
+        TypeError: if ``cell_trainer`` is neither a rule nor a CellTrainer, or ``cells`` does not
+            hold CellSpecs.
         ValueError: if ``nonfinite`` is not one of its values.
 
     Example:
