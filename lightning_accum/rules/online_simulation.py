@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightning_accum._checks import check_counts, check_tensors
+from lightning_accum._checks import check_counts, check_tensors, check_type
 from lightning_accum.cells.populations import Populations
 from lightning_accum.cells.rule_trainer import RuleTrainer
 from lightning_accum.cells.state import CellState
@@ -49,6 +49,7 @@ def learn_online(
         The layer's output ``[T, B, ...]``.
 
     Raises:
+        TypeError: if ``trainer`` is not a RuleTrainer, or ``inputs`` is not a tensor.
         ValueError: if ``update_every`` is not positive, ``inputs`` has no time and batch, rewards
             of steps are not those of the sequence, the rule has no cells or belongs to a callback,
             or several processes train together, which would learn apart unless they divide
@@ -67,6 +68,8 @@ def learn_online(
         >>> layer.connection.weight.data
         tensor([[0.8904, 0.8904]])
     """
+    fits, should = isinstance(trainer, RuleTrainer), "a RuleTrainer, such as `RuleTrainer(rule)`"
+    check_type(fits, "trainer", trainer, should)
     check_counts("a positive number of steps", update_every=update_every)
     check_tensors(inputs=inputs)
     if inputs.ndim < 2:

@@ -339,6 +339,15 @@ def test_a_rule_of_a_callback_is_rejected():
     host.release()
 
 
+PAIRS = la.STDP(0.1, -0.1)
+
+
+@turns("first", [PAIRS, la.STDP, layer_of(5, LIF(3), 3)])
+def test_only_a_trainer_learns_online(first):
+    with pytest.raises(TypeError, match=r"`trainer` should be a RuleTrainer, such as"):
+        learn_online(first, layer_of(5, LIF(3), 3), raster(4, 2, 5).double())
+
+
 class Own(la.Rule):
     """Its second term is one that no loop knows."""
 
@@ -348,9 +357,6 @@ class Own(la.Rule):
         trace = window.pre.trace(20.0)
         second = {"pre": trace, "transform": torch.neg} if self.scaled else {"pre": trace.before()}
         return [la.Term(0.1, window.post, trace), la.Term(-0.1, window.post, **second)]
-
-
-PAIRS = la.STDP(0.1, -0.1)
 
 
 @turns("rule, connection, options, words", [
