@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lightning_accum import _checks as checks
-from lightning_accum._checked_state import StateModule
+from lightning_accum._checked_state import FLOATS, StateModule, check_that, shown
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData
 from lightning_accum.nn._arguments import check_times
@@ -120,7 +120,31 @@ class FastWeights(StateModule):
 
     def reset(self) -> None:
         """Forgets the fast weights and traces: the next call starts at zero."""
-        self._state, self._graph = {}, None
+        self._state, self._graph, self._is_loaded = {}, None, False
+
+    def check_extra_state(self, state: Any) -> None:
+        """Raises a ``RuntimeError`` if this is not the extra state of such a module."""
+        if isinstance(state, Mapping) and not state:  # at rest
+            return
+        super().check_extra_state(state)
+        kept = {name: value for name, value in state.items() if value is not None}
+        fast, slow, place = kept.pop("fast", None), self.connection.weight.shape, "`FastWeights`"
+        if fast is not None:
+            should = f"{FLOATS.should} of shape [B, {slow[0]}, {slow[1]}] as `fast`"
+            check_that(FLOATS.fits(fast) and fast.shape[1:] == slow, place, should, fast)
+        for name, value in kept.items():
+            fits = fast is not None and FLOATS.fits(value) and value.shape[:1] == fast.shape[:1]
+            should = f"{FLOATS.should} with as many samples as `fast` as `{name}`"
+            check_that(fits, place, should, value)
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Loads copies of the fast weights and traces, or none from a state at rest."""
+        self.check_extra_state(state)
+        if not state:
+            self.reset()
+            return
+        super().set_extra_state(state)
+        self._is_loaded = True
 
     def forward(self, x: Tensor, current: Tensor | None = None, **inputs: Any) -> Tensor:
         """Transmits a batch, and changes the fast weights after each step.
@@ -149,11 +173,14 @@ class FastWeights(StateModule):
         if self.checkpoint_every is not None and torch.is_grad_enabled():
             run = partial(checkpoint, self._run, use_reentrant=False)
         state, found = self._before(x), []
+        if self._is_loaded and state and len(x):
+            self._check_loaded(x, given, others, state)
         length = self.checkpoint_every or max(1, len(x))
         for at in range(0, len(x), length):
             piece = slice(at, at + length)
             y, state = run(x[piece], {k: v[piece] for k, v in given.items()}, others, state)
             found.append(y)
+        self._is_loaded = self._is_loaded and not found
         y = self._keep(torch.cat(found) if found else self.connection(x), **state)
         return y if self.time_dim == 0 else y[0]
 
@@ -188,6 +215,21 @@ class FastWeights(StateModule):
         self.reset()
         return {}
 
+    @torch.no_grad()
+    def _check_loaded(self, x: Tensor, given: _Tensors, others: Any, state: _Tensors) -> None:
+        """Raises a ``RuntimeError`` unless loaded traces have the shapes of those of a step."""
+        own = {k: v[:1] for k, v in given.items() if k != "current"}
+        slow = self.connection.weight
+        signals = {"pre": x[:1], "post": x.new_zeros(1, x.shape[1], len(slow))}
+        weight = slow.expand(x.shape[1], *slow.shape)
+        for name, trace in self._changed(others, False)(signals, weight, own, {})[1].items():
+            if name in state and state[name].shape != trace.shape:
+                raise RuntimeError(
+                    "The loaded state of `FastWeights` should hold a tensor of shape"
+                    f" {tuple(trace.shape)} as `{name}`. Found {shown(state[name])}: load the state"
+                    " of this rule, or call `reset()` to begin at zero."
+                )
+
     def _run(self, steps: Tensor, *more: Any) -> tuple[Tensor, _Tensors]:
         """Returns the outputs of some steps, and the state after them."""
         slow = self.connection.weight
@@ -202,16 +244,7 @@ class FastWeights(StateModule):
         self, kind: type[_Dense], steps: Tensor, given: _Tensors, others: Any, state: _Tensors
     ) -> tuple[Tensor, _Tensors]:
         """Returns the same, with fast weights of a kind."""
-        rule: Any = self.rule
-        if self._learned:
-            rule = dataclasses.replace(rule, **{k: getattr(self, k) for k in self._learned})
-
-        def ask(signals: Any, weight: Tensor, own: Any, carried: Any) -> Any:
-            inputs, factors = {**others, **own}, kind is _Factors
-            return change_and_left(rule, signals, weight, self.dt, inputs, carried, factors=factors)
-
-        # what a rule reads of a sample, or averages over samples, belongs to that sample
-        changed = ask if is_named(rule, self.dt) else _by_sample(ask)
+        changed = self._changed(others, kind is _Factors)
         carried = {name: value for name, value in state.items() if name != "fast"}
         fast, found = kind(self, state.get("fast"), steps), []
         for t, x in enumerate(steps.unbind(0)):
@@ -223,6 +256,19 @@ class FastWeights(StateModule):
             fast.add(change)
             found.append(y)
         return torch.stack(found), {"fast": fast.total(), **carried}
+
+    def _changed(self, others: Mapping[str, Any], factors: bool) -> Callable[..., Any]:
+        """Returns a function of a step, whose result is its changes and what passes on."""
+        rule: Any = self.rule
+        if self._learned:
+            rule = dataclasses.replace(rule, **{k: getattr(self, k) for k in self._learned})
+
+        def ask(signals: Any, weight: Tensor, own: Any, carried: Any) -> Any:
+            inputs = {**others, **own}
+            return change_and_left(rule, signals, weight, self.dt, inputs, carried, factors=factors)
+
+        # what a rule reads of a sample, or averages over samples, belongs to that sample
+        return ask if is_named(rule, self.dt) else _by_sample(ask)
 
 
 class _Dense:

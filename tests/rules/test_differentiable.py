@@ -474,6 +474,36 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("rule", [la.STDP(0.1, -0.1), la.BCM(0.1), la.MSTDPET(0.1, 0.1)])
+def test_loaded_traces_of_another_shape_are_refused_and_change_nothing(rule):
+    inputs = {"reward": 1.0} if isinstance(rule, la.MSTDPET) else {}
+    fast, x = recurrent(rule), drawn(T, B, IN, seed=1)
+    fast(x, **inputs)
+    before = fast.get_extra_state()
+
+    def go_on(state):
+        fast.set_extra_state(state)
+        fast(x, **inputs)
+
+    for name in before:
+        for bad in (torch.ones(()), torch.ones(B), torch.ones(B, 5), torch.ones(B + 1, IN)):
+            fast.set_extra_state(before)
+            with pytest.raises(RuntimeError, match=rf"should hold .* as `{name}`. Found a tensor"):
+                go_on({**before, name: bad})
+            taken = fast.get_extra_state()
+            assert all(torch.equal(taken[k], v) for k, v in before.items() if k != name)
+    fast.reset()
+    fast(x, **inputs)
+
+
+def test_a_state_at_rest_is_loaded_after_a_call():
+    fast, x = recurrent(la.STDP(0.1, -0.1)), drawn(T, B, IN, seed=1)
+    rest = fast.state_dict()
+    first = fast(x)
+    fast.load_state_dict(rest)
+    torch.testing.assert_close(fast(x), first, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("call", "error", "words"), REFUSED)
 def test_what_makes_no_sense_is_refused(call, error, words):
     with pytest.raises(error, match=words):
