@@ -206,6 +206,9 @@ class Graphed:
         self, numbers: Tensor, decay: float | Tensor, mode: TraceMode, what: str = ""
     ) -> tuple[Tensor, Tensor]:
         """Returns the trace of numbers, and its value before the first step."""
+        if isinstance(decay, Tensor):  # which is of one shape with its time constant
+            mend = "give a number that counts for all synapses"
+            check_shape(decay.ndim == 0, "tc", decay, "the shape []", mend)
         of = f"{len(self._memory.left)}" if isinstance(decay, Tensor) else repr(decay)
         key = f"{self.side} {what}{mode} trace {of}"
         last = first = self._memory.carried.get(key, numbers.new_zeros(numbers.shape[1:]))

@@ -32,8 +32,8 @@ class FastWeights(StateModule):
 
     with :math:`\Delta` the change of the rule for one step, and :math:`F_0 = 0` for each sample.
     Backpropagation passes through the changes, so an optimizer learns the slow weights :math:`W`
-    and, if they are given as ``nn.Parameter``, :math:`\alpha`, :math:`\lambda` and the rates and
-    time constants of the rule: a number, or one for each synapse, ``[out, in]``.
+    and, if they are given as ``nn.Parameter``, :math:`\alpha`, :math:`\lambda` and the rates of the
+    rule: a number, or one for each synapse, ``[out, in]``; and its time constants: a number each.
 
     Rules on spikes take real values of :math:`x` and :math:`y` too: they count as graded spikes.
     The fast weights and the rule's traces are kept from call to call until :meth:`reset`; a batch

@@ -426,6 +426,7 @@ def test_real_values_are_graded_spikes():
     assert whole.any()
 
 
+TCS = torch.full((2, 3), 20.0)  # one for each synapse
 LINEAR, X, SQUARE = nn.Linear(IN, OUT), torch.ones(T, B, IN), torch.ones(IN, IN)
 REFUSED = [
     (lambda: change_of(3, X, X, X), TypeError, "`rule` should be a rule, such as"),
@@ -464,6 +465,10 @@ REFUSED = [
      r"`post` should have .* T and B of `pre`, \[6, 2\]. Found `post.shape = \(5, 2, 3\)`"),
     (lambda: change_of(la.Hebb(1.0), X, X, torch.ones(4, 3)), ValueError,
      r"`weight` should have .*= \[3, 3\]. Found `weight.shape = \(4, 3\)`: give that from"),
+    (lambda: FastWeights(nn.Linear(3, 2), la.STDP(0.1, -0.1, tc_pre=TCS))(X[0]), ValueError,
+     r"`tc` should have the shape \[\]. Found `tc.shape = \(2, 3\)`: give a number that counts"),
+    (lambda: change_of(la.STDP(0.1, -0.1, tc_pre=TCS), X, X[..., :2], torch.ones(2, 3)), ValueError,
+     r"`tc` should have the shape \[\]. Found `tc.shape = \(2, 3\)`: give a number that counts"),
     (lambda: la.STDP(0.1, -0.1, tc_pre=nn.Parameter(torch.tensor(-1.0))), ValueError,
      r"`tc_pre` should be a positive, finite number of ms. Found `tc_pre = -1.0`"),
     (lambda: la.STDP(0.1, -0.1, tc_pre=torch.tensor([[5.0, 0.0]])), ValueError, "`tc_pre = 0.0`"),
