@@ -172,15 +172,19 @@ class FastWeights(StateModule):
         run: Callable[..., Any] = self._run
         if self.checkpoint_every is not None and torch.is_grad_enabled():
             run = partial(checkpoint, self._run, use_reentrant=False)
-        state, found = self._before(x), []
-        if self._is_loaded and state and len(x):
-            self._check_loaded(x, given, others, state)
+        before, found = self._before(x), []
+        if self._is_loaded and before and len(x):
+            self._check_loaded(x, given, others, before)
+        state = before
         length = self.checkpoint_every or max(1, len(x))
         for at in range(0, len(x), length):
             piece = slice(at, at + length)
             y, state = run(x[piece], {k: v[piece] for k, v in given.items()}, others, state)
             found.append(y)
-        self._is_loaded = self._is_loaded and not found
+        if found:
+            self._is_loaded = False
+        if not before:  # a call that is refused leaves what it found
+            self.reset()
         y = self._keep(torch.cat(found) if found else self.connection(x), **state)
         return y if self.time_dim == 0 else y[0]
 
@@ -212,7 +216,6 @@ class FastWeights(StateModule):
             if self._graph is not None and self._graph.is_freed():
                 self.detach()
             return state
-        self.reset()
         return {}
 
     @torch.no_grad()

@@ -501,6 +501,15 @@ def test_loaded_traces_of_another_shape_are_refused_and_change_nothing(rule):
     fast(x, **inputs)
 
 
+def test_a_refused_call_with_another_batch_leaves_the_state():
+    fast, x = recurrent(la.Hebb(0.1)), drawn(T, B, IN, seed=1)
+    fast(x)
+    before = fast.get_extra_state()
+    with pytest.raises(TypeError, match="Found `rewrad`"):
+        fast(x[:, :1], rewrad=1.0)
+    torch.testing.assert_close(fast.get_extra_state(), before, rtol=0, atol=0)
+
+
 def test_a_state_at_rest_is_loaded_after_a_call():
     fast, x = recurrent(la.STDP(0.1, -0.1)), drawn(T, B, IN, seed=1)
     rest = fast.state_dict()
