@@ -112,6 +112,8 @@ class FastWeights(StateModule):
             checks.check_finite(**{name: value})
             setattr(self, name, value)
             return
+        if value.is_complex() or (value.device.type == "cpu" and not value.isfinite().all()):
+            checks.check_value(False, name, value, "finite, real numbers")
         one, each = torch.Size([]), self.connection.weight.shape
         should = f"the shape [], or {[*each]}, a value for each synapse"
         checks.check_shape(value.shape in (one, each), name, value, should, "give one of these")
