@@ -13,7 +13,7 @@ from torch import nn
 from typing_extensions import Unpack
 
 from lightning_accum._checked_state import ANOTHER_VERSION, MAPPING, TEXT, check_state, named
-from lightning_accum._checks import check_value, quoted
+from lightning_accum._checks import check_type, check_value, quoted
 from lightning_accum._training_events import SILENT, By, Observer
 from lightning_accum.callbacks._processes import check_exchangeable, shard_holders, shares_of
 from lightning_accum.cells.cell import Cell, CellSpec
@@ -57,6 +57,7 @@ class CellHost:
         trainer = trainer_of(what, {**options})
         if nonfinite is not None:
             check_policy(nonfinite)
+        check_type(isinstance(carry, bool), "carry", carry, "a bool")
         fits = not carry or not isinstance(trainer, RuleTrainer) or bool(trainer.options.carry)
         should = f"False for a trainer of `{trainer.title}` that was made with `carry=False`"
         check_value(fits, "carry", carry, should, "leave it out of one of the two")

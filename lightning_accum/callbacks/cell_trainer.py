@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from typing_extensions import Unpack
 
 from lightning_accum._checked_state import MAPPING, StateModule
-from lightning_accum._checks import check_type, knows_arguments, names_in
+from lightning_accum._checks import check_strings, check_type, knows_arguments, names_in
 from lightning_accum._compat.lightning_internals import compared_by_key, skips_backward
 from lightning_accum._compat.torch_internals import attempt, step_is_watched
 from lightning_accum._training_events import SILENT, Observer
@@ -110,6 +110,8 @@ class CellTrainerCallback(LoggingCallback):
         for option, value in {"log": log, "prog_bar": prog_bar, "summary": summary}.items():
             check_type(isinstance(value, bool), option, value, "a bool")
         self.logs, self.prog_bar, self.summary = log, prog_bar, summary
+        if name is not None:
+            check_strings("a string, or None", name=name)
         self.name = name or ",".join([self.host.trainer.title, *(cells or ())])
         self._fit: _Fit | None = None
         self._failed = False  # whether an exception ended the fit, so that processes may be missing

@@ -121,8 +121,9 @@ class CellSpec:
         """Returns a spec, or a mapping of its arguments as a spec; messages name the cell.
 
         Raises:
-            TypeError: if it is neither.
+            TypeError: if it is neither, or the name is not a string.
         """
+        checks.check_strings("named by strings", cells=name)
         if isinstance(given, CellSpec):
             return given
         known = [each.name for each in fields(cls)]
