@@ -23,7 +23,7 @@ from lightning_accum.distributed import world
 from lightning_accum.distributed.shards import whole
 from lightning_accum.functional.update_statistics import count_statistics, spike_counts
 from lightning_accum.optim import UpdateOptimizer
-from lightning_accum.sparse.update_statistics import fast_lost_change, fast_statistics
+from lightning_accum.sparse.update_statistics import fast_statistics
 
 
 def is_logging_step(trainer: pl.Trainer) -> bool:
@@ -156,14 +156,6 @@ class Before(NamedTuple):
         """Returns the statistics of the update, by name."""
         return fast_statistics(self.value, after, *self.parts, *self.limits)
 
-    def lost(self, after: Tensor) -> tuple[Tensor, Tensor] | tuple[float, float]:
-        """Returns how much of the pending change had no effect, and how much there was."""
-        # Weights near a limit or beyond it do not count: what a limit or a soft bound holds back is
-        # not lost.
-        if any(part is not None and part.shape != after.shape for part in self.parts):
-            return 0.0, 0.0  # only a shard of it is here
-        return fast_lost_change(self.value, after, self.parts, self.limits)
-
 
 def parameters_before(host: CellHost, ids: set[int] | None = None) -> list[Before]:
     """Returns copies of the parameters that are about to be updated."""
@@ -262,9 +254,7 @@ class Report:
                 place = f"updates/{self._prefix}{before.cell}/{before.name}"
                 self._unlogged |= {f"{place}/{name}": value for name, value in values.items()}
             if any(each is not SILENT for each in watchers):
-                lost, wanted = before.lost(after) if float(values["lr"]) else (0.0, 0.0)
-                told = {**values, "lost": lost, "wanted": wanted}
-                told["updates"] = self.updates[id(optimizer)]
+                told = {**values, "updates": self.updates[id(optimizer)]}
                 for watcher in watchers:
                     watcher.measured(before.cell, before.name, before.value, after, told)
 

@@ -1,4 +1,4 @@
-"""Statistics of the update of a parameter, of what of it was lost, and of neurons' activity."""
+"""Statistics of the update of a parameter, and of neurons' activity."""
 
 import math
 from collections.abc import Sequence
@@ -23,9 +23,6 @@ AVERAGED = (
     "at_bound",
     "zero_share",
 )
-
-#: The distance from a limit up to which a weight does not count, in terms of the largest weight.
-NEAR = 0.01
 
 
 class MeasuredChange(NamedTuple):
@@ -163,24 +160,6 @@ def count_statistics(counts: Tensor, slots: Tensor | int) -> dict[str, Tensor]:
         "firing_rate": counts.mean() / torch.as_tensor(slots).clamp(min=1),
         "silent_share": (counts == 0).float().mean(),
     }
-
-
-@torch.no_grad()
-def lost_change(
-    before: Tensor,
-    after: Tensor,
-    parts: tuple[Tensor | None, Tensor | None],
-    limits: tuple[float | None, float | None] = (None, None),
-) -> tuple[Tensor, Tensor]:
-    """Returns how much of a pending change had no effect, and how much there was."""
-    # Weights near a limit or beyond it do not count: what a limit or soft bound holds is not lost.
-    pos, neg = (torch.zeros_like(after) if part is None else part for part in parts)
-    wanted, near, (lower, upper) = (pos - neg).abs(), NEAR * after.abs().max(), limits
-    if lower is not None:
-        wanted = wanted.masked_fill(after <= lower + near, 0.0)
-    if upper is not None:
-        wanted = wanted.masked_fill(after >= upper - near, 0.0)
-    return wanted.masked_fill(after != before, 0.0).sum(), wanted.sum()
 
 
 def _finite(value: Tensor) -> Tensor:

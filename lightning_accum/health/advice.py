@@ -29,7 +29,6 @@ _ALIKE = 0.95  # share of the weights' variance that all neurons have in common
 _EQUAL = 1e-3  # spread of weights that are practically equal, relative to the largest
 _IDLE = 8  # batches in a row
 _MOST = 0.9  # share of silent neurons, or of weights at a limit
-_LOST = 0.5  # share of a change, lost in rounding
 _LARGE = 0.1  # ratio of an update to its weights
 _TRACES = frozenset(
     {"tc_pre", "tc_post", "tc_potential_pre", "tc_potential_post", "tc"}
@@ -175,7 +174,7 @@ def inputs(c: CellFacts) -> Iterator[str]:
 
 # ---------------------------------------------------------------------- measured updates
 def of_updates(place: str, u: Mapping[str, float], rates: str, h: _Settings) -> Iterator[str]:
-    """Finds updates that are too large, weights at a limit, and changes that are lost."""
+    """Finds updates that are too large, and weights at a limit."""
     # Weights that began near zero had large ratios at first. What a bias should be compared with is
     # the input of its neurons: its own norm may well stay near zero.
     sign, much = sign_first(h), u["update_norm"] >= _LARGE * u["weight_norm"] * u["updates"]
@@ -187,12 +186,6 @@ def of_updates(place: str, u: Mapping[str, float], rates: str, h: _Settings) -> 
                 f"{share:.0%} of the weights of `{place}` sit at the {side} limit: {mend}, or bound"
                 ' it softly, as with `fullbound("power", 1.0, 0.0)`.'
             )
-    if u["lost"] >= _LOST * u["wanted"] > 0:
-        yield (
-            f"{u['lost'] / u['wanted']:.0%} of the change of `{place}` was lost,"
-            " because it was smaller than a step of the weights' dtype, or because a constraint"
-            f" undid it: keep the weights in float32, raise {rates}, or look at the constraint."
-        )
 
 
 def one_sided(place: str, u: Mapping[str, float], h: _Settings) -> Iterator[str]:

@@ -12,7 +12,7 @@ from lightning_accum._training_events import Values
 from lightning_accum.health import advice
 
 _HEAD = ("cell", "parameter", "updates", "ratio", "at lower", "at upper", "silent")
-_SUMMED = ("pos_norm", "neg_norm", "lost", "wanted")
+_SUMMED = ("pos_norm", "neg_norm")
 _LATEST = ("weight_norm", "at_lower", "at_upper", "updates")
 
 

@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 
 from lightning_accum.functional.update_statistics import (
     AVERAGED,
-    NEAR,
-    lost_change,
     spike_counts,
     update_statistics,
 )
-from lightning_accum.sparse.update_statistics import fast_lost_change, fast_statistics
+from lightning_accum.sparse.update_statistics import fast_statistics
 
-FORMS = [(update_statistics, lost_change), (fast_statistics, fast_lost_change)]
-forms = pytest.mark.parametrize(("measure", "lost"), FORMS, ids=["plain", "fast"])
+FORMS = [update_statistics, fast_statistics]
+forms = pytest.mark.parametrize("measure", FORMS, ids=["plain", "fast"])
 SHAPES = [(15,), (16,), (17,), (40, 70), (1024,), (2, 3, 171)]
 
 
@@ -44,16 +42,6 @@ def naive(before, after, pos, neg, lower, upper):
     }  # fmt: skip
 
 
-def naive_loss(before, after, pos, neg, lower, upper):
-    near = NEAR * max(map(abs, after))
-    wanted = [
-        (abs(p - n), a != b)
-        for b, a, p, n in zip(before, after, pos, neg, strict=True)
-        if (lower is None or a > lower + near) and (upper is None or a < upper - near)
-    ]
-    return sum(w for w, moved in wanted if not moved), sum(w for w, _ in wanted)
-
-
 @forms
 @settings(max_examples=150, derandomize=True)
 @given(
@@ -64,9 +52,7 @@ def naive_loss(before, after, pos, neg, lower, upper):
     bad=st.sampled_from([None, None, math.nan, math.inf, -math.inf]), place=st.integers(0, 3),
     transposed=st.booleans(), seed=st.integers(0, 2**16),
 )  # fmt: skip
-def test_equals_a_loop(
-    measure, lost, shape, dtype, limits, missing, zeros, bad, place, transposed, seed
-):
+def test_equals_a_loop(measure, shape, dtype, limits, missing, zeros, bad, place, transposed, seed):
     generator = torch.Generator().manual_seed(seed)
     before, pos, neg = (torch.rand(shape, generator=generator).to(dtype) for _ in range(3))
     still = torch.rand(shape, generator=generator) < 0.3
@@ -89,13 +75,10 @@ def test_equals_a_loop(
     ends = [None if end is None else torch.tensor(end, dtype=dtype).item() for end in limits]
     expected = naive(*values, *ends)
     assert {k: float(v) for k, v in found.items()} == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    if bad is None and before.numel() and dtype != torch.bfloat16:
-        share = [float(each) for each in lost(*given_[:2], given_[2:], limits)]
-        assert share == pytest.approx(naive_loss(*values, *ends), rel=1e-4, abs=1e-5)
 
 
 @forms
-def test_clamped_weights_are_at_the_limit_in_every_dtype(measure, lost):
+def test_clamped_weights_are_at_the_limit_in_every_dtype(measure):
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         for limit in (0.1, 0.3, 0.7):
             w = torch.tensor([-2.0, 2.0], dtype=dtype).clamp_(-limit, limit)
@@ -111,7 +94,7 @@ def test_nothing_is_read_by_the_host():
 
 
 @forms
-def test_what_makes_no_sense_is_rejected_and_parts_have_any_shape(measure, lost):
+def test_what_makes_no_sense_is_rejected_and_parts_have_any_shape(measure):
     w = torch.ones(1)
     with pytest.raises(ValueError, match=r"shape \(1,\), as `before`. Found `after.shape"):
         measure(w, torch.ones(2))
