@@ -20,7 +20,6 @@ from lightning_accum._checks import (
     check_finite,
     check_integers,
     check_tensors,
-    check_type,
     check_value,
 )
 from lightning_accum._compat.torch_internals import is_traced, version
@@ -62,7 +61,7 @@ class SparseLinear(Updatable, CheckedState):
     ``weight`` has an entry for each synapse, sorted by input and then by output. The state dict has
     ``weight``, ``starts``, ``outputs`` and ``bias``. Weights and biases begin as those of a
     ``Linear`` with as many inputs as the output has synapses, evenly drawn from
-    :math:`\pm 1 / \sqrt{n_o}`. :meth:`from_linear` takes those of a ``Linear`` instead.
+    :math:`\pm 1 / \sqrt{n_o}`.
 
     Args:
         in_features: size of the input.
@@ -151,35 +150,6 @@ class SparseLinear(Updatable, CheckedState):
         self._set(keys.sort()[0].to(self.weight.device))
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
         self.reset_parameters()
-
-    @classmethod
-    @torch.no_grad()
-    def from_linear(cls, linear: nn.Linear) -> Self:
-        """Returns the connection with the weights of a ``Linear`` that are not zero, and its bias.
-
-        Args:
-            linear: the dense connection, such as one that was pruned.
-
-        Raises:
-            TypeError: if it is not a ``torch.nn.Linear``.
-
-        Example:
-            >>> import torch
-            >>> linear = torch.nn.Linear(3, 2)
-            >>> _ = linear.weight.data[:, 0].zero_()
-            >>> SparseLinear.from_linear(linear)
-            SparseLinear(3, 2, synapses=4, bias=True)
-        """
-        how = "pass the dense connection itself"
-        check_type(isinstance(linear, nn.Linear), "linear", linear, "a torch.nn.Linear", how)
-        weight, bias = linear.weight, linear.bias
-        sizes = linear.in_features, linear.out_features
-        made = cls(*sizes, indices=weight.nonzero().T, bias=bias is not None)
-        made.to(weight)
-        made.weight.copy_(weight[made.indices.long().unbind()])
-        if made.bias is not None:
-            made.bias.copy_(bias)
-        return made
 
     def reset_parameters(self) -> None:
         """Draws weights and biases as ``torch.nn.Linear`` does for as many inputs as there are."""
@@ -444,8 +414,7 @@ class SparseLinear(Updatable, CheckedState):
         if getattr(state.get(f"{prefix}weight"), "ndim", 1) == 2 and f"{prefix}starts" not in state:
             return (
                 "The state of `SparseLinear` should hold the weights of its synapses. Found that of"
-                " a dense connection: load it into a `Linear`, and take"
-                " `SparseLinear.from_linear(...)`."
+                " a dense connection: load it into a `Linear`, and copy its weights at `indices`."
             )
         names = "starts", "outputs"
         starts, outputs = (state.get(f"{prefix}{name}", getattr(self, name)) for name in names)
