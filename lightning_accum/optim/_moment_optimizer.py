@@ -28,7 +28,6 @@ from lightning_accum.optim.weight_decay import (
     decay_terms,
     decayed,
     is_remote,
-    warn_of_flips,
 )
 from lightning_accum.sparse.moment_steps import dense, same_layout
 
@@ -86,7 +85,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
     _belief: ClassVar[bool] = False
     _rectifies: ClassVar[bool] = False
     _is_adam: ClassVar[bool] = True  # whether torch's fused kernel of Adam computes this step
-    _warned_of_flips = False
 
     def __init__(
         self,
@@ -274,9 +272,6 @@ class MomentOptimizer(GenericAdaptiveOptimizer):
         if self._is_scheduled:  # a subclass's rate may have called anything
             members.find(grads)
         terms = (-1.0 if group["maximize"] else 1.0, *decay_terms(group, rate))
-        if not self._warned_of_flips and not isinstance(terms[1], Tensor) and terms[1] <= 0:
-            self._warned_of_flips = True
-            warn_of_flips(type(self).__name__, terms[1], rate, group["weight_decay"])
         k = self._coefficients(group, terms, rate, step)
         # A backend that was asked for is used.
         asked = group.get("fused") or group["foreach"] is not None

@@ -1,6 +1,5 @@
 """Weight decay: decoupled, absolute, or as a penalty."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,24 +107,9 @@ def check_decay(decay: WeightDecay, group: Mapping[str, Any]) -> None:
     own, value = group["weight_decouple"] and group["absolute"], group["weight_decay"]
     if type(decay) is WeightDecay and own and value >= 1:
         should = "below 1 with `absolute=True`, which multiplies parameters by `1 - weight_decay`"
-        how = f"it {_effect(1 - value)}, so lower it, or leave out `absolute`"
+        effect = "flips their signs" if value > 1 else "sets them to 0"
+        how = f"it {effect}, so lower it, or leave out `absolute`"
         check_value(False, "weight_decay", value, should, how)
-
-
-def warn_of_flips(optimizer: str, factor: Number, rate: Number, decay: float) -> None:
-    """Warns that a weight decay flips the signs of parameters, or leaves nothing of them."""
-    warnings.warn(
-        f"The weight decay of `{optimizer}` should multiply parameters by a factor above 0 in each"
-        f" step, `1 - lr * weight_decay`. Found {factor:g}, with a learning rate of {rate:g} and"
-        f" `weight_decay = {decay:g}`, which {_effect(factor)}: lower one of them.",
-        UserWarning,
-        stacklevel=4,
-    )
-
-
-def _effect(factor: Number) -> str:
-    """Returns what a factor that is not above 0 does to parameters."""
-    return "flips their signs" if factor < 0 else "sets them to 0"
 
 
 def decayed(decay: WeightDecay, param: Tensor, grad: Tensor, group: Mapping[str, Any]) -> Tensor:

@@ -291,20 +291,6 @@ def test_rates_of_adam_given_to_noam():
     optimizer.load_state_dict(optim.Noam([weight]).state_dict())
 
 
-def test_a_decay_that_flips_weights_in_a_step():
-    weight = nn.Parameter(torch.ones(2))
-    weight.grad = torch.zeros(2)
-    with pytest.warns(UserWarning, match=r"Found 0, .* = 5`, which sets them to 0: lower"):
-        optim.Adam([weight], lr=0.2, weight_decay=5.0).step()
-    optimizer = optim.Adam([weight], lr=0.1, weight_decay=5.0)  # the factor is 0.5
-    optimizer.step()
-    optimizer.param_groups[0]["lr"] = 1.0
-    with pytest.warns(UserWarning, match=r"Found -4, with a learning rate of 1 and .* = 5`"):
-        optimizer.step()
-    optimizer.step()  # told once
-    optim.Noam([weight], lr=1.0, weight_decay=5.0, warmup=4, d_model=16).step()  # its rate is low
-
-
 @turns("options", [{}, {"fused": False}, {"foreach": False}])
 def test_steps_long_after_the_end_of_a_schedule_are_told_once(options):
     weight = nn.Parameter(torch.ones(2))
