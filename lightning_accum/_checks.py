@@ -143,20 +143,18 @@ def check_strings(what: str = "a string", /, **values: object) -> None:
     _checker(what, lambda value: isinstance(value, str))(**values)
 
 
-def check_range(
-    name: str, value: Tensor, least: float, most: float, should: str, mend: str
-) -> None:
-    """Raises a ``ValueError`` unless values lie in a range, if they are on the CPU."""
+def check_range(name: str, value: Tensor, most: float, should: str, mend: str) -> None:
+    """Raises a ``ValueError`` unless values lie from 0 to ``most``, if they are on the CPU."""
     if value.is_cpu and value.numel():
         low, high = (each.item() for each in value.detach().aminmax())
-        if not (least <= low and high <= most):  # this form rejects NaN too
+        if not (low >= 0 and high <= most):  # this form rejects NaN too
             found = f"{low:g} to {high:g}" if isinstance(low, float) else f"{low} to {high}"
             raise ValueError(f"Argument `{name}` should {should}. Found values from {found}{mend}.")
 
 
 def check_below(name: str, value: Tensor, count: int) -> None:
     """Raises a ``ValueError`` unless integers on the CPU are from 0 to below ``count``."""
-    check_range(name, value, 0, count - 1, f"lie between 0 and {count - 1}", "")
+    check_range(name, value, count - 1, f"lie between 0 and {count - 1}", "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -25,14 +25,14 @@ def processes(group: Any = None) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
-def rank(group: Any = None) -> int:
+def rank() -> int:
     """Returns the number of this process, 0 if training is not distributed."""
-    return dist.get_rank(group) if processes(group) > 1 else 0
+    return dist.get_rank() if processes() > 1 else 0
 
 
-def is_first(group: Any = None) -> bool:
+def is_first() -> bool:
     """Returns whether this process has rank 0, or trains without others."""
-    return rank(group) == 0
+    return rank() == 0
 
 
 def own_neurons(size: int) -> range:

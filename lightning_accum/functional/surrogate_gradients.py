@@ -53,7 +53,7 @@ def poisson_encode(
     check_numbers(p=p)
     how = "lower the rate or the time step"
     check_value(0.0 <= p <= 1.0, "p", p, "a probability in [0, 1]", how)
-    check_range("x", x, 0, 1, "hold intensities in [0, 1]", ": scale the input, as `x / x.max()`")
+    check_range("x", x, 1, "hold intensities in [0, 1]", ": scale the input, as `x / x.max()`")
     # half precision could not tell small probabilities apart
     dtype = at_least_float32(x.dtype)
     noise = torch.rand((steps, *x.shape), dtype=dtype, device=x.device, generator=generator)

@@ -62,12 +62,13 @@ def measure_change(
     parts = [delta.new_zeros(1) if part is None else widened(part) for part in (pos, neg)]
     norms = [_norm(_finite(value)) for value in (delta, *wide, *parts)]
     sums = [_norm(_finite(part), 1) for part in parts]
-    zeros, nonfinite = delta.numel() - delta.count_nonzero(), map(_nonfinite, (delta, *parts))
+    zeros = delta.numel() - delta.count_nonzero()
+    nonfinite = [(v - v).count_nonzero() for v in (delta, *parts)]  # NaN, if `v` is not finite
     # The limit is rounded as the weight is, so that a weight clamped to 0.3 in bfloat16 is at 0.3.
     none = torch.zeros_like(zeros)
     at_lower = none if lower is None else (after <= after.new_full((), lower)).count_nonzero()
     at_upper = none if upper is None else (after >= after.new_full((), upper)).count_nonzero()
-    counts = zeros, torch.stack([*nonfinite]).sum(), at_lower, at_upper
+    counts = zeros, torch.stack(nonfinite).sum(), at_lower, at_upper
     return MeasuredChange._make([*norms, *sums, *counts, delta.numel()])
 
 
@@ -169,10 +170,6 @@ def _finite(value: Tensor) -> Tensor:
 def _norm(value: Tensor, order: int = 2) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(value, order)
     return norm
-
-
-def _nonfinite(value: Tensor) -> Tensor:
-    return (value - value).count_nonzero()  # NaN, which is not 0, if the value is not finite
 
 
 def _over(value: Any, by: Any) -> Any:

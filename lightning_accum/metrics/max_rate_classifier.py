@@ -174,4 +174,4 @@ class MaxRateClassifier(AdditiveMetric):
         if rates.is_floating_point():
             should = "be finite and not negative, as rates and spike counts are"
             how = ": sum or average spikes over time, and look for NaN in what the neurons get"
-            check_range("rates", rates, 0, sys.float_info.max, should, how)
+            check_range("rates", rates, sys.float_info.max, should, how)

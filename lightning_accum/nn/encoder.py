@@ -43,7 +43,7 @@ def _scaled(x: Tensor, norm: float) -> Tensor:
     should = f"at most {most:g}, that of samples of ones of shape {list(x.shape[1:])}"
     check_value(norm <= most, "norm", norm, should)
     should, how = "hold finite intensities of at least 0", "subtract the lowest, and look for NaN"
-    check_range("x", x, 0, sys.float_info.max, should, f": {how} and inf")
+    check_range("x", x, sys.float_info.max, should, f": {how} and inf")
     wide, sample = widened(x.detach()), (*range(1, x.ndim),)
     # Relative to the largest, whose square neither overflows nor vanishes.
     peak = wide.abs().amax(sample, keepdim=True)

@@ -137,7 +137,7 @@ class ShortTermPlasticity(StateModule):
         spikes = steps_of(x, self.size, self.time_dim).to(at_least_float32(x.dtype))
         if x.dtype != torch.bool and not is_traced():
             should = "be spikes, or probabilities of spikes, from 0 to 1"
-            check_range("x", x, 0, 1, should, ": pass what the neurons fire")
+            check_range("x", x, 1, should, ": pass what the neurons fire")
         shape = spikes.shape[1:]
         kept = self._kept(spikes, shape)
         used, left = kept or (spikes.new_zeros(shape), spikes.new_ones(shape))

@@ -104,9 +104,9 @@ def _parts(columns: lists.Columns, most: float) -> Iterator[lists.Columns]:
     if few := [row for row in rows if row[0].numel() <= most]:
         yield [[*column] for column in zip(*few, strict=True)]
     for row in rows if len(few) < len(rows) else ():
-        if row[0].numel() > most:
-            flat = row[0].numel() > _PIECE and all(map(lists.dense, row))
-            lines = [lists.flat_view(each).split(_PIECE) if flat else [each] for each in row]
+        if (n := row[0].numel()) > most:
+            flat = n > _PIECE and all(map(lists.dense, row))  # pieces in their order in memory
+            lines = [e.as_strided((n,), (1,)).split(_PIECE) if flat else [e] for e in row]
             yield from ([[piece] for piece in pieces] for pieces in zip(*lines, strict=True))
 
 

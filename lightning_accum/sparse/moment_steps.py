@@ -28,11 +28,6 @@ def same_layout(tensor: Tensor, other: Tensor) -> bool:
     )
 
 
-def flat_view(tensor: Tensor) -> Tensor:
-    """Returns a view of the elements of a dense tensor in their order in memory."""
-    return tensor.as_strided((tensor.numel(),), (1,))
-
-
 # Parameters, gradients, first and second moments, and their maxima if there are any.
 Columns = Sequence[list[Tensor]]
 

@@ -99,7 +99,7 @@ def run_recurrent(
     spikes = torch.cat((past, past.new_zeros(steps, past.shape[1])))
     kept: list[Tensor] = []
     populations = (_Population * len(groups))(*_populations(groups, kept))
-    connections = (_Connection * len(each))(*(_connection(w, groups, parts, kept) for w in each))
+    connections = (_Connection * len(each))(*(_connection(w, parts, kept) for w in each))
     sizes = (steps, size, parts, len(groups), len(each), len(past), past.shape[1])
     network = _Network(*sizes, *arguments(inputs, spikes), populations, connections)
     together = steps
@@ -152,9 +152,7 @@ def _populations(groups: Sequence[SparseGroup], kept: list[Tensor]) -> list[_Pop
     return made
 
 
-def _connection(
-    w: SparseWeights, groups: Sequence[SparseGroup], parts: int, kept: list[Tensor]
-) -> _Connection:
+def _connection(w: SparseWeights, parts: int, kept: list[Tensor]) -> _Connection:
     """Returns what C knows of a connection."""
     places = torch.empty(len(w.starts) - 1, parts + 1, dtype=torch.int64)
     kept.append(places)
