@@ -20,8 +20,9 @@ from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields
 from lightning_accum.sparse.neurons import SpikingNeurons
 
-# Postsynaptic spikes that may wait until the weights of an input are read.
-_ROOM = 1 << 16
+# Neurons of all samples, times the steps for which their spikes may wait until the weights of an
+# input are read. It is not a number of spikes, as a thread knows only its own.
+_ROOM = 1 << 20
 _TOTALS = 1 << 18  # numbers that stay in the cache: totals of one sample's spikes
 _LONGEST_BLOCK = 64  # steps
 _LOSS = 16.0  # factor by which rounding may grow within a block
@@ -94,15 +95,16 @@ def run_online(
     own["pre_end"] = torch.empty_like(own["pre"])
     own["powers"] = _powers(rule, steps, dtype)
     own["waits"] = own["powers"][-1]
-    most = min(max(_ROOM, batch * size), steps * batch * size)
-    sizes = steps, batch, inputs, size, most, len(pre), len(post)
+    sizes = steps, batch, inputs, size, len(pre), len(post)
     task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS.split())))
     _set_constants(task, neurons, rule, limits)
+    task.waits_for = min(steps, max(1, _ROOM // (batch * size)))
     if task.direct and batch == 1:
-        task.kept = min(steps, max(_LONGEST_BLOCK, _TOTALS // size))
+        task.waits_for = task.kept = min(steps, max(_LONGEST_BLOCK, _TOTALS // size))
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers != -1 else library.threads_among(-(-size // 16), work)
     width = -(-size // 16 // threads) * 16  # neurons of a thread
+    most = task.most = task.waits_for * batch * min(width, size)
     copied = 1 if rule.tc_eligibility is None else 1 + 2 * batch
     values = own["pre"].numel() + 2 * (len(pre) * most + len(post) * batch)
     values += (5 + copied * inputs + len(pre) * task.kept) * width
@@ -263,12 +265,13 @@ class _Online(ctypes.Structure):
     """The arguments of the C function, in its order; its work memory is a thread's own."""
 
     _fields_ = (
-        *fields(Int, "steps batch inputs neurons most pres posts"),
+        *fields(Int, "steps batch inputs neurons pres posts"),
         *fields(ctypes.POINTER(_Trace), "of_pre of_post"),
         ("terms", ctypes.POINTER(_Term)),
         *fields(At, _TENSORS),
         *fields(Real, "decay drive threshold period decay_theta theta_plus low high"),
         *fields(_Room, "rise fall"),
         *fields(ctypes.c_int32, "bounded direct losers kept"),
+        *fields(Int, "waits_for most"),
         ("memory", At * 19),
     )

@@ -162,6 +162,7 @@ def test_no_result_depends_on_the_number_of_threads(rule, dtype, batch):
     *task, reward = task_of(rule, 12, batch, 9, 70, 0.3, dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_SHARE", 1)
+        patch.setattr(online_loop, "_ROOM", 400)  # of five steps, or two
         found = []
         for count in (1, 2):
             with threads(count):

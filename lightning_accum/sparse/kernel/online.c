@@ -39,8 +39,8 @@ typedef struct {
 } term;
 
 typedef struct {
-    int64_t steps, batch, inputs, neurons, most; /* most: spikes that may wait */
-    int64_t pres, posts;                         /* traces of both sides */
+    int64_t steps, batch, inputs, neurons;
+    int64_t pres, posts; /* traces of both sides */
     const trace_kind *of_pre, *of_post;
     const term *terms;
     const uint8_t *raster; /* [T, B, E] */
@@ -61,6 +61,7 @@ typedef struct {
     int32_t bounded, direct; /* direct: changes are added to the weights at once */
     int32_t losers;          /* steps for which they are held; -1: none */
     int32_t kept;            /* steps that have totals; 0: there are none */
+    int64_t waits_for, most; /* steps for which spikes may wait, and how many in a thread */
     /* work memory of a thread, and the number of its neurons */
     int64_t width;
     REAL *current, *up, *down, *limit, *fired; /* [width] */
@@ -359,8 +360,7 @@ static void run_steps(const online *x)
     for (int64_t e = 0; e < E; e++) x->last[e] = -1;
     for (int64_t t = 0; t < x->steps; t++) {
         int64_t rows = 0;
-        const int full = waiting + B * width > x->most || (x->kept && t % x->kept == 0);
-        if (full) { /* then all is settled, and the list begins anew */
+        if (t % x->waits_for == 0) { /* then all is settled, and the list begins anew */
             for (int64_t e = 0; e < E; e++) settle(x, e, t - 1, t - 1);
             waiting = 0;
         }
