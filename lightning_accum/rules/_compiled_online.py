@@ -1,10 +1,8 @@
 """The compiled loops, which simulate a layer or a network and learn in each step."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from lightning_accum._checks import quoted
 from lightning_accum._compat.torch_internals import hook_count, is_traced
 from lightning_accum.cells.layer import Serial
 from lightning_accum.cells.populations import Ends, Populations, all_agree
@@ -21,9 +18,7 @@ from lightning_accum.cells.state import CellState
 from lightning_accum.cells.trainer import recorded_steps
 from lightning_accum.cells.window_evaluation import named_terms_of
 from lightning_accum.engine.neuromodulator import modulators_of
-from lightning_accum.engine.rule import fields_of
 from lightning_accum.engine.state_keys import StateKey, trace_key
-from lightning_accum.functional.reductions import reduction
 from lightning_accum.nn.linear import Linear
 from lightning_accum.nn.neuron import Neurons
 from lightning_accum.nn.sparse_linear import SparseLinear
@@ -147,10 +142,11 @@ def _learner_of(rule: RuleTrainer, name: str, batch: int) -> _Learner:
     _need(state.reduction.adds, why)
     _need(h.backend != "plain", "the loop is compiled, and `backend = 'plain'`")
     _need(h.params == ("weight",), "the loop changes the weight only")
-    pairs = _terms_of(state, cell.connection, batch)
+    named = named_terms_of(cell.connection, state).get("weight")
+    share = None if modulators_of(state.rule) else state.reduction.share(batch)
+    pairs = loop_terms(named, share, h.dt)
     if pairs is None:
-        why = _option(state, cell.connection, batch) or _term(state, cell.connection)
-        raise Unsuited(f"the loop knows no `{rule.title}`{why}")
+        raise Unsuited(f"the loop knows no `{rule.title}`{_unknown(state, cell.connection)}")
     pending = updater.changes.pending["weight"]
     constraints = updater.changes.constraints.of("weight")
     clamps = [fn for fn in constraints if type(fn) is Clamp]
@@ -184,42 +180,21 @@ def _are_within(weight: Tensor, low: float = -math.inf, high: float = math.inf) 
     return bool(least >= low and most <= high)
 
 
-def _terms_of(state: CellState, connection: nn.Module, batch: int) -> online.LoopTerms | None:
-    """Returns the terms of the weight of a cell for a loop, ``None`` if no loop knows them."""
-    named = named_terms_of(connection, state).get("weight")
-    share = reduction(state.options.batch_reduction).share(batch)
-    return None if modulators_of(state.rule) else loop_terms(named, share, state.options.dt)
-
-
-def _option(state: CellState, connection: nn.Module, batch: int) -> str:
-    """Returns the option, with its value, without which there would be a loop, if there is one."""
-    rule, values = state.rule, vars(state.rule)
-    for each in fields_of(rule):
-        value, default = values[each.name], each.default
-        if default is dataclasses.MISSING or value is default or value == default:
-            continue
-        with suppress(TypeError, ValueError):  # the other values may not allow the default
-            other: Any = dataclasses.replace(rule, **{each.name: default})  # type: ignore[type-var]
-            if _terms_of(CellState(other, state.options), connection, batch) is not None:
-                return f" with `{each.name} = {value!r}`"
-    rates = [name for name in values if name.startswith("lr_")]
-    zero = bool(rates) and not any(values[name] for name in rates)
-    return f" with {quoted(f'{name} = 0' for name in rates)}" if zero else ""
-
-
-def _term(state: CellState, connection: nn.Module) -> str:
-    """Returns the first term of a rule without modulators that no loop knows, if there is one."""
+def _unknown(state: CellState, connection: nn.Module) -> str:
+    """Returns what of a rule no loop knows."""
     if modulators_of(state.rule):
-        return ""
+        return " with a `Neuromodulator`"
     named = named_terms_of(connection, state).get("weight")
     if named is None:
         return ", whose terms read numbers"
-    for at, term in enumerate(terms_in(named), 1):
+    terms = [*enumerate(terms_in(named), 1)]
+    for at, term in terms:
         if term.rate and loop_terms([term], 1.0, state.options.dt) is None:
             what = "a spike times a trace of the other side, after the spikes of the step"
             has = getattr(term, "transform", None) is not None
             return f", whose term {at} {'has a `transform`' if has else f'is not {what}'}"
-    return ""
+    rates = any(term.rate for _, term in terms)
+    return ", whose terms have several rooms" if rates else ", whose rates are all 0"
 
 
 def _check_watched(rule: RuleTrainer, modules: Sequence[nn.Module], same: bool = True) -> None:

@@ -99,7 +99,7 @@ def run_online(
     task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS.split())))
     _set_constants(task, neurons, rule, limits)
     task.waits_for = min(steps, max(1, _ROOM // (batch * size)))
-    if task.direct and batch == 1:
+    if task.direct and batch == 1 and rule.reward is None:  # which may differ by magnitudes
         task.waits_for = task.kept = min(steps, max(_LONGEST_BLOCK, _TOTALS // size))
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers != -1 else library.threads_among(-(-size // 16), work)

@@ -361,18 +361,18 @@ class Own(la.Rule):
 
 @turns("rule, connection, options, words", [
     (replace(PAIRS, pairing="reduced", trace_mode="nearest"), Linear(2, 1), {},
-     "`pairing = 'reduced'`"),
+     "no `STDP`, whose terms read numbers"),
     (la.Oja(0.1), Linear(2, 1), {}, "no `Oja`, whose terms read numbers"),
     (Own(), Linear(2, 1), {}, "no `Own`, whose term 2 is not a spike times a trace"),
     (Own(scaled=True), Linear(2, 1), {}, "no `Own`, whose term 2 has a `transform`"),
     (PAIRS, Linear(2, 1), {"backend": "plain"}, "`backend = 'plain'`"),
-    (la.STDP(0.0, 0.0), Linear(2, 1), {}, "`lr_post = 0` and `lr_pre = 0`"),
-    (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "`reward = Neuromod"),
+    (la.STDP(0.0, 0.0), Linear(2, 1), {}, "no `STDP`, whose rates are all 0"),
+    (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "no `MSTDP` with a `Neuromod"),
     (PAIRS, Linear(2, 1), {"batch_reduction": "amax"}, "`batch_reduction = 'amax'`"),
     (PAIRS, la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
     (PAIRS, Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
 ])  # fmt: skip
-def test_a_reason_names_the_argument_and_its_value(rule, connection, options, words):
+def test_a_reason_names_the_term_or_the_argument_and_its_value(rule, connection, options, words):
     layer, every = la.Serial(connection, LIF(1)), options.pop("update_every", 1)
     trainer = RuleTrainer(rule, **options)
     trainer.register_cell("cell", layer.cell)

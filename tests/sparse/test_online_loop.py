@@ -159,7 +159,7 @@ def compare(rule, shape, density, bounded):
 @settings(max_examples=30, derandomize=True)
 @given(rule=rules(), dtype=st.sampled_from([torch.float32, torch.float64]), batch=st.integers(1, 2))
 def test_no_result_depends_on_the_number_of_threads(rule, dtype, batch):
-    *task, reward = task_of(rule, 12, batch, 9, 70, 0.3, dtype)
+    *task, reward = task_of(rule, 24, batch, 9, 70, 0.8, dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_SHARE", 1)
         patch.setattr(online_loop, "_ROOM", 400)  # of five steps, or two

@@ -8,9 +8,10 @@
 
    A postsynaptic spike changes a weight of every input. These changes wait in a list until the
    input's weights are read, so that a row of weights stays in the cache while its changes are made:
-   few inputs spike in a step. Where one sample changes the weights at once, the spikes of a neuron
-   that wait are one number: totals over a block of steps, of which those of an interval are a
-   difference. Threads divide the neurons among them, and no result depends on their number. */
+   few inputs spike in a step. Where one sample changes the weights at once, without a reward, the
+   spikes of a neuron that wait are one number: totals over a block of steps, of which those of an
+   interval are a difference. Threads divide the neurons among them, and no result depends on their
+   number. */
 
 #include <stdint.h>
 #include <string.h>
