@@ -367,7 +367,7 @@ class Own(la.Rule):
     (Own(scaled=True), Linear(2, 1), {}, "no `Own`, whose term 2 has a `transform`"),
     (PAIRS, Linear(2, 1), {"backend": "plain"}, "`backend = 'plain'`"),
     (la.STDP(0.0, 0.0), Linear(2, 1), {}, "no `STDP`, whose rates are all 0"),
-    (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "no `MSTDP` with a `Neuromod"),
+    (la.MSTDP(0.1, 0.1, reward=la.Neuromodulator(5.0)), Linear(2, 1), {}, "with a `Neuromod"),
     (PAIRS, Linear(2, 1), {"batch_reduction": "amax"}, "`batch_reduction = 'amax'`"),
     (PAIRS, la.nn.SparseLinear(2, 1, 1.0), {}, "finds `SparseLinear`"),
     (PAIRS, Linear(2, 1), {"update_every": 5}, "`update_every = 5`"),
