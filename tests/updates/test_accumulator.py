@@ -247,7 +247,7 @@ def test_what_is_not_finite(value, policy):
     with pytest.raises(NonFiniteUpdateError) if policy == "raise" else nullcontext():
         updater(scale=1e-10)  # it was too large before that
     if policy == "ignore":
-        assert not torch.isfinite(fc.weight).all()
+        assert not (fc.weight.abs() < 1e30).all()  # some processors' sums are scaled first
         return
     assert torch.equal(fc.weight, torch.full(SHAPE, 0.5))
     updater.clear()
