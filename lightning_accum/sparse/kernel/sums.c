@@ -9,19 +9,20 @@
 #include "outer_product_operands.h"
 #include "threads.h"
 
-/* Sums the rows of a table that a bag has, of `each` vectors, a constant. */
+/* Sums the first `each` vectors of the rows of a table that a bag has; both numbers are constants. */
 static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int64_t bag,
-                                                         const vec *table, int each, vec *sum)
+                                                         const vec *table, int row, int each,
+                                                         vec *sum)
 {
     int64_t end = bag + 1 < x->bags ? x->starts[bag + 1] : x->n;
     for (int j = 0; j < each; j++) sum[j] = (vec){0};
     if (x->shares)
         for (int64_t i = x->starts[bag]; i < end; i++)
             for (int j = 0; j < each; j++)
-                sum[j] += x->shares[i] * table[(int64_t)x->places[i] * each + j];
+                sum[j] += x->shares[i] * table[(int64_t)x->places[i] * row + j];
     else
         for (int64_t i = x->starts[bag]; i < end; i++)
-            for (int j = 0; j < each; j++) sum[j] += table[(int64_t)x->places[i] * each + j];
+            for (int j = 0; j < each; j++) sum[j] += table[(int64_t)x->places[i] * row + j];
 }
 
 typedef struct {
@@ -46,7 +47,7 @@ static inline __attribute__((always_inline)) void multiply_some(const product *p
     transpose(p->table + first * rows, rows, (REAL *)table, most, width, rows);
     for (int64_t bag = 0, b = 0; bag < p->x.bags; bag++) {
         REAL *to = p->out + bag * p->D + first;
-        sum_of(&p->x, bag, table, each, sum);
+        sum_of(&p->x, bag, table, each, each, sum);
         for (int j = 0; j < each; j++) sum[j] += bias[j];
         if (n) {
             const int64_t now = bag * p->D + first, state = b * p->D + first;
@@ -172,8 +173,11 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
         }
         for (int64_t e = 0; e < E; e += TILE) {
             int64_t height = E - e < TILE ? E - e : TILE;
-            for (int64_t i = 0; i < height; i++)
-                sum_of(&o->x, e + i, (const vec *)rows, PARTS, tile[i].part);
+#define SUM(EACH) for (int64_t i = 0; i < height; i++) \
+                sum_of(&o->x, e + i, (const vec *)rows, PARTS, EACH, tile[i].part)
+            if (width <= COLUMNS / 4) SUM((PARTS + 3) / 4); /* of the vectors, the others are empty */
+            else if (width <= COLUMNS / 2) SUM(PARTS / 2);
+            else SUM(PARTS);
             if (o->by_event)
                 for (int64_t i = 0; i < height; i++)
                     copy_some((REAL *)(tile + i), 1, o->out + (e + i) * D + first, 1, width,
