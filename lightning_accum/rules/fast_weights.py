@@ -222,17 +222,20 @@ class FastWeights(StateModule):
 
     @torch.no_grad()
     def _check_loaded(self, x: Tensor, given: _Tensors, others: Any, state: _Tensors) -> None:
-        """Raises a ``RuntimeError`` unless loaded traces have the shapes of those of a step."""
+        """Raises a ``RuntimeError`` unless loaded traces have names and shapes of a step's."""
         own = {k: v[:1] for k, v in given.items() if k != "current"}
         slow = self.connection.weight
         signals = {"pre": x[:1], "post": x.new_zeros(1, x.shape[1], len(slow))}
         weight = slow.expand(x.shape[1], *slow.shape)
-        for name, trace in self._changed(others, False)(signals, weight, own, {})[1].items():
-            if name in state and state[name].shape != trace.shape:
+        traces = self._changed(others, False)(signals, weight, own, {})[1]
+        foreign = not state.keys() <= {"fast", *traces}  # traces of another time constant
+        for name, trace in traces.items():
+            found = state.get(name)
+            if foreign if found is None else found.shape != trace.shape:
                 raise RuntimeError(
                     "The loaded state of `FastWeights` should hold a tensor of shape"
-                    f" {tuple(trace.shape)} as `{name}`. Found {shown(state[name])}: load the state"
-                    " of this rule, or call `reset()` to begin at zero."
+                    f" {tuple(trace.shape)} as `{name}`. Found {shown(found)}: load the state of"
+                    " this rule, or call `reset()` to begin at zero."
                 )
 
     def _run(self, steps: Tensor, *more: Any) -> tuple[Tensor, _Tensors]:

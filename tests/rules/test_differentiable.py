@@ -505,6 +505,20 @@ def test_loaded_traces_of_another_shape_are_refused_and_change_nothing(rule):
     fast(x, **inputs)
 
 
+def test_loaded_traces_of_another_time_constant_are_refused():
+    one, other, x = (
+        recurrent(la.STDP(0.1, -0.1)),
+        recurrent(la.STDP(0.1, -0.1, 9.0)),
+        drawn(T, B, IN),
+    )
+    one(x)
+    other.set_extra_state(one.get_extra_state())
+    with pytest.raises(RuntimeError, match=r"should hold .* `post .* trace .*`\. Found `None`"):
+        other(x)
+    other.reset()
+    other(x)
+
+
 def test_a_refused_call_with_another_batch_leaves_the_state():
     fast, x = recurrent(la.Hebb(0.1)), drawn(T, B, IN, seed=1)
     fast(x)
