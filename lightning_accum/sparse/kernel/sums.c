@@ -9,7 +9,8 @@
 #include "outer_product_operands.h"
 #include "threads.h"
 
-/* Sums the first `each` vectors of the rows of a table that a bag has; both numbers are constants. */
+/* Sums the first `each` vectors of the rows of a table that a bag has; `each` and `row`, the vectors
+   of a row, are constants. */
 static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int64_t bag,
                                                          const vec *table, int row, int each,
                                                          vec *sum)
@@ -175,7 +176,7 @@ static void outer_columns(const void *task, int64_t begin, int64_t end, void *me
             int64_t height = E - e < TILE ? E - e : TILE;
 #define SUM(EACH) for (int64_t i = 0; i < height; i++) \
                 sum_of(&o->x, e + i, (const vec *)rows, PARTS, EACH, tile[i].part)
-            if (width <= COLUMNS / 4) SUM((PARTS + 3) / 4); /* of the vectors, the others are empty */
+            if (width <= COLUMNS / 4) SUM((PARTS + 3) / 4); /* other vectors have no columns */
             else if (width <= COLUMNS / 2) SUM(PARTS / 2);
             else SUM(PARTS);
             if (o->by_event)
