@@ -109,7 +109,7 @@ def run_online(
     values = own["pre"].numel() + 2 * (len(pre) * most + len(post) * batch)
     values += (5 + copied * inputs + len(pre) * task.kept) * width
     places = 3 * most + (3 + batch) * inputs + steps + 1
-    room = values * dtype.itemsize + 4 * places + 22 * 64
+    room = ((values * dtype.itemsize + 4 * places) // 64 + 23) * 64  # a thread's is aligned
     memory = library.work_memory(threads * room)
     kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     after = state._replace(
