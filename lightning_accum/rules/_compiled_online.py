@@ -190,9 +190,10 @@ def _unknown(state: CellState, connection: nn.Module) -> str:
     terms = [*enumerate(terms_in(named), 1)]
     for at, term in terms:
         if term.rate and loop_terms([term], 1.0, state.options.dt) is None:
+            if getattr(term, "transform", None) is not None:
+                return f", whose term {at} has a `transform`"
             what = "a spike times a trace of the other side, after the spikes of the step"
-            has = getattr(term, "transform", None) is not None
-            return f", whose term {at} {'has a `transform`' if has else f'is not {what}'}"
+            return f", whose term {at} is not {what}"
     rates = any(term.rate for _, term in terms)
     return ", whose terms have several rooms" if rates else ", whose rates are all 0"
 

@@ -174,18 +174,13 @@ class FastWeights(StateModule):
         run: Callable[..., Any] = self._run
         if self.checkpoint_every is not None and torch.is_grad_enabled():
             run = partial(checkpoint, self._run, use_reentrant=False)
-        before, found = self._before(x), []
-        if self._is_loaded and before and len(x):
-            self._check_loaded(x, given, others, before)
-        state = before
-        length = self.checkpoint_every or max(1, len(x))
+        state, found = self._before(x, given, others), []
+        is_new, length = not state, self.checkpoint_every or max(1, len(x))
         for at in range(0, len(x), length):
             piece = slice(at, at + length)
             y, state = run(x[piece], {k: v[piece] for k, v in given.items()}, others, state)
             found.append(y)
-        if found:
-            self._is_loaded = False
-        if not before:  # a call that is refused leaves what it found
+        if is_new:  # and only now, so that a call that is refused leaves the state
             self.reset()
         y = self._keep(torch.cat(found) if found else self.connection(x), **state)
         return y if self.time_dim == 0 else y[0]
@@ -211,24 +206,27 @@ class FastWeights(StateModule):
                 mend = "give a value to each sample and step"
             checks.check_shape(False, name, value, should, mend)
 
-    def _before(self, x: Tensor) -> dict[str, Tensor]:
+    def _before(self, x: Tensor, given: _Tensors, others: Any) -> dict[str, Tensor]:
         """Returns the state before the first step, in which an input ``[T, B, in]`` finds it."""
         state = {name: value for name, value in self._state.items() if value is not None}
         if "fast" in state and len(state["fast"]) == x.shape[1]:
             if self._graph is not None and self._graph.is_freed():
                 self.detach()
+            if self._is_loaded and len(x):
+                self._check_loaded(x, given, others, state)
             return state
         return {}
 
     @torch.no_grad()
     def _check_loaded(self, x: Tensor, given: _Tensors, others: Any, state: _Tensors) -> None:
-        """Raises a ``RuntimeError`` unless loaded traces have names and shapes of a step's."""
+        """Raises a ``RuntimeError`` unless loaded traces are named and shaped as a step's."""
         own = {k: v[:1] for k, v in given.items() if k != "current"}
         slow = self.connection.weight
         signals = {"pre": x[:1], "post": x.new_zeros(1, x.shape[1], len(slow))}
         weight = slow.expand(x.shape[1], *slow.shape)
         traces = self._changed(others, False)(signals, weight, own, {})[1]
-        foreign = not state.keys() <= {"fast", *traces}  # traces of another time constant
+        # A trace's name has its time constant. A trace may be missing: inputs may decide on terms.
+        foreign = not state.keys() <= {"fast", *traces}
         for name, trace in traces.items():
             found = state.get(name)
             if foreign if found is None else found.shape != trace.shape:
@@ -237,6 +235,7 @@ class FastWeights(StateModule):
                     f" {tuple(trace.shape)} as `{name}`. Found {shown(found)}: load the state of"
                     " this rule, or call `reset()` to begin at zero."
                 )
+        self._is_loaded = False
 
     def _run(self, steps: Tensor, *more: Any) -> tuple[Tensor, _Tensors]:
         """Returns the outputs of some steps, and the state after them."""

@@ -99,7 +99,8 @@ def run_online(
     task = _Online(*sizes, *in_c, *arguments(*map(own.get, _TENSORS.split())))
     _set_constants(task, neurons, rule, limits)
     task.waits_for = min(steps, max(1, _ROOM // (batch * size)))
-    if task.direct and batch == 1 and rule.reward is None:  # which may differ by magnitudes
+    # If rewards differ by magnitudes, differences of totals lose the digits of the smaller ones.
+    if task.direct and batch == 1 and rule.reward is None:
         task.waits_for = task.kept = min(steps, max(_LONGEST_BLOCK, _TOTALS // size))
     work = steps * batch * size * (1 if rule.tc_eligibility is None else inputs)
     threads = 1 if neurons.losers != -1 else library.threads_among(-(-size // 16), work)
@@ -109,7 +110,8 @@ def run_online(
     values = own["pre"].numel() + 2 * (len(pre) * most + len(post) * batch)
     values += (5 + copied * inputs + len(pre) * task.kept) * width
     places = 3 * most + (3 + batch) * inputs + steps + 1
-    room = ((values * dtype.itemsize + 4 * places) // 64 + 23) * 64  # a thread's is aligned
+    # A multiple of 64, so that the memory of the next thread is aligned too.
+    room = ((values * dtype.itemsize + 4 * places) // 64 + 23) * 64
     memory = library.work_memory(threads * room)
     kernel.run_online(ctypes.byref(task), memory, Int(room), threads)
     after = state._replace(

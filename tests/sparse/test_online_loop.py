@@ -160,14 +160,17 @@ def compare(rule, shape, density, bounded):
 @given(rule=rules(), dtype=st.sampled_from([torch.float32, torch.float64]), batch=st.integers(1, 2))
 def test_no_result_depends_on_the_number_of_threads(rule, dtype, batch):
     *task, reward = task_of(rule, 24, batch, 9, 70, 0.8, dtype)
+    lend, lent = library.work_memory, []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_SHARE", 1)
+        patch.setattr(library, "work_memory", lambda size: lent.append(size) or lend(size))
         patch.setattr(online_loop, "_ROOM", 400)  # of five steps, or two
         found = []
         for count in (1, 2):
             with threads(count):
                 found.append(tensors(run(*task, reward)))
     assert all(map(torch.equal, *found))
+    assert [lent[0] % 64, lent[1] % 128] == [0, 0]  # each thread's memory is aligned
 
 
 FULL = LoopTerms(
