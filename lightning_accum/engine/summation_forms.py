@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 
 from lightning_accum.engine.product_sums import Unmoved
-from lightning_accum.engine.term_operands import Product, Side
+from lightning_accum.engine.term_operands import Activity, Product, Side
 from lightning_accum.sparse.events import density
 from lightning_accum.sparse.kernel_library import has_kernel
 
@@ -18,6 +18,7 @@ _FEWEST_ROWS = 32  # steps times samples from which spikes are visited
 _WEIGHTS_PER_ROW = 1 << 16  # so many weights need one row, as a visit writes all of them
 _MOST_SPIKES = 0.6  # of all entries, up to which spikes are visited
 _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to read an entry
+_ORDER = 30  # additions in the time to put an event in the order of columns
 
 _PLACES: dict[Unmoved, int] = {"pre": 1, "post": 0}  # in the operands of a product
 
@@ -46,7 +47,7 @@ def forms_of(products: Sequence[Product], combine: bool) -> list[Form]:
 
 
 def _visited_side(products: Sequence[Product]) -> Unmoved | None:
-    """Returns the side whose spikes are visited: the one with fewer neurons, if it pays."""
+    """Returns the side whose spikes are visited: where it takes less time, if it pays."""
     post, pre = (side.source for side in products[0].operands)
     folded = any(side.source.folding is not None for each in products for side in each.operands)
     rows, (thin, wide) = post.shape[:-1].numel(), sorted((post.shape[-1], pre.shape[-1]))
@@ -55,18 +56,23 @@ def _visited_side(products: Sequence[Product]) -> Unmoved | None:
     small = rows * wide * (_ENTRY + len(products) * thin) < _SMALL
     if not folded and (rows < fewest or small):
         return None  # a visit to spikes also computes what is folded
-    first: list[Unmoved] = ["pre", "post"] if pre.shape[-1] <= post.shape[-1] else ["post", "pre"]
-    for side in first:
+    found: list[tuple[float, float, Unmoved]] = []
+    sides: tuple[tuple[Unmoved, Activity], ...] = ("pre", post), ("post", pre)
+    for side, other in sides:
         factors = [product.operands[_PLACES[side]] for product in products]
-        if all(map(_is_raster, factors)) and len({id(each.source) for each in factors}) == 1:
-            return side if _share(factors[0]) <= _MOST_SPIKES else None
-    return None
-
-
-def _share(factor: Side) -> float:
-    """Returns the share of events in a raster, counted or estimated."""
-    known, raster = factor.source.known_events, factor.source.activity
-    return density(raster.flatten(0, -2)) if known is None else len(known) / max(1, raster.numel())
+        own = factors[0].source
+        if all(map(_is_raster, factors)) and all(each.source is own for each in factors):
+            known, entries = own.known_events, own.shape.numel()
+            raster = own.activity.flatten(0, -2)
+            events = density(raster) * entries if known is None else len(known)
+            # in additions: rows and their visits, and the search for events
+            work = other.shape[-1] * (rows * len(products) + events) + _ORDER * events
+            work += entries if known is None else 0
+            found.append((work, events / max(1, entries), side))
+    if not found:
+        return None
+    _, share, side = min(found)
+    return side if share <= _MOST_SPIKES else None
 
 
 def unmoved_side(products: Sequence[Product], combine: bool = False) -> Unmoved:

@@ -120,11 +120,13 @@ def multiply_events(
         return None
     (outputs, inputs), rows = table.shape, len(starts)
     out = torch.empty(0 if neurons is not None else rows, outputs, dtype=table.dtype)
-    pieces = -(-outputs * table.itemsize // library.COLUMN_BYTES)
+    samples = rows if neurons is None else neurons.batch
+    pieces = max(-(-outputs * table.itemsize // library.COLUMN_BYTES), samples // 4)
     threads = library.threads_among(pieces, len(columns) * outputs // 8)
     index = starts, columns, len(columns), rows, inputs, outputs
     to = out, None if neurons is None else ctypes.byref(neurons)
-    memory = library.work_memory(threads * inputs * library.COLUMN_BYTES)
+    lines = inputs + (0 if neurons is None else 2 * samples)  # the kernel copies states
+    memory = library.work_memory(threads * lines * library.COLUMN_BYTES)
     values = arguments(*index, table, bias, *to, memory, threads)
     library.check_done(kernel.multiply_events(*values))
     return out

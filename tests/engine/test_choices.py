@@ -40,21 +40,31 @@ def rewarded(pre, post):
 
 
 @needs_kernel
-@pytest.mark.parametrize(("inputs", "outputs", "share", "batch", "expected"), [
-    (784, 100, 0.02, 32, "post"), (100, 784, 0.02, 32, "pre"), (100, 100, 0.02, 1, "pre"),
-    (400, 100, 0.7, 32, "dense"),  # most entries are spikes
-    (8, 4, 0.02, 1, "dense"),  # so few that a choice takes longer
-    (2000, 1400, 0.02, 1, "dense"),  # so many weights that a few spikes do not pay
+@pytest.mark.parametrize(("inputs", "outputs", "shares", "batch", "expected"), [
+    (784, 100, (0.02, 0.1), 32, "pre"), (784, 100, (0.1, 0.02), 32, "post"),
+    (100, 784, (0.02, 0.1), 32, "pre"), (100, 784, (0.1, 0.02), 32, "post"),
+    (784, 784, (0.02, 0.1), 1, "pre"), (784, 784, (0.1, 0.02), 1, "post"),
+    (400, 100, (0.7, 0.7), 32, "dense"),  # most entries are spikes
+    (8, 4, (0.02, 0.02), 1, "dense"),  # so few that a choice takes longer
+    (2000, 1400, (0.02, 0.02), 1, "dense"),  # so many weights that a few spikes do not pay
 ])  # fmt: skip
 @pytest.mark.parametrize("counted", [False, True])
-def test_the_spikes_of_fewer_neurons_are_visited(inputs, outputs, share, batch, expected, counted):
-    pre, post = side(inputs, share, batch), side(outputs, share, batch)
+def test_the_side_with_fewer_spikes_is_visited(inputs, outputs, shares, batch, expected, counted):
+    pre, post = side(inputs, shares[0], batch), side(outputs, shares[1], batch)
     for each in (pre, post) if counted else ():
         each.source.events()
     for terms in (pairs(pre, post), pairs(pre, post, torch.ones(1, batch, 1))):
         ((choice, unmoved, places),) = forms_of(terms)
         assert (choice, places) == (expected, (0, 1))
         assert unmoved == (unmoved_side(terms) if expected == "dense" else expected)
+
+
+@needs_kernel
+@pytest.mark.parametrize("found", ["pre", "post"])
+def test_spikes_that_are_found_already_are_visited(found):
+    sides = {"pre": side(400, 0.02), "post": side(400, 0.02)}
+    sides[found].source.events()
+    assert forms_of(pairs(**sides))[0].choice == found
 
 
 def test_only_the_kernel_visits_spikes(monkeypatch):

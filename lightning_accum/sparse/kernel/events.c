@@ -6,9 +6,11 @@
 #include "nonzero.h"
 #include "threads.h"
 
-static uint64_t nonzero_of(const uint8_t *at, int64_t length)
+/* Which of up to 64 bytes of a row, `before` of which are in front of them, are not zero. */
+static inline uint64_t nonzero_of(const uint8_t *at, int64_t length, int64_t before)
 {
     if (length >= 64) return nonzero(at);
+    if (before) return nonzero(at + length - 64) >> (64 - length);
     uint8_t padded[64] = {0};
     memcpy(padded, at, (size_t)length);
     return nonzero(padded);
@@ -45,11 +47,10 @@ static int64_t find_between(const search *s, int64_t begin, int64_t end, int64_t
     for (int64_t k = begin; k < end; k++) {
         s->starts[k] = (int32_t)n;
         for (int64_t e = 0; e < s->E; e += 64) {
-            uint64_t found = nonzero_of(s->raster + k * s->E + e, s->E - e);
-            int64_t next = n + __builtin_popcountll(found);
-            write_events(found, k, e, n, next, room, rows, columns);
-            n = next;
+            uint64_t found = nonzero_of(s->raster + k * s->E + e, s->E - e, e);
+            n = write_columns(found, e, n, room, columns);
         }
+        write_row(k, s->starts[k], n, room, rows);
     }
     return n;
 }

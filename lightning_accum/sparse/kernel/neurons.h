@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Unrolled, a loop over few neurons computes one after another. */
+#define ROLLED _Pragma("GCC unroll 1")
+
 typedef struct {
     int64_t T, B, N, is_bytes, period;
     int64_t losers; /* steps for which they are held; -1: none */
@@ -31,7 +34,7 @@ static inline __attribute__((always_inline)) void take_step(
     const REAL decay = (REAL)p->decay, rest = (REAL)p->rest, period = (REAL)p->period;
     REAL *restrict v = p->v + state, *restrict hold = p->hold + state;
     if (p->hold)
-        for (int64_t n = 0; n < width; n++) {
+        ROLLED for (int64_t n = 0; n < width; n++) {
             REAL x = decay * v[n] + (current[n] + rest);
             x = hold[n] > 0 ? 0 : x;
             spikes[n] = x >= limit[n] ? 1 : 0;
@@ -39,15 +42,15 @@ static inline __attribute__((always_inline)) void take_step(
             hold[n] = x >= limit[n] ? period : hold[n] > 1 ? hold[n] - 1 : 0;
         }
     else
-        for (int64_t n = 0; n < width; n++) {
+        ROLLED for (int64_t n = 0; n < width; n++) {
             REAL x = decay * v[n] + (current[n] + rest);
             spikes[n] = x >= limit[n] ? 1 : 0;
             v[n] = x >= limit[n] ? 0 : x;
         }
     if (p->theta)
-        for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
+        ROLLED for (int64_t n = 0; n < width; n++) spiked[n] += spikes[n];
     if (p->is_bytes)
-        for (int64_t n = 0; n < width; n++) ((uint8_t *)p->out + now)[n] = spikes[n] != 0;
+        ROLLED for (int64_t n = 0; n < width; n++) ((uint8_t *)p->out + now)[n] = spikes[n] != 0;
     else memcpy((REAL *)p->out + now, spikes, (size_t)width * sizeof(REAL));
 }
 

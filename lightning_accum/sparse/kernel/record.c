@@ -79,10 +79,10 @@ int64_t record_step(record *r, const REAL *values, int64_t step)
                 __builtin_prefetch((const char *)(from + e + i) + AHEAD);
             uint64_t found = r->E - e >= 64 ? store_64(from + e, to + e, &other)
                                             : store_some(from + e, r->E - e, to + e, &other);
-            int64_t next = n + __builtin_popcountll(found);
-            if (follows) write_events(found, first + b, e, n, next, r->room, r->rows, r->columns);
-            n = next;
+            n = follows ? write_columns(found, e, n, r->room, r->columns)
+                        : n + __builtin_popcountll(found);
         }
+        if (follows) write_row(first + b, r->starts[first + b], n, r->room, r->rows);
         if (other) return -1;
     }
     if (follows) {

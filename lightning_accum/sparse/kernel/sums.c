@@ -9,6 +9,8 @@
 #include "outer_product_operands.h"
 #include "threads.h"
 
+#define NARROW 256 /* columns of rows of which threads divide the samples */
+
 /* Sums the first `each` vectors of the rows of a table that a bag has; `each` and `row`, the vectors
    of a row, are constants. */
 static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int64_t bag,
@@ -28,61 +30,93 @@ static inline __attribute__((always_inline)) void sum_of(const bag_index *x, int
 
 typedef struct {
     bag_index x;
-    int64_t D;
+    int64_t T, B, D, by_samples; /* without neurons, all rows are samples of one step */
     const REAL *table, *bias;
     REAL *out;
     const neurons *neurons; /* which take the sums as currents, and nobody else, unless it is null */
 } product;
 
-/* Sums `each` vectors of columns of `table` [D, rows], which are copied to rows first. */
+static inline void copy_state(const product *p, REAL *state, int64_t first, int64_t width, line *to,
+                              int64_t begin, int64_t end, int back)
+{
+    const size_t size = (size_t)width * sizeof(REAL);
+    for (int64_t b = begin; state && b < end; b++, to++)
+        if (back) memcpy(state + b * p->D + first, to, size);
+        else memcpy(to, state + b * p->D + first, size);
+}
+
+/* Sums `each` vectors of columns of `table` [D, rows], which are copied to rows first, for some
+   samples. The states of neurons are copied too: no other thread has the cache line they are in. */
 static inline __attribute__((always_inline)) void multiply_some(const product *p, int64_t first,
-                                                                int each, vec *table)
+                                                                int each, int64_t begin,
+                                                                int64_t end, vec *table)
 {
     const int64_t rows = p->x.rows, most = each * LANES;
     const int64_t width = p->D - first < most ? p->D - first : most;
-    vec bias[PARTS] = {{0}}, sum[PARTS], limit[PARTS], spiked[PARTS] = {{0}}, spikes[PARTS];
+    vec bias[PARTS] = {{0}}, sum[PARTS] = {{0}};
+    line *v = (line *)(table + rows * PARTS), *hold = v + end - begin;
+    line limit = {{{0}}}, spiked = {{{0}}}, spikes, out;
     const neurons *n = p->neurons;
-    if (n) set_limits(n, first, width, (REAL *)limit);
+    const int64_t size = n && n->is_bytes ? 1 : sizeof(REAL);
+    neurons local;
+    if (n) {
+        local = *n;
+        local.v = (REAL *)v;
+        local.hold = n->hold ? (REAL *)hold : 0;
+        local.out = &out;
+        set_limits(n, first, width, (REAL *)&limit);
+        memset(v, 0, (size_t)(2 * (end - begin)) * sizeof(line));
+        copy_state(p, n->v, first, width, v, begin, end, 0);
+        copy_state(p, n->hold, first, width, hold, begin, end, 0);
+    }
     if (p->bias) memcpy(bias, p->bias + first, (size_t)width * sizeof(REAL));
     if (width < most) memset(table, 0, (size_t)(rows * each) * sizeof(vec));
     transpose(p->table + first * rows, rows, (REAL *)table, most, width, rows);
-    for (int64_t bag = 0, b = 0; bag < p->x.bags; bag++) {
-        REAL *to = p->out + bag * p->D + first;
-        sum_of(&p->x, bag, table, each, each, sum);
-        for (int j = 0; j < each; j++) sum[j] += bias[j];
-        if (n) {
-            const int64_t now = bag * p->D + first, state = b * p->D + first;
-#define STEP(WIDTH) take_step(n, now, state, WIDTH, (const REAL *)sum, (const REAL *)limit, \
-                              (REAL *)spiked, (REAL *)spikes)
-            if (width == most) STEP(most); /* a constant */
-            else STEP(width);
-            if (++b < n->B) continue;
-            adapt(n, first, width, (REAL *)limit, (REAL *)spiked);
-            b = 0;
-        } else if (width == most)
-            for (int j = 0; j < each; j++) *(loose *)(to + j * LANES) = sum[j];
-        else memcpy(to, sum, (size_t)width * sizeof(REAL));
+    for (int64_t t = 0; t < p->T; t++) {
+        for (int64_t b = begin; b < end; b++) {
+            const int64_t bag = t * p->B + b, now = bag * p->D + first;
+            sum_of(&p->x, bag, table, each, each, sum);
+            for (int j = 0; j < each; j++) sum[j] += bias[j];
+            if (n) {
+                take_step(&local, 0, (b - begin) * COLUMNS, COLUMNS, (const REAL *)sum,
+                          (const REAL *)&limit, (REAL *)&spiked, (REAL *)&spikes);
+                memcpy((char *)n->out + now * size, &out, (size_t)(width * size));
+            } else if (width == most)
+                for (int j = 0; j < each; j++) *(loose *)(p->out + now + j * LANES) = sum[j];
+            else memcpy(p->out + now, sum, (size_t)width * sizeof(REAL));
+        }
+        if (n) adapt(n, first, width, (REAL *)&limit, (REAL *)&spiked);
     }
+    if (!n) return;
+    copy_state(p, n->v, first, width, v, begin, end, 1);
+    copy_state(p, n->hold, first, width, hold, begin, end, 1);
 }
 
-static void multiply_columns(const void *task, int64_t begin, int64_t end, void *memory)
+static void multiply_part(const void *task, int64_t begin, int64_t end, void *memory)
 {
     const product *p = task;
-    for (int64_t at = begin; at < end; at += 2) /* halves of pieces */
-        if (end - at > 1) multiply_some(p, at * COLUMNS / 2, PARTS, memory);
-        else multiply_some(p, at * COLUMNS / 2, PARTS / 2, memory);
+    const int64_t all = (2 * p->D + COLUMNS - 1) / COLUMNS; /* halves of pieces */
+    const int64_t last = p->by_samples ? all : end;
+    const int64_t from = p->by_samples ? begin : 0, to = p->by_samples ? end : p->B;
+    for (int64_t at = p->by_samples ? 0 : begin; from < to && at < last; at += 2)
+        if (last - at > 1) multiply_some(p, at * COLUMNS / 2, PARTS, from, to, memory);
+        else multiply_some(p, at * COLUMNS / 2, PARTS / 2, from, to, memory);
 }
 
 /* out[k, d] = bias[d] + the sum of table[d, e] over the events (k, e); or neurons take that as their
-   currents [T, B, N], which are then never written. */
+   currents [T, B, N], which are then never written. Threads have parts of the columns, or samples
+   where rows are so short that threads would write to the same cache lines. */
 int multiply_events(const int32_t *starts, const int32_t *columns, int64_t n, int64_t K, int64_t E,
                     int64_t D, const REAL *table, const REAL *bias, REAL *out,
                     const neurons *neurons, char *memory, int threads)
 {
-    product p = {{starts, columns, 0, K, n, E}, D, table, bias, out, neurons};
+    product p = {{starts, columns, 0, K, n, E}, 1, K, D, 0, table, bias, out, neurons};
     if (!is_inside(&p.x)) return OUTSIDE;
-    divide(multiply_columns, &p, (2 * D + COLUMNS - 1) / COLUMNS, memory,
-           E * (int64_t)sizeof(line), threads);
+    if (neurons) p.T = neurons->T, p.B = neurons->B;
+    p.by_samples = D <= NARROW && p.B >= 4 * threads && n >= 4 * E && !(neurons && neurons->theta);
+    const int64_t lines = E + (neurons ? 2 * p.B : 0);
+    divide(multiply_part, &p, p.by_samples ? p.B : (2 * D + COLUMNS - 1) / COLUMNS, memory,
+           lines * (int64_t)sizeof(line), threads);
     return DONE;
 }
 
