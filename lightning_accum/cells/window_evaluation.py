@@ -73,7 +73,7 @@ class CellPlan:
             for param, terms in named_terms_of(connection, state).items()
         }
         batch = state.reduction
-        self._how = Evaluation(self._rule, named, batch, self._options.backend, {})
+        self._how = Evaluation(self._rule, named, batch, self._options.backend)
         plain = self._options.backend == "auto" and not self._modulators and not self._prepares
         self.steps = StepPlanner(batch, named, plain)
         self._vjps: dict[str, WeightVJP] = {}  # whose shapes fit the activity

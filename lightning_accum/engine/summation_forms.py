@@ -1,5 +1,6 @@
 """The form in which products are summed: dense products, or visits to the spikes of one side."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -16,11 +17,14 @@ Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 # `benchmarks/choices.py` measures how near a choice by these numbers is to the fastest form.
 _FEWEST_ROWS = 32  # steps times samples from which spikes are visited
 _WEIGHTS_PER_ROW = 1 << 16  # so many weights need one row, as a visit writes all of them
-_MOST_SPIKES = 0.6  # of all entries, up to which spikes are visited
 _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to read an entry
-_ORDER = 30  # additions in the time to put an event in the order of columns
+# What else is done, in additions of an entry of a visited row: a multiplication in a dense product,
+# the conversion of an entry to a number, the search through an entry, the order of an event, and
+# the search for the event before it too.
+_PRODUCT, _NUMBER, _SEARCH, _ORDER, _AGE = 0.3, 10.0, 0.5, 60.0, 300.0
 
-_PLACES: dict[Unmoved, int] = {"pre": 1, "post": 0}  # in the operands of a product
+_Choice: TypeAlias = Literal["dense", "pre", "post"]
+_Rasters: TypeAlias = tuple[int, int]  # the sides of products that have spikes; else 0
 
 
 class Form(NamedTuple):
@@ -33,46 +37,58 @@ class Form(NamedTuple):
 
 def forms_of(products: Sequence[Product], combine: bool) -> list[Form]:
     """Returns the forms of products of a matrix, by the sides on which they have spikes."""
-    if products[0].operands[0].source.shape[0] == 1:
+    first = products[0].operands[0].source
+    if first.shape[0] == 1:
         return [Form("step", "pre", tuple(range(len(products))))]
-    groups: dict[tuple[bool, ...], list[int]] = {}
+    kernel = has_kernel(first.device, first.dtype)  # which visits spikes
+    groups: dict[_Rasters, list[int]] = {}
     for place, product in enumerate(products):
-        groups.setdefault(tuple(map(_is_raster, product.operands)), []).append(place)
+        post, pre = product.operands[0].source, product.operands[1].source
+        rasters = kernel and post.is_raster and id(post), kernel and pre.is_raster and id(pre)
+        groups.setdefault(rasters, []).append(place)
     forms = []
-    for places in groups.values():
+    for rasters, places in groups.items():
         some = [products[place] for place in places]
-        side = _visited_side(some)
-        forms.append(Form(side or "dense", side or unmoved_side(some, combine), tuple(places)))
+        choice = _choice(some, rasters, combine)
+        side = unmoved_side(some, combine) if choice == "dense" else choice
+        forms.append(Form(choice, side, tuple(places)))
     return forms
 
 
-def _visited_side(products: Sequence[Product]) -> Unmoved | None:
-    """Returns the side whose spikes are visited: where it takes less time, if it pays."""
-    post, pre = (side.source for side in products[0].operands)
-    folded = any(side.source.folding is not None for each in products for side in each.operands)
-    rows, (thin, wide) = post.shape[:-1].numel(), sorted((post.shape[-1], pre.shape[-1]))
-    fewest = max(_FEWEST_ROWS, thin * wide // _WEIGHTS_PER_ROW)
+def _choice(products: Sequence[Product], rasters: _Rasters, combine: bool) -> _Choice:
+    """Returns what takes the least time for a window of several steps."""
+    post, pre = products[0].operands[0].source, products[0].operands[1].source
+    (*leading, outputs), inputs = post.shape, pre.shape[-1]
+    rows, weights, parts = math.prod(leading), outputs * inputs, set()
+    folded, nearest = False, [False, False]
+    for each in products:
+        parts.add(combine or each.rate < 0)
+        for place, side in enumerate(each.operands):
+            folded |= side.source.folding is not None
+            nearest[place] |= side.mode == "nearest"
     # dense products of little take less time than a choice between them and visits
-    small = rows * wide * (_ENTRY + len(products) * thin) < _SMALL
-    if not folded and (rows < fewest or small):
-        return None  # a visit to spikes also computes what is folded
-    found: list[tuple[float, float, Unmoved]] = []
-    sides: tuple[tuple[Unmoved, Activity], ...] = ("pre", post), ("post", pre)
-    for side, other in sides:
-        factors = [product.operands[_PLACES[side]] for product in products]
-        own = factors[0].source
-        if all(map(_is_raster, factors)) and all(each.source is own for each in factors):
-            known, entries = own.known_events, own.shape.numel()
-            raster = own.activity.flatten(0, -2)
-            events = density(raster) * entries if known is None else len(known)
-            # in additions: rows and their visits, and the search for events
-            work = other.shape[-1] * (rows * len(products) + events) + _ORDER * events
-            work += entries if known is None else 0
-            found.append((work, events / max(1, entries), side))
-    if not found:
-        return None
-    _, share, side = min(found)
-    return side if share <= _MOST_SPIKES else None
+    small = rows * (_ENTRY * max(inputs, outputs) + len(products) * weights) < _SMALL
+    if not folded and (small or rows < max(_FEWEST_ROWS, weights // _WEIGHTS_PER_ROW)):
+        return "dense"
+    dense = rows * (_PRODUCT * len(parts) * weights + _NUMBER * (inputs + outputs))
+    # a visit to spikes also computes what is folded
+    found: list[tuple[float, _Choice]] = [(math.inf if folded else dense, "dense")]
+    if rasters[0]:
+        made = inputs * rows * len(products)
+        found.append((made + _work_of_visits(post, inputs, nearest[0]), "post"))
+    if rasters[1]:
+        made = outputs * rows * len(products)
+        found.append((made + _work_of_visits(pre, outputs, nearest[1]), "pre"))
+    return min(found)[1]
+
+
+def _work_of_visits(own: Activity, size: int, nearest: bool) -> float:
+    """Returns what visits to the spikes of a side take, each of which adds a row of a size."""
+    known, entries = own.known_events, own.shape.numel()
+    each = size + (_AGE if nearest else _ORDER)
+    if known is not None:
+        return each * len(known)
+    return entries * (_SEARCH + each * density(own.activity.flatten(0, -2)))
 
 
 def unmoved_side(products: Sequence[Product], combine: bool = False) -> Unmoved:
@@ -96,9 +112,3 @@ def _left(own: Side) -> tuple[int, float | None]:
     left: object = own if own.weights is not None else own.source.folding or own.activity
     nearest = own.decay is not None and own.mode == "nearest"  # which dense products cannot move
     return id(left), own.decay if nearest else None
-
-
-def _is_raster(factor: Side) -> bool:
-    """Returns whether a factor is of spikes that the kernel may visit."""
-    source = factor.source
-    return source.is_raster and has_kernel(source.device, source.dtype)

@@ -17,6 +17,7 @@ from lightning_accum.engine.state_keys import Carried, StateKey
 from lightning_accum.engine.summation_forms import Form, forms_of, unmoved_side
 from lightning_accum.engine.term_operands import Activity, Changes, Computed, Product
 from lightning_accum.engine.terms import Change, listed
+from lightning_accum.engine.vjp import WeightVJP
 from lightning_accum.functional.dtypes import in_full_precision
 from lightning_accum.functional.reductions import Reduction
 from lightning_accum.updates.pending import Pending
@@ -26,10 +27,6 @@ Backend: TypeAlias = Literal["auto", "plain"]
 
 # Elements of all signals that are converted to numbers at a time: 40 MB in float32.
 _PIECE_ELEMENTS = 10 << 20
-_CHOSEN_FOR = 32  # windows, after which spikes are counted again
-
-Known: TypeAlias = dict[tuple[object, ...], tuple[Sequence[Form], int]]
-"""The forms that were chosen, by the kind of a window, and for how many more of them."""
 
 
 class Evaluation(NamedTuple):
@@ -39,7 +36,6 @@ class Evaluation(NamedTuple):
     named: Mapping[str, Sequence[Change] | None]  # terms by parameter; None if they need data
     batch: Reduction
     backend: Backend
-    forms: dict[str, Known]  # by parameter; of terms that are named
 
 
 class Piece(NamedTuple):
@@ -158,7 +154,7 @@ class WindowChanges:
         """Adds sums or means over the batch."""
         averages, vjp = self._how.batch.averages, target.vjp
         combine = pending.combines and len({product.rate < 0 for product in products}) > 1
-        forms = self._forms_of(products, combine, target)
+        forms = _forms_for(vjp, products, combine)
         several = len(forms) + len(others) > 1
         total = _one_contribution(pending) if several else pending
         for form in forms:
@@ -175,24 +171,12 @@ class WindowChanges:
         if total is not pending:
             pending.add(*total.parts())
 
-    def _forms_of(
-        self, products: Sequence[Product], combine: bool, target: Target
-    ) -> Sequence[Form]:
-        """Returns the forms of products, which are chosen once for many windows of one kind."""
-        if not products:
-            return ()
-        if not target.vjp.is_matrix:
-            return [Form("dense", unmoved_side(products, combine), (*range(len(products)),))]
-        if self._how.named[target.name] is None:
-            return forms_of(products, combine)
-        (post, *_), (pre, *_) = products[0].operands
-        sides = post.shape, pre.shape, post.dtype, post.is_raster, pre.is_raster
-        known, kind = self._how.forms.setdefault(target.name, {}), (len(products), combine, *sides)
-        forms, left = known.get(kind, ((), 0))
-        if not left:
-            forms, left = forms_of(products, combine), _CHOSEN_FOR
-        known[kind] = forms, left - 1
-        return forms
+
+def _forms_for(vjp: WeightVJP, products: Sequence[Product], combine: bool) -> list[Form]:
+    """Returns the forms of products, dense for other parameters than a matrix."""
+    if products and not vjp.is_matrix:
+        return [Form("dense", unmoved_side(products, combine), (*range(len(products)),))]
+    return forms_of(products, combine) if products else []
 
 
 def dtype_of(targets: Sequence[Target]) -> torch.dtype:

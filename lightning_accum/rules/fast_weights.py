@@ -16,6 +16,7 @@ from lightning_accum import _checks as checks
 from lightning_accum._checked_state import FLOATS, StateModule, check_that, shown
 from lightning_accum.engine.rule import Rule
 from lightning_accum.engine.signal import NeedsData
+from lightning_accum.functional.dtypes import as_numbers
 from lightning_accum.nn._arguments import check_times
 from lightning_accum.rules.differentiable import change_and_left, is_named
 
@@ -152,7 +153,7 @@ class FastWeights(StateModule):
         """Transmits a batch, and changes the fast weights after each step.
 
         Args:
-            x: input, ``[B, in]``, or ``[T, B, in]`` with ``time_dim=0``.
+            x: input of any dtype, ``[B, in]``, or ``[T, B, in]`` with ``time_dim=0``.
             current: what is added before the activation, such as the external input of neurons that
                 ``x`` is the earlier output of, ``[B, out]`` or ``[T, B, out]``.
             **inputs: what the rule is called with, such as a ``reward`` ``[B]`` or an ``error``
@@ -168,7 +169,7 @@ class FastWeights(StateModule):
         others = {k: v for k, v in inputs.items() if k not in given}
         if current is not None:
             given["current"] = current
-        self._check(x, given)
+        x = self._checked(x, given)
         if self.time_dim is None:
             x, given = x[None], {k: v[None] for k, v in given.items()}
         run: Callable[..., Any] = self._run
@@ -185,8 +186,8 @@ class FastWeights(StateModule):
         y = self._keep(torch.cat(found) if found else self.connection(x), **state)
         return y if self.time_dim == 0 else y[0]
 
-    def _check(self, x: Tensor, given: Mapping[str, Tensor]) -> None:
-        """Raises a ``ValueError`` unless the input, the current and the rule's inputs fit."""
+    def _checked(self, x: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+        """Returns the input as numbers, if it, the current and the rule's inputs fit, or raises."""
         dims, slow = ["T", "B"] if self.time_dim == 0 else ["B"], self.connection
         lasts, n = {"x": slow.in_features, "current": slow.out_features}, len(dims)
         for name, value in {"x": x, **given}.items():
@@ -205,6 +206,8 @@ class FastWeights(StateModule):
                 should += f", with those of `x`, {list(x.shape[:n])}"
                 mend = "give a value to each sample and step"
             checks.check_shape(False, name, value, should, mend)
+        is_number = x.is_floating_point() or x.is_complex()
+        return x if is_number else as_numbers(x, self.connection.weight.dtype)
 
     def _before(self, x: Tensor, given: _Tensors, others: Any) -> dict[str, Tensor]:
         """Returns the state before the first step, in which an input ``[T, B, in]`` finds it."""

@@ -13,7 +13,7 @@ from lightning_accum.functional.traces import reverse_trace, trace
 from lightning_accum.sparse import kernel_library as library
 from lightning_accum.sparse.eprop import MOST_CLASSES, Folding
 from lightning_accum.sparse.events import Events
-from lightning_accum.sparse.kernel_library import At, Int, Real, Scratch, arguments, fields
+from lightning_accum.sparse.kernel_library import At, Int, Real, arguments, fields
 
 
 def event_matmul(events: Events, table: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -150,41 +150,42 @@ def outer_sum_into(
     if not fits or total.shape != (sizes[::-1] if by_event else sizes):
         return False
     kernel = library.kernel_for(dtype, (shares, rows.shape))
-    if kernel is None or not all(_fits(each, shape, dtype) for _, each in sources):
+    if kernel is None:
         return False
+    for _, each in sources:
+        if not _fits(each, shape, dtype):
+            return False
     steps, batch, outputs = shape[0], shape[1:-1].numel(), shape[-1]
-    found = (_Source * len(sources))()
-    foldings = [None if f is None else f.for_kernel() for f in (r.folding for _, r in sources)]
     pieces = -(-outputs * dtype.itemsize // library.COLUMN_BYTES)
     work = (len(rows) + len(sources) * steps * batch) * outputs
     threads = library.threads_among(pieces, work // 8)
-    with Scratch() as scratch:
-        packed: dict[int, Tensor] = {}  # by the memory of spikes, which sources may share
-        for at, (folding, (rate, each)) in enumerate(zip(foldings, sources, strict=True)):
-            place = each.values.data_ptr()
-            if each.values.dtype == torch.bool and place not in packed:
-                packed[place] = scratch.empty((pieces, steps * batch), torch.int32, total.device)
-            bits = packed.get(place)
-            tensors = arguments(each.values, each.weights, each.before, each.last, bits)
-            folded = None if folding is None else ctypes.addressof(folding)
-            found[at] = _Source(*tensors, folded, each.decay, rate, _MODES.index(each.trace))
-        lines = (steps + 1) * batch
-        if any(folding is not None for folding in foldings):
-            lines += 2 * batch + MOST_CLASSES
-        memory = library.work_memory(threads * lines * library.COLUMN_BYTES)
-        index = starts, rows, shares, len(rows), steps, batch, len(starts), outputs
-        to = found, len(found), total, onto, by_event, memory, threads
-        library.check_done(kernel.outer_events(*arguments(*index, *to)))
+    lines = (steps + 3) * batch + MOST_CLASSES  # for rows, and for the states behind them
+    share = -(-pieces * steps * batch * 4 // 64) * 64  # of packed spikes, in whole cache lines
+    size = len(sources) * share + threads * lines * library.COLUMN_BYTES
+    begin = library.work_memory(size).value or 0
+    found, foldings, packed = (_Source * len(sources))(), list[ctypes.Structure](), dict[int, int]()
+    for at, (rate, each) in enumerate(sources):
+        bits = folded = None
+        if each.folding is not None:
+            foldings.append(each.folding.for_kernel())
+            folded = ctypes.addressof(foldings[-1])
+        elif each.values.dtype is torch.bool:  # sources of the same spikes share them
+            bits = packed.setdefault(each.values.data_ptr(), begin + at * share)
+        tensors = arguments(each.values, each.weights, each.before, each.last)
+        found[at] = _Source(*tensors, bits, folded, each.decay, rate, _MODES.index(each.trace))
+    index = starts, rows, shares, len(rows), steps, batch, len(starts), outputs
+    memory = At(begin + len(sources) * share)
+    to = found, len(found), total, onto, by_event, memory, threads
+    library.check_done(kernel.outer_events(*arguments(*index, *to)))
     return True
 
 
 def _fits(rows: Rows, shape: torch.Size, dtype: torch.dtype) -> bool:
     """Returns whether rows are of the shape and dtype of a sum."""
     values = dtype if rows.values.is_floating_point() else torch.bool
-    edges = ((each, shape[1:]) for each in (rows.before, rows.last))
     of_rows = library.are_values(dtype, (rows.weights, shape[:-1]))
     if rows.folding is not None:
         of_rows = rows.weights is None and rows.trace == "reverse" and rows.before is None
         of_rows = of_rows and rows.folding.suits_kernel()
     of_rows = of_rows and library.are_values(values, (rows.values, shape))
-    return of_rows and library.are_values(dtype, *edges)
+    return of_rows and library.are_values(dtype, (rows.before, shape[1:]), (rows.last, shape[1:]))

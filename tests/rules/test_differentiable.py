@@ -417,6 +417,13 @@ def test_the_decay_of_a_rule_is_not_that_of_the_fast_weights(lr):
     torch.testing.assert_close(found, recurrent(la.Hebb(0.125), decay=0.5)(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
+def test_spikes_may_be_of_any_dtype(dtype):
+    x = spikes(IN, 1)
+    runs = (recurrent(la.STDP(0.1, -0.1))(each) for each in (x.double(), x.to(dtype)))
+    assert torch.equal(*runs)
+
+
 def test_real_values_are_graded_spikes():
     pre, post = drawn(T, B, IN) - 0.5, drawn(T, B, OUT, seed=1)
     half, whole = (

@@ -98,7 +98,7 @@ def test_it_is_the_sum_over_synapses_however_a_sequence_is_cut_and_folded(
     net.lif.recurrent.weight.data.mul_(2.0)
     params = ("weight",) if way.startswith("events") else ("weight", "bias")
     if way.startswith("events"):  # of which signals are folded as they are summed
-        for name, value in {"_FEWEST_ROWS": 0, "_SMALL": 0, "_MOST_SPIKES": 1.0}.items():
+        for name, value in {"_FEWEST_ROWS": 0, "_SMALL": 0, "_PRODUCT": torch.inf}.items():
             monkeypatch.setattr(forms, name, value)
         monkeypatch.setattr(folds, "_BLOCK", 30)
         if way == "events of pieces":
