@@ -38,6 +38,7 @@ class Window(NamedTuple):
     steps: int
     density: float
     size: int = 0  # of a convolution's map
+    fires: float | None = None  # density of the neurons' spikes; as the input's if None
 
     @property
     def connection(self) -> nn.Module:
@@ -45,9 +46,9 @@ class Window(NamedTuple):
             return nn.Conv2d(self.inputs, self.neurons, 3, padding=1, bias=False)
         return nn.Linear(self.inputs, self.neurons, bias=False)
 
-    def spikes(self, neurons: int) -> Tensor:
+    def spikes(self, neurons: int, density: float) -> Tensor:
         maps = (self.size, self.size) if self.size else ()
-        return torch.rand(self.steps, self.batch, neurons, *maps) < self.density
+        return torch.rand(self.steps, self.batch, neurons, *maps) < density
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -58,7 +59,7 @@ class Window(NamedTuple):
         where = f" maps of {self.size} × {self.size}" if self.size else ""
         return (
             f"{self.inputs} → {self.neurons}{where}, B {self.batch}, T {self.steps},"
-            f" {self.density:.1%}"
+            f" {self.density:.1%}{'' if self.fires is None else f' → {self.fires:.1%}'}"
         )
 
 
@@ -163,7 +164,9 @@ def measure(windows: Iterable[Window], rules: Iterable[str], seconds: float) -> 
     for window, rule in itertools.product(windows, rules):
         torch.manual_seed(1)
         random.seed(1)
-        pre, post = window.spikes(window.inputs), window.spikes(window.neurons)
+        pre = window.spikes(window.inputs, window.density)
+        fires = window.density if window.fires is None else window.fires
+        post = window.spikes(window.neurons, fires)
         turns = {path: Turn(rule, path, window, pre, post) for path in ("auto", *window.paths)}
         choice = choice_of(turns["auto"])
         for turn in turns.values():

@@ -21,7 +21,7 @@ _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to
 # What else is done, in additions of an entry of a visited row: a multiplication in a dense product,
 # the conversion of an entry to a number, the search through an entry, the order of an event, and
 # the search for the event before it too.
-_PRODUCT, _NUMBER, _SEARCH, _ORDER, _AGE = 0.3, 10.0, 0.5, 60.0, 300.0
+_PRODUCT, _NUMBER, _SEARCH, _ORDER, _AGE = 0.25, 15.0, 0.5, 60.0, 300.0
 
 _Choice: TypeAlias = Literal["dense", "pre", "post"]
 _Rasters: TypeAlias = tuple[int, int]  # the sides of products that have spikes; else 0
