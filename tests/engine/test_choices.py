@@ -4,7 +4,9 @@ import pytest
 import torch
 from forced_summation import products
 from kernel_helpers import needs_kernel, spikes
+from torch import nn
 
+from lightning_accum import STDP, Cell, RuleTrainer
 from lightning_accum.engine import summation_forms as forms
 from lightning_accum.engine.signal import Signal
 from lightning_accum.engine.term_operands import Activity, has_short_traces, short_trace
@@ -65,6 +67,26 @@ def test_spikes_that_are_found_already_are_visited(found):
     sides = {"pre": side(400, 0.02), "post": side(400, 0.02)}
     sides[found].source.events()
     assert forms_of(pairs(**sides))[0].choice == found
+
+
+@needs_kernel
+def test_a_window_changes_weights_by_the_same_bits_whatever_came_before_it():
+    few, many = spikes(40, 8, 100, density=0.02), spikes(40, 8, 100, density=0.8)
+
+    def changed(*windows):
+        trainer, fc = RuleTrainer(STDP(1e-3, -1e-3), time_dim=0), nn.Linear(100, 100, bias=False)
+        neuron = nn.Identity()
+        trainer.register_cell("c", Cell(fc, neuron))
+        for pre, post in windows:
+            nn.init.zeros_(fc.weight)
+            for (_, name), monitor in trainer.named_monitors:
+                monitor({"pre": pre, "post": post}[name])
+            trainer(carry=False)
+            trainer.update()
+        return fc.weight
+
+    for window in ((few, many), (many, few), (many, many)):  # each has another form
+        assert torch.equal(changed((many, few), (many, many), (few, many), window), changed(window))
 
 
 def test_only_the_kernel_visits_spikes(monkeypatch):
