@@ -19,9 +19,8 @@ _FEWEST_ROWS = 32  # steps times samples from which spikes are visited
 _WEIGHTS_PER_ROW = 1 << 16  # so many weights need one row, as a visit writes all of them
 _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to read an entry
 # What else is done, in additions of an entry of a visited row: a multiplication in a dense product,
-# the conversion of an entry to a number, the search through an entry, the order of an event, and
-# the search for the event before it too.
-_PRODUCT, _NUMBER, _SEARCH, _ORDER, _AGE = 0.25, 15.0, 0.5, 60.0, 300.0
+# the conversion of an entry to a number, the order of an event, and the search for the one before.
+_PRODUCT, _NUMBER, _ORDER, _AGE = 0.25, 15.0, 60.0, 300.0
 
 _Choice: TypeAlias = Literal["dense", "pre", "post"]
 _Rasters: TypeAlias = tuple[int, int]  # the sides of products that have spikes; else 0
@@ -84,11 +83,10 @@ def _choice(products: Sequence[Product], rasters: _Rasters, combine: bool) -> _C
 
 def _work_of_visits(own: Activity, size: int, nearest: bool) -> float:
     """Returns what visits to the spikes of a side take, each of which adds a row of a size."""
-    known, entries = own.known_events, own.shape.numel()
-    each = size + (_AGE if nearest else _ORDER)
-    if known is not None:
-        return each * len(known)
-    return entries * (_SEARCH + each * density(own.activity.flatten(0, -2)))
+    # Estimated also where they are known: the first window after a resume does not know them, and
+    # has the same bits.
+    spikes = own.shape.numel() * density(own.activity.flatten(0, -2))
+    return spikes * (size + (_AGE if nearest else _ORDER))
 
 
 def unmoved_side(products: Sequence[Product], combine: bool = False) -> Unmoved:

@@ -260,12 +260,24 @@ class FastWeights(StateModule):
         for t, x in enumerate(steps.unbind(0)):
             y = self.connection(x) + fast.transmit(x)
             y = y + given["current"][t] if "current" in given else y
-            y = y if self.activation is None else self.activation(y)
+            y = y if self.activation is None else self._activated(y)
             own = {k: v[t].unsqueeze(0) for k, v in given.items() if k != "current"}
             change, carried = changed({"pre": x[None], "post": y[None]}, fast.weight, own, carried)
             fast.add(change)
             found.append(y)
         return torch.stack(found), {"fast": fast.total(), **carried}
+
+    def _activated(self, y: Tensor) -> Tensor:
+        """Returns what the activation makes of a step, or raises if that is no such tensor."""
+        assert self.activation is not None
+        found = self.activation(y)
+        if not isinstance(found, Tensor) or found.shape != y.shape:
+            what = [*found.shape] if isinstance(found, Tensor) else f"a `{type(found).__name__}`"
+            raise TypeError(
+                f"Argument `activation` should return a tensor {[*y.shape]}, as it takes. Found"
+                f" {what}: wrap it in a module that returns its output only, and keeps no state."
+            )
+        return found
 
     def _changed(self, others: Mapping[str, Any], factors: bool) -> Callable[..., Any]:
         """Returns a function of a step, whose result is its changes and what passes on."""

@@ -62,11 +62,15 @@ def test_the_side_with_fewer_spikes_is_visited(inputs, outputs, shares, batch, e
 
 
 @needs_kernel
-@pytest.mark.parametrize("found", ["pre", "post"])
-def test_spikes_that_are_found_already_are_visited(found):
-    sides = {"pre": side(400, 0.02), "post": side(400, 0.02)}
-    sides[found].source.events()
-    assert forms_of(pairs(**sides))[0].choice == found
+@pytest.mark.parametrize("neurons", [380, 390, 400, 410, 420])
+def test_what_is_known_of_spikes_changes_no_choice(neurons):
+    choices = set()
+    for counted in ((), ("pre",), ("post",), ("pre", "post")):
+        sides = {"pre": side(400, 0.02), "post": side(neurons, 0.02)}
+        for name in counted:
+            sides[name].source.events()
+        choices.add(forms_of(pairs(**sides))[0].choice)
+    assert len(choices) == 1
 
 
 @needs_kernel
