@@ -18,8 +18,8 @@ Choice: TypeAlias = Literal["dense", "pre", "post", "step"]
 _FEWEST_ROWS = 32  # steps times samples from which spikes are visited
 _WEIGHTS_PER_ROW = 1 << 16  # so many weights need one row, as a visit writes all of them
 _SMALL, _ENTRY = 1_500_000, 450  # multiplications in 20 µs, and in the time to read an entry
-# What else is done, in additions of an entry of a visited row: a multiplication in a dense product,
-# the conversion of an entry to a number, the order of an event, and the search for the one before.
+# Time, if to add an entry of a row takes 1: of a multiplication in a dense product, to convert an
+# entry to a number, to sort an event by its column, and to find its neuron's event before it, too.
 _PRODUCT, _NUMBER, _ORDER, _AGE = 0.25, 15.0, 60.0, 300.0
 
 _Choice: TypeAlias = Literal["dense", "pre", "post"]
@@ -83,8 +83,8 @@ def _choice(products: Sequence[Product], rasters: _Rasters, combine: bool) -> _C
 
 def _work_of_visits(own: Activity, size: int, nearest: bool) -> float:
     """Returns what visits to the spikes of a side take, each of which adds a row of a size."""
-    # Estimated also where they are known: the first window after a resume does not know them, and
-    # has the same bits.
+    # An estimate, even if the spikes have been found: in the first window after a resume they may
+    # not have been, and the choice, which decides on the last bits, should be the same.
     spikes = own.shape.numel() * density(own.activity.flatten(0, -2))
     return spikes * (size + (_AGE if nearest else _ORDER))
 

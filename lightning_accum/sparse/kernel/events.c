@@ -6,7 +6,7 @@
 #include "nonzero.h"
 #include "threads.h"
 
-/* Which of up to 64 bytes of a row, `before` of which are in front of them, are not zero. */
+/* Which of the next bytes of a row, at most 64, are not zero; `before` bytes are in front of them. */
 static inline uint64_t nonzero_of(const uint8_t *at, int64_t length, int64_t before)
 {
     if (length >= 64) return nonzero(at);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Unrolled, a loop over few neurons computes one after another. */
+/* Keeps GCC from unrolling a loop over few neurons, which it then computes without vectors. */
 #define ROLLED _Pragma("GCC unroll 1")
 
 typedef struct {

@@ -46,7 +46,7 @@ static inline void copy_state(const product *p, REAL *state, int64_t first, int6
 }
 
 /* Sums `each` vectors of columns of `table` [D, rows], which are copied to rows first, for some
-   samples. The states of neurons are copied too: no other thread has the cache line they are in. */
+   samples. The states of neurons are copied too, as threads that write to one cache line are slow. */
 static inline __attribute__((always_inline)) void multiply_some(const product *p, int64_t first,
                                                                 int each, int64_t begin,
                                                                 int64_t end, vec *table)
